@@ -84,14 +84,15 @@ class ContextSearch:
         """The identity's context in one directory, or None."""
         home = below(directory, f"{AGENTS}/{self.slug}")
         # Check the owner first: another user's files must neither count nor make a read fail.
-        if not self._is_trusted(directory, home, ()):
-            message = f"{home} is outside every repository and belongs to another user"
-            self._refuse(home, "untrusted-owner", "untrusted-owner", message)
+        if not self._check_owner(directory, home, ()):
             return None
         try:
             entries = self.files.entries(home)
             if entries is None:
-                self._check_directory(home)
+                kind = self.files.kind(home)
+                if kind not in (MISSING, DIRECTORY):
+                    problem = "a symlink that does not lead to a directory" if kind == LINK else "not a directory"
+                    self.diagnostics.append(diagnostic("not-a-directory", home, f"{home} is {problem}"))
                 return None
             linked = self._linked(directory)
             real_home = self.files.real(home) if linked else home
@@ -102,16 +103,15 @@ class ContextSearch:
         if not inside(real_home, boundary) or (linked and any(inside(real_home, sibling) for sibling in self.place.siblings)):
             self._refuse(home, "symlink-outside", "symlink-escape", f"{home} leads to {real_home}, outside {boundary}")
             return None
-        documents = self._pick(home, entries, boundary)
-        if not self._is_trusted(directory, home, documents.values()):
-            message = f"{home} is outside every repository and belongs to another user"
-            self._refuse(home, "untrusted-owner", "untrusted-owner", message)
+        documents = {kind: self._pick(home, entries, boundary, kind) for kind in KINDS}
+        paths = [path for path in documents.values() if path]
+        if not self._check_owner(directory, home, paths):
             return None
-        if not any(documents.values()):
+        if not paths:
             self.excluded.append(ExcludedPath(home, "no-documents"))
             return None
         shown = (*reasons, "symlink") if linked else tuple(reasons)
-        return IdentityContext(directory, home, real_home, self._prefix(directory, documents), shown, documents)
+        return IdentityContext(directory, home, real_home, paths[0].rpartition("/")[2].partition(".")[0], shown, documents)
 
     def boundary(self, directory: str) -> str:
         """The directory that links must stay in: the enclosing repository, or the directory itself."""
@@ -121,30 +121,23 @@ class ContextSearch:
         self.excluded.append(ExcludedPath(home, reason))
         self.diagnostics.append(diagnostic(code, home, message))
 
-    def _check_directory(self, home: str) -> None:
-        kind = self.files.kind(home)
-        if kind == LINK:
-            self.diagnostics.append(diagnostic("not-a-directory", home, f"{home} is a symlink that does not lead to a directory"))
-        elif kind not in (MISSING, DIRECTORY):
-            self.diagnostics.append(diagnostic("not-a-directory", home, f"{home} is not a directory"))
-
     def _linked(self, directory: str) -> bool:
         clia = below(directory, ".clia")
         return any(self.files.kind(each) == LINK for each in (clia, f"{clia}/agents", f"{clia}/agents/{self.slug}"))
 
-    def _is_trusted(self, directory: str, home: str, documents: Iterable[str | None]) -> bool:
+    def _check_owner(self, directory: str, home: str, documents: Sequence[str]) -> bool:
+        """Whether the context is in a repository or belongs to a trusted user; otherwise it is refused."""
         if any(inside(directory, root) for root in self.place.repositories):
             return True
         clia = below(directory, ".clia")
-        if self.files.owner(clia) is None:
-            return True  # nothing there
-        paths = [directory, clia, f"{clia}/agents", home, *(document for document in documents if document)]
-        return is_owned_by(self.files, self.place.trusted, *paths)
+        paths = (directory, clia, f"{clia}/agents", home, *documents)
+        if self.files.owner(clia) is None or is_owned_by(self.files, self.place.trusted, *paths):
+            return True
+        message = f"{home} is outside every repository and belongs to another user"
+        self._refuse(home, "untrusted-owner", "untrusted-owner", message)
+        return False
 
-    def _pick(self, home: str, entries: Sequence[DirectoryEntry], boundary: str) -> dict[str, str | None]:
-        return {kind: self._pick_kind(home, entries, boundary, kind) for kind in KINDS}
-
-    def _pick_kind(self, home: str, entries: Sequence[DirectoryEntry], boundary: str, kind: str) -> str | None:
+    def _pick(self, home: str, entries: Sequence[DirectoryEntry], boundary: str, kind: str) -> str | None:
         names, legacy = candidates(entries, kind)
         usable = [name for name, entry_kind in names if self._usable(f"{home}/{name}", entry_kind, boundary)]
         if not usable:
@@ -168,53 +161,37 @@ class ContextSearch:
             self.diagnostics.append(diagnostic("not-a-file", path, f"{path} is not a file"))
         return kind == FILE
 
-    def _prefix(self, directory: str, documents: Mapping[str, str | None]) -> str:
-        first = next((path for path in documents.values() if path), None)
-        if first is None:
-            return f"{self.slug}@{directory.rpartition('/')[2]}"
-        return first.rpartition("/")[2].partition(".")[0]
-
 
 def candidates(entries: Iterable[DirectoryEntry], kind: str) -> tuple[list[DirectoryEntry], bool]:
     """The candidates for this kind's document, best first, and whether they use the old name form.
 
     Old names count only if no new one exists.
     """
-    new, old = f".{kind}.triad.json", f".{kind}.json"
-    visible = [entry for entry in entries if entry.name.endswith(".json") and entry.name[0] != "."]
-    current = sorted([each for each in visible if each.name.endswith(new)])
-    if current:
-        return current, False
-    legacy = sorted([each for each in visible if each.name.endswith(old)])
-    return legacy, bool(legacy)
+    visible = sorted([entry for entry in entries if entry.name.endswith(".json") and entry.name[0] != "."])
+    current = [entry for entry in visible if entry.name.endswith(f".{kind}.triad.json")]
+    legacy = [] if current else [entry for entry in visible if entry.name.endswith(f".{kind}.json")]
+    return current or legacy, bool(legacy)
 
 
 def kind_of(name: str) -> str | None:
     """The kind that a file name stands for, or None."""
-    for kind in KINDS:
-        if name.endswith((f".{kind}.triad.json", f".{kind}.json")):
-            return kind
-    return None
+    return next((kind for kind in KINDS if name.endswith((f".{kind}.triad.json", f".{kind}.json"))), None)
 
 
 ROOT = "root"  # slug of the root directives
 
 
-class RootDirectives(NamedTuple):
-    """The document that every active identity of a repository should inherit."""
+def root_directives(files: LocalFiles, place: WorkingPath) -> tuple[str, str] | None:
+    """The outermost repository with root directives, and their path: the agent document of slug ``root``.
 
-    repository: str
-    path: str
-
-
-def root_directives(files: LocalFiles, place: WorkingPath) -> RootDirectives | None:
-    """The agent document of slug ``root`` in the outermost repository that has one."""
+    Every active identity of the repository should inherit it.
+    """
     search = ContextSearch(files, place, ROOT)
     for repository in place.repositories:
         context = search.at(repository, ())
         path = context.documents[AGENT] if context else None
         if path is not None:
-            return RootDirectives(repository, path)
+            return repository, path
     return None
 
 
@@ -234,46 +211,43 @@ class RootChainRequest(NamedTuple):
 class ContextChain(NamedTuple):
     mode: str
     contexts: tuple[IdentityContext, ...]
-    injected: tuple[IdentityContext, ...]
-    pinned: tuple[IdentityContext, ...]
-    excluded: tuple[ExcludedPath, ...]
-    diagnostics: tuple[Diagnostic, ...]
+    injected: tuple[IdentityContext, ...] = ()
+    pinned: tuple[IdentityContext, ...] = ()  # only their guardrails count
 
 
 def resolve_chain(
     search: ContextSearch, reader: DocumentReader, default: Sequence[IdentityContext], *, allow_uncontained: bool
 ) -> ContextChain:
-    """The final chain, as the innermost agent document requests it."""
+    """The final chain, as the innermost agent document requests it; ``search`` collects exclusions and diagnostics."""
     request = _requested_chain(reader, default)
     if request is None or request.mode == DEFAULT:
-        return ContextChain(DEFAULT, tuple(default), (), (), (), ())
-    diagnostics: list[Diagnostic] = []
-    injected = _requested_contexts(search, reader, request, diagnostics, enforce=request.contained or not allow_uncontained)
-    local = default[-1]
-    wanted = {each.real_home: each for each in (default if request.mode == HYBRID else [local])}
+        return ContextChain(DEFAULT, tuple(default))
+    injected = _requested_contexts(search, reader, request, enforce=request.contained or not allow_uncontained)
+    by_home = {context.real_home: context for context in default}
+    local = default[-1].real_home
+    chosen = dict(by_home) if request.mode == HYBRID else {local: default[-1]}
     for root in injected:
-        known = next((each for each in default if each.real_home == root.real_home), root)
-        wanted[root.real_home] = known._replace(reasons=(*known.reasons, "root-chain"))
+        context = by_home.get(root.real_home, root)
+        chosen[root.real_home] = context._replace(reasons=(*context.reasons, "root-chain"))
     if request.mode == EXPLICIT:
-        wanted[local.real_home] = wanted[local.real_home]._replace(reasons=(*wanted[local.real_home].reasons, "local"))
-    contexts = sorted(wanted.values(), key=lambda each: (each.real_home == local.real_home, depth(each.directory), each.directory))
-    pinned = tuple(each for each in default if each.real_home not in wanted)
-    for each in pinned:
-        path = each.documents[AGENT]
+        chosen[local] = chosen[local]._replace(reasons=(*chosen[local].reasons, "local"))
+    contexts = sorted(chosen.values(), key=lambda each: (each.real_home == local, depth(each.directory), each.directory))
+    pinned = tuple(context for context in default if context.real_home not in chosen)
+    for context in pinned:
+        search.excluded.append(ExcludedPath(context.directory, "not-in-root-chain"))
+        path = context.documents[AGENT]
         if path is not None:
-            diagnostics.append(
-                diagnostic("guardrails-pinned", path, f"{each.directory} is not in the root chain of {request.source}")
-            )
-    excluded = tuple(ExcludedPath(context.directory, "not-in-root-chain") for context in pinned)
-    return ContextChain(request.mode, tuple(contexts), tuple(injected), pinned, excluded, tuple(diagnostics))
+            message = f"{context.directory} is not in the root chain of {request.source}"
+            search.diagnostics.append(diagnostic("guardrails-pinned", path, message))
+    return ContextChain(request.mode, tuple(contexts), tuple(injected), pinned)
 
 
 def _requested_chain(reader: DocumentReader, default: Sequence[IdentityContext]) -> RootChainRequest | None:
     for context in reversed(default):
         path = context.documents[AGENT]
         if path is not None:
-            loaded = reader.load(path)
-            request = None if loaded is None else loaded[0].get("rootChain")
+            document, _ = reader.load(path) or ({}, b"")
+            request = document.get("rootChain")
             return None if request is None else parse_root_chain(path, context.directory, request)
     return None
 
@@ -297,15 +271,14 @@ def parse_root_chain(path: str, directory: str, value: Any) -> RootChainRequest:
 
 
 def _requested_contexts(
-    search: ContextSearch, reader: DocumentReader, request: RootChainRequest, diagnostics: list[Diagnostic], *, enforce: bool
+    search: ContextSearch, reader: DocumentReader, request: RootChainRequest, *, enforce: bool
 ) -> list[IdentityContext]:
-    files = search.files
     bases = reader.roots(reader.real(request.source).rpartition("/")[0]) or [request.directory]
     contexts: dict[str, IdentityContext] = {}
     for index, declared in enumerate(request.roots):
         at = f"/rootChain/roots/{index}/path"
-        directory = find_target(files, bases, declared, DIRECTORY)
-        if directory is None or files.kind(directory) != DIRECTORY:
+        directory = find_target(search.files, bases, declared, DIRECTORY)
+        if directory is None or search.files.kind(directory) != DIRECTORY:
             raise _invalid_root_chain(
                 request.source, at, f"{declared!r} is not a directory below {bases[0]} or an enclosing repository"
             )
@@ -317,7 +290,7 @@ def _requested_contexts(
         context = search.at(directory, ["root-chain"])
         if context is None:
             message = f"{directory} is a root of {request.source}, but has no directory for {search.slug}"
-            diagnostics.append(diagnostic("root-without-agent", request.source, message, at))
+            search.diagnostics.append(diagnostic("root-without-agent", request.source, message, at))
         else:
             contexts[context.real_home] = context
     return sorted(contexts.values(), key=lambda each: (depth(each.directory), each.directory))

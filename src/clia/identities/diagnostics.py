@@ -6,7 +6,7 @@ documentation are generated from this table.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +34,17 @@ class Diagnostic(NamedTuple):
 
     def to_json(self) -> dict[str, str | None]:
         return self._asdict()
+
+
+def record_json(value: Any) -> Any:
+    """A record as JSON: an object for a named tuple, unless it has its own form, and a list for another tuple."""
+    if isinstance(value, dict):
+        return {key: record_json(child) for key, child in value.items()}
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if hasattr(value, "_asdict"):
+        return record_json(value._asdict())
+    return [record_json(child) for child in value] if isinstance(value, (list, tuple)) else value
 
 
 _TABLE = (

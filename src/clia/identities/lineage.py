@@ -13,9 +13,10 @@ from clia.errors import AgentNotFound, CliaError, InvalidInput
 from clia.identities import contexts
 from clia.identities import layers as layering
 from clia.identities.contexts import AGENCY, AGENDA, AGENT, AGENTS, KINDS, ContextSearch, ExcludedPath, IdentityContext, kind_of
-from clia.identities.diagnostics import Diagnostic, in_order
+from clia.identities.diagnostics import Diagnostic, in_order, record_json
 from clia.identities.files import LocalFiles
 from clia.identities.merge import ComputedValue, merge
+from clia.identities.merge_rules import MARKS
 from clia.identities.working_path import WorkingPath, below, survey
 from clia.values.names import check_slug
 from clia.values.pointer import leaves
@@ -43,16 +44,7 @@ class ContextReport(NamedTuple):
     diagnostics: tuple[Diagnostic, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "slug": self.slug,
-            "path": self.path,
-            "mode": self.mode,
-            "default": [each.to_json() for each in self.default],
-            "chain": [context.to_json() for context in self.chain],
-            "injected": [each.to_json() for each in self.injected],
-            "excluded": [path._asdict() for path in self.excluded],
-            "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics],
-        }
+        return dict(record_json(self._asdict()))
 
 
 class MergedDocument:
@@ -116,15 +108,15 @@ class MergedDocument:
         if root_chain:
             shown["contextChain"] = self.context_chain()
         if show_origin:
-            shown["origins"] = self.origins()
-            computed: dict[str, Any] = {
+            rule: dict[str, Any] = {
                 "path": None,
                 "pointer": None,
                 "rule": "context-chain",
                 "contributors": [],
                 "note": "the final chain",
             }
-            shown["origins"].update((at, computed) for at, _ in leaves(shown.get("contextChain"), "/contextChain") if root_chain)
+            chain = leaves(shown["contextChain"], "/contextChain") if root_chain else ()
+            shown["origins"] = {**self.origins(), **{pointer: rule for pointer, _ in chain}}
         return shown
 
 
@@ -145,25 +137,18 @@ class Lineage:
         self._default = tuple(default)
         self._reader.knows(default)
         self._chain = contexts.resolve_chain(search, self._reader, default, allow_uncontained=allow_uncontained)
-        self._found = [*place.diagnostics, *search.diagnostics, *self._chain.diagnostics]
+        self._diagnostics = [*place.diagnostics, *search.diagnostics]
         self._read_for_chain = list(self._reader.diagnostics)
         self._mark_waivers = mark_waivers
-        self._excluded = tuple(sorted({*search.excluded, *self._chain.excluded}))
+        self._excluded = tuple(sorted(set(search.excluded)))
         self._merged: dict[str, MergedDocument] = {}
 
     def context(self) -> ContextReport:
         """The chain, and why each context is in or out; the diagnostics cover all three kinds."""
-        items = [item for kind in KINDS for item in self.merged(kind).diagnostics]
-        chain = self._chain
+        diagnostics = in_order(item for kind in KINDS for item in self.merged(kind).diagnostics)
+        mode, contexts, injected = self._chain[:3]
         return ContextReport(
-            self.slug,
-            self.place.path,
-            chain.mode,
-            self._default,
-            chain.contexts,
-            chain.injected,
-            self._excluded,
-            tuple(in_order(items)),
+            self.slug, self.place.path, mode, self._default, contexts, injected, self._excluded, tuple(diagnostics)
         )
 
     def profile(self) -> MergedDocument:
@@ -198,34 +183,29 @@ class Lineage:
             try:
                 place = survey(self._files, directory, trusted=self.place.trusted)
                 # Operator status never depends on a waiver; this also ends the recursion.
-                found = Lineage(self._files, place, slug, mark_waivers=False).profile().get("profileType")
+                return bool(Lineage(self._files, place, slug, mark_waivers=False).profile().get("profileType") == "operator")
             except CliaError:
                 return False
-            return bool(found == "operator")
 
         return Approvals(self._files, is_operator)
 
     def _merge(self, kind: str) -> MergedDocument:
         before = len(self._reader.diagnostics)
         layers = layering.build_layers(self._reader, kind, self._chain.contexts, self._chain.pinned)
-        document, provenance, found = merge(kind, self.slug, layers)
-        found += [item for item in self._found if kind_of(item.path or "") in (None, kind)]
-        found += self._reader.diagnostics[before:]
+        document, provenance, diagnostics = merge(kind, self.slug, layers)
+        diagnostics += [item for item in self._diagnostics if kind_of(item.path or "") in (None, kind)]
+        diagnostics += self._reader.diagnostics[before:]
         if kind == AGENT:
-            found += self._read_for_chain
-        merged = MergedDocument(kind, document, provenance, layers, self._chain.contexts, in_order(found))
+            diagnostics += self._read_for_chain
+        merged = MergedDocument(kind, document, provenance, layers, self._chain.contexts, in_order(diagnostics))
         if kind == AGENT and self._mark_waivers and document.get("waivers"):
-            self._mark_waived(merged)
+            from clia.identities.waivers import check_waivers
+
+            marks, _ = check_waivers(merged, self.approvals())
+            if marks:
+                document[MARKS] = [mark for mark, _ in marks]
+                provenance[MARKS] = ComputedValue("guardrails waived by an operator", [source for _, source in marks])
         return merged
-
-    def _mark_waived(self, merged: MergedDocument) -> None:
-        from clia.identities.waivers import waived_guardrails
-
-        marks = waived_guardrails(merged, self.approvals())
-        if marks:
-            merged.document["waivedGuardrails"] = [each.to_json() for each in marks]
-            sources = [mark.source for mark in marks]
-            merged.provenance["waivedGuardrails"] = ComputedValue("guardrails waived by an operator", sources)
 
 
 def _not_found(search: ContextSearch) -> AgentNotFound:
@@ -256,8 +236,6 @@ def lineage(
     ``ceiling`` is the outermost directory to search. ``allow_uncontained`` permits documents to set
     ``enforceContainment: false``.
     """
-    from clia.values.names import check_slug
-
     check_slug(slug)  # before it becomes part of a path
     return Lineage(LocalFiles(), survey_path(path, ceiling=ceiling), slug, allow_uncontained=allow_uncontained)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clia.identities import waivers
 from clia.identities.contexts import AGENDA, AGENT, EXPLICIT
 from clia.identities.diagnostics import Diagnostic, diagnostic
 from clia.identities.merge import is_empty
-from clia.identities.merge_rules import label_of
-from clia.identities.waivers import guardrail_digest, waiver_findings
+from clia.identities.merge_rules import MARKS, label_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,8 +58,8 @@ class RuleStatement(NamedTuple):
     name: str | None  # its `id`
     item: Any  # the item of the field that contains it
 
-    def identities(self) -> list[object]:
-        """The keys of a statement; two that share one are the same rule."""
+    def rule_keys(self) -> list[object]:
+        """Two statements that share a key are the same rule."""
         return [self.words] if self.name is None else [self.words, self.name]
 
     def is_weaker_than(self, other: RuleStatement) -> bool:
@@ -86,15 +86,10 @@ def _item_statements(item: Any, at: str, whole: Any) -> Iterator[RuleStatement]:
             for index, child in enumerate(children):
                 yield from _item_statements(child, f"{at}/items/{index}", whole)
         elif label_of(item):
-            name = item.get("id")
+            name, word = item.get("id"), item.get("level")
             named = name if isinstance(name, str) and name.strip() else None
-            yield RuleStatement(at, label_of(item), *_split(label_of(item)), _level(item.get("level")), named, whole)
-
-
-def _level(value: Any) -> int | None:
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return REQUIRED
-    return LEVELS.get(value.strip().lower()) if isinstance(value, str) else None
+            level = REQUIRED if word is None or not str(word).strip() else LEVELS.get(str(word).strip().lower())
+            yield RuleStatement(at, label_of(item), *_split(label_of(item)), level, named, whole)
 
 
 def _is_weaker_force(inner: int, outer: int) -> bool:
@@ -123,9 +118,10 @@ def _stem(verb: str) -> str:
 
 def check_weakened(subject: LintSubject) -> Iterator[Diagnostic]:
     """Guardrails repeated in a weaker form, unless an operator waived them."""
-    waived = {each["guardrail"] for each in _waived(subject)}
+    marks = subject.lineage.profile().get(MARKS) if subject.lineage else None
+    waived = {mark["guardrail"] for mark in marks or ()}
     for path, local, outer_path, outer in _repeated(subject.layers[AGENT], "guardrails"):
-        if local.is_weaker_than(outer) and guardrail_digest(outer.item) not in waived:
+        if local.is_weaker_than(outer) and waivers.guardrail_digest(outer.item) not in waived:
             message = f"{path}: {_short(local.text)} is weaker than {_short(outer.text)} in {outer_path}"
             yield diagnostic("guardrail-weakened", path, message, local.pointer)
 
@@ -143,18 +139,14 @@ def check_dropped(subject: LintSubject) -> Iterator[Diagnostic]:
     if subject.lineage is None or subject.lineage.context().mode != EXPLICIT:
         return
     source = next(path for context in reversed(subject.contexts) if (path := context.documents[AGENT]))
-    left_out = [layer for layer in subject.layers[AGENT] if layer.only is not None]
-    for directory in sorted({each.directory for each in left_out if not is_empty(each.document.get("guardrails"))}):
+    omitted = [layer for layer in subject.layers[AGENT] if layer.only is not None]
+    for directory in sorted({layer.directory for layer in omitted if not is_empty(layer.document.get("guardrails"))}):
         yield diagnostic("guardrail-dropped", source, f"{source}: the root chain omits {directory}", "/rootChain")
 
 
 def check_waivers(subject: LintSubject) -> Iterator[Diagnostic]:
     if subject.lineage is not None:
-        yield from waiver_findings(subject.lineage.profile(), subject.lineage.approvals())
-
-
-def _waived(subject: LintSubject) -> list[dict[str, Any]]:
-    return (subject.lineage.profile().get("waivedGuardrails") or []) if subject.lineage else []
+        yield from waivers.check_waivers(subject.lineage.profile(), subject.lineage.approvals())[1]
 
 
 def _short(text: str) -> str:
@@ -163,12 +155,12 @@ def _short(text: str) -> str:
 
 def _repeated(layers: Sequence[Layer], field: str) -> Iterator[tuple[str, RuleStatement, str, RuleStatement]]:
     """(path, statement, outer path, outer statement) for each rule that an inner document repeats."""
-    known: dict[object, list[tuple[str, RuleStatement]]] = {}
+    declared: dict[object, list[tuple[str, RuleStatement]]] = {}
     for layer in layers:
-        own = list(statements(layer.document.get(field), f"/{field}"))
-        for local in own:
-            outer = [each for key in local.identities() for each in known.get(key, ())]
-            yield from ((layer.path, local, path, statement) for path, statement in outer)
-        for each in own:
-            for key in each.identities():
-                known.setdefault(key, []).append((layer.path, each))
+        own = [
+            (statement, key) for statement in statements(layer.document.get(field), f"/{field}") for key in statement.rule_keys()
+        ]
+        for statement, key in own:
+            yield from ((layer.path, statement, *outer) for outer in declared.get(key, ()))
+        for statement, key in own:
+            declared.setdefault(key, []).append((layer.path, statement))

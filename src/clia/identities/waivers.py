@@ -6,7 +6,7 @@ type ``operator``. A waived guardrail stays in the merged document and is marked
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from clia.errors import CliaError
 from clia.identities.contexts import AGENCY, AGENTS, candidates
@@ -27,81 +27,62 @@ if TYPE_CHECKING:
     from clia.identities.merge import Source
 
 
-class WaivedGuardrail(NamedTuple):
-    """One waived guardrail."""
-
-    guardrail: str  # sha256 of its text
-    text: str
-    approvals: tuple[str, ...]  # sha256 of each approving agency entry
-    declared_in: str
-    source: Source
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "guardrail": self.guardrail,
-            "text": self.text,
-            "approvals": list(self.approvals),
-            "declaredIn": self.declared_in,
-        }
-
-
 def guardrail_digest(item: Any) -> str:
     """The hash by which a waiver names a guardrail."""
     return text_digest(projected(item))
 
 
-def waived_guardrails(merged: MergedDocument, approvals: Approvals) -> list[WaivedGuardrail]:
-    return [each for each in _check_waivers(merged, approvals) if isinstance(each, WaivedGuardrail)]
+def check_waivers(merged: MergedDocument, approvals: Approvals) -> tuple[list[tuple[dict[str, Any], Source]], list[Diagnostic]]:
+    """The mark of each waived guardrail with the source of its waiver, and a diagnostic for each waiver that does not count.
 
-
-def waiver_findings(merged: MergedDocument, approvals: Approvals) -> list[Diagnostic]:
-    """A diagnostic for each waiver that does not count."""
-    return [each for each in _check_waivers(merged, approvals) if not isinstance(each, WaivedGuardrail)]
-
-
-def _check_waivers(merged: MergedDocument, approvals: Approvals) -> Iterator[WaivedGuardrail | Diagnostic]:
+    A mark has the SHA-256 of the guardrail's text, the text, and the SHA-256 of each approving agency entry.
+    """
+    marks: list[tuple[dict[str, Any], Source]] = []
+    diagnostics: list[Diagnostic] = []
     owners = _guardrail_owners(merged, approvals)
     for guardrail, declared in _declared_waivers(merged).items():
-        path, pointer = merged.layers[declared[0][1][0]].path, declared[0][1][1]
+        first = declared[0][1]
+        path, pointer = merged.layers[first[0]].path, first[1]
         if guardrail not in owners:
-            yield diagnostic("waiver-unknown-guardrail", path, f"{path}: no guardrail has the hash {guardrail[:16]}…", pointer)
+            message = f"{path}: no guardrail has the hash {guardrail[:16]}…"
+            diagnostics.append(diagnostic("waiver-unknown-guardrail", path, message, pointer))
             continue
         text, places = owners[guardrail]
         declaring = {approvals.home(merged.layers[source[0]].path) for _, source in declared}
         needed = sorted({each for each in places if each not in declaring} or places)
-        given = [approval for approval, _ in declared]
-        missing = [place for place in needed if not any(approvals.has(place, each) for each in given)]
+        hashes = sorted({approval for approval, _ in declared})
+        missing = [place for place in needed if not any(approvals.has(place, approval) for approval in hashes)]
         if missing:
             message = f"{path}: the waiver of {text!r} is not approved by an operator in the agency of {', '.join(missing)}"
-            yield diagnostic("waiver-unapproved", path, message, pointer)
+            diagnostics.append(diagnostic("waiver-unapproved", path, message, pointer))
         else:
-            yield WaivedGuardrail(guardrail, text, tuple(sorted(set(given))), path, declared[0][1])
+            marks.append(({"guardrail": guardrail, "text": text, "approvals": hashes, "declaredIn": path}, first))
+    return marks, diagnostics
 
 
 def _declared_waivers(merged: MergedDocument) -> dict[str, list[tuple[str, Source]]]:
     """Guardrail hash -> (approval hash, source of the waiver)."""
-    found: dict[str, list[tuple[str, Source]]] = {}
-    provenance = merged.provenance.get("waivers")
-    for index, waiver in enumerate(merged.get("waivers") or ()):
-        if isinstance(waiver, dict) and isinstance(provenance, MergedItems):
-            guardrail, approval = waiver.get("guardrail"), waiver.get("approval")
-            if isinstance(guardrail, str):
-                source = provenance.items[index].source
-                found.setdefault(guardrail, []).append((approval if isinstance(approval, str) else "", source))
-    return found
+    waivers: dict[str, list[tuple[str, Source]]] = {}
+    for waiver, taken in _items(merged, "waivers"):
+        if isinstance(waiver, dict) and isinstance(guardrail := waiver.get("guardrail"), str):
+            approval = waiver.get("approval")
+            waivers.setdefault(guardrail, []).append((approval if isinstance(approval, str) else "", taken.source))
+    return waivers
 
 
 def _guardrail_owners(merged: MergedDocument, approvals: Approvals) -> dict[str, tuple[str, set[str]]]:
     """Guardrail hash -> its text and the directories whose documents declare it."""
-    found: dict[str, tuple[str, set[str]]] = {}
-    provenance = merged.provenance.get("guardrails")
-    for index, item in enumerate(merged.get("guardrails") or ()):
-        if isinstance(provenance, MergedItems):
-            taken: TakenValue = provenance.items[index]
-            places = {approvals.home(merged.layers[layer].path) for layer, _ in [taken.source, *taken.also]}
-            # A string and an object may have the same text; then both directories own it.
-            found.setdefault(guardrail_digest(item), (projected(item), set()))[1].update(places)
-    return found
+    owners: dict[str, tuple[str, set[str]]] = {}
+    for item, taken in _items(merged, "guardrails"):
+        places = {approvals.home(merged.layers[layer].path) for layer, _ in [taken.source, *taken.also]}
+        # A string and an object may have the same text; then both directories own it.
+        owners.setdefault(guardrail_digest(item), (projected(item), set()))[1].update(places)
+    return owners
+
+
+def _items(merged: MergedDocument, field: str) -> Iterator[tuple[Any, TakenValue]]:
+    provenance = merged.provenance.get(field)
+    return zip(merged[field], provenance.items, strict=True) if isinstance(provenance, MergedItems) else iter(())
 
 
 class Approvals:
@@ -125,10 +106,8 @@ class Approvals:
         return author is not None and self._is_operator(domain, author)
 
     def _domain(self, home: str) -> str:
-        before, found, _ = home.rpartition(f"/{AGENTS}/")
-        if found:
-            return before or "/"
-        return next(iter(repositories_above(self._files, home)), home)
+        before, agents, _ = home.rpartition(f"/{AGENTS}/")
+        return (before or "/") if agents else next(iter(repositories_above(self._files, home)), home)
 
     def _read(self, domain: str) -> Iterator[tuple[str, str]]:
         """(hash, author) of every agency entry in one domain directory."""

@@ -31,7 +31,7 @@ from clia.identities.journal import (
     write_target,
 )
 from clia.identities.lineage import lineage, survey_path
-from clia.identities.working_path import WorkingPath, below
+from clia.identities.working_path import below
 from clia.values.clock import timestamp
 
 if TYPE_CHECKING:
@@ -284,11 +284,7 @@ def init(slug: str, content: NewIdentity, where: WriteLocation = DEFAULT_LOCATIO
     files = WritableLocalFiles()
     agents_dir = None if where.agents_dir is None else os.path.abspath(where.agents_dir)
     target = write_target(files, at, slug, where.scope, agents_dir)
-    if not content.inherits and slug != ROOT:
-        content = content._replace(inherits=_default_inherits(files, at))
+    if not content.inherits and slug != ROOT and (directives := root_directives(files, at)):
+        repository, path = directives
+        content = content._replace(inherits=[path.removeprefix(f"{repository}/")])
     return scaffold(files, target, slug, content, clock)
-
-
-def _default_inherits(files: WritableLocalFiles, at: WorkingPath) -> list[str]:
-    directives = root_directives(files, at)
-    return [] if directives is None else [directives.path.removeprefix(f"{directives.repository}/")]

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from clia import lineage
-from clia.identities.waivers import waiver_findings
+from clia.identities.waivers import check_waivers
 from clia.values.canonical import digest, text_digest
 from support import clia
 
@@ -41,7 +41,7 @@ def waiver(entry: dict[str, Any], rule: str = RULE) -> dict[str, Any]:
 
 def refused(found: Any) -> list[str]:
     assert "waivedGuardrails" not in found.profile()
-    return [each.code for each in waiver_findings(found.profile(), found.approvals())]
+    return [each.code for each in check_waivers(found.profile(), found.approvals())[1]]
 
 
 def test_an_approved_waiver_marks_the_guardrail_and_keeps_it(tree: Tree) -> None:
@@ -51,7 +51,7 @@ def test_an_approved_waiver_marks_the_guardrail_and_keeps_it(tree: Tree) -> None
     (mark,) = profile["waivedGuardrails"]
     assert (mark["text"], mark["guardrail"], mark["approvals"]) == (RULE, text_digest(RULE), [digest(approval())])
     assert mark["declaredIn"].startswith(tree.path("w/in"))
-    assert waiver_findings(profile, found.approvals()) == []
+    assert check_waivers(profile, found.approvals())[1] == []
     assert "/waivedGuardrails/0/text" in profile.origins()
 
 
