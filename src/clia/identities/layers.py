@@ -18,7 +18,7 @@ from clia.values import documents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 CONTEXT, INHERITED = "context", "inherited"
@@ -34,10 +34,6 @@ class Layer(NamedTuple):
     only: frozenset[str] | None  # the fields to merge; None: all
     inherited_by: str | None = None
     data: bytes = b""
-
-    def is_own(self) -> bool:
-        """Whether it is a document of the identity's own chain, merged in full."""
-        return self.origin == CONTEXT and self.only is None
 
 
 class DocumentReader:
@@ -95,30 +91,22 @@ def build_layers(
 ) -> list[Layer]:
     """The layers of one kind: ``chain`` in full, ``pinned`` contexts with their guardrails only."""
     reader.knows([*chain, *pinned])
-    dropped = {each.real_home for each in pinned}
-    places = sorted([*chain, *pinned], key=_chain_order(chain))
-    own = {reader.real(path) for each in chain if (path := each.documents[kind])}
-    builder = _LayerBuilder(reader, kind, own)
-    for context in places:
-        path = context.documents[kind]
-        if path is not None:
-            only = frozenset(["guardrails"]) if context.real_home in dropped else None
-            builder.add(path, context.directory, only)
-    return builder.layers
+    rank = {context.real_home: index for index, context in enumerate(chain)}
 
-
-def _chain_order(chain: Sequence[IdentityContext]) -> Callable[[IdentityContext], tuple[int, int, str]]:
-    """Sort pinned contexts by depth; the order of the chain never changes."""
-    rank = {each.real_home: index for index, each in enumerate(chain)}
-
-    def key(context: IdentityContext) -> tuple[int, int, str]:
-        at = rank.get(context.real_home)
-        if at is not None:
-            return at, 1, ""
-        before = sum(1 for each in chain[:-1] if depth(each.directory) <= depth(context.directory))
+    def order(context: IdentityContext) -> tuple[int, int, str]:
+        """Sort pinned contexts by depth; the order of the chain never changes."""
+        if context.real_home in rank:
+            return rank[context.real_home], 1, ""
+        before = sum(depth(other.directory) <= depth(context.directory) for other in chain[:-1])
         return before, 0, context.directory
 
-    return key
+    own = {reader.real(path) for context in chain if (path := context.documents[kind])}
+    builder = _LayerBuilder(reader, kind, own)
+    for context in sorted([*chain, *pinned], key=order):
+        path = context.documents[kind]
+        if path is not None:
+            builder.add(path, context.directory, None if context.real_home in rank else frozenset(["guardrails"]))
+    return builder.layers
 
 
 class _LayerBuilder:
@@ -131,20 +119,16 @@ class _LayerBuilder:
 
     def add(self, path: str, directory: str, only: frozenset[str] | None) -> None:
         """Add a document after what it inherits, depth first. Iterative, because chains may be long."""
-        stack = [self._visit(path, directory, only, None)]
-        on_stack = [self.reader.real(path)]
+        stack = {self.reader.real(path): self._visit(path, directory, only, None)}  # in the order of the visits
         while stack:
-            target = next(stack[-1], None)
-            if target is None:
-                stack.pop()
-                on_stack.pop()
-                continue
-            real, by = target
-            if real in on_stack:
+            visit = next(reversed(stack.values()))
+            real, by = next(visit, (None, ""))
+            if real is None:
+                stack.popitem()
+            elif real in stack:
                 self._report("inherits-cycle", by, f"{by} inherits {real}, which inherits it again", "/inherits")
             elif (real, only is None) not in self.placed and real not in self.own:
-                stack.append(self._visit(real, directory, only, by))
-                on_stack.append(real)
+                stack[real] = self._visit(real, directory, only, by)
 
     def _visit(self, path: str, directory: str, only: frozenset[str] | None, by: str | None) -> Iterator[tuple[str, str]]:
         """Yield what the document inherits, then add the document."""

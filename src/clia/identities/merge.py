@@ -10,6 +10,7 @@ import json
 
 from clia.identities import merge_rules
 from clia.identities.diagnostics import Diagnostic, diagnostic
+from clia.identities.layers import CONTEXT, Layer
 from clia.identities.merge_rules import contribution_type
 from clia.identities.merge_rules import projected_text as projected
 from clia.values.documents import type_name
@@ -18,14 +19,15 @@ from clia.values.pointer import token
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
+    from typing import Any, TypeAlias
 
-    from clia.identities.layers import Layer
-
-if TYPE_CHECKING:
     # A candidate value: the layer's index, the pointer in its document, and the value.
     Offer = tuple[int, str, Any]
     Source = tuple[int, str]
+    Provenance: TypeAlias = "TakenValue | MergedItems | MergedFields | ComputedValue"
+    Merged = tuple[Any, Provenance]
+
+_MISSING = object()
 
 
 class TakenValue:
@@ -40,10 +42,9 @@ class TakenValue:
 
     def add(self, source: Source) -> None:
         """Record another source of the same value."""
-        if isinstance(self.also, list):
-            self.also.append(source)
-        else:
-            self.also = [*self.also, source]
+        if not isinstance(self.also, list):
+            self.also = list(self.also)
+        self.also.append(source)
 
 
 class MergedItems:
@@ -74,18 +75,11 @@ class ComputedValue:
         self.sources = sources
 
 
-if TYPE_CHECKING:
-    Provenance = TakenValue | MergedItems | MergedFields | ComputedValue
-    Merged = tuple[Any, Provenance]
-
-_MISSING = object()
-
-
 def merge(kind: str, slug: str, layers: Sequence[Layer]) -> tuple[dict[str, Any], dict[str, Provenance], list[Diagnostic]]:
     """The merged document, the provenance of each field, and diagnostics for wrong types."""
     diagnostics: list[Diagnostic] = []
     offers = _offers(layers, diagnostics)
-    innermost = max((index for index, layer in enumerate(layers) if layer.is_own()), default=-1)
+    innermost = max((index for index, layer in enumerate(layers) if layer.origin == CONTEXT and layer.only is None), default=-1)
     document: dict[str, Any] = {}
     provenance: dict[str, Provenance] = {}
     for field, given in offers.items():
@@ -159,13 +153,7 @@ class _ValueIndex:
             if place is None:
                 self._strings[item] = len(values)
             return place
-        outline = _outline(item)
-        rivals = self._by_outline.get(outline)
-        if rivals is None:
-            self._by_outline[outline] = [len(values)]
-            return None
-        if len(rivals) >= _CROWDED:
-            rivals = self._crowd(outline, rivals, values).setdefault(_deep_outline(item), [])
+        rivals = self._rivals(item, values)
         for at in rivals:
             if same(values[at], item):
                 return at
@@ -174,18 +162,19 @@ class _ValueIndex:
 
     def moved(self, item: Any, at: int, values: list[Any]) -> None:
         """Record that ``item`` replaced the value at ``at``."""
+        self._rivals(item, values).append(at)
+
+    def _rivals(self, item: Any, values: list[Any]) -> list[int]:
+        """The positions of values with the outline of ``item``."""
         outline = _outline(item)
         rivals = self._by_outline.setdefault(outline, [])
-        if len(rivals) >= _CROWDED:
-            rivals = self._crowd(outline, rivals, values).setdefault(_deep_outline(item), [])
-        rivals.append(at)
-
-    def _crowd(self, outline: int, rivals: list[int], values: list[Any]) -> dict[int, list[int]]:
+        if len(rivals) < _CROWDED:
+            return rivals
         if outline not in self._crowds:
             crowd = self._crowds[outline] = {}
             for at in rivals:
                 crowd.setdefault(_deep_outline(values[at]), []).append(at)
-        return self._crowds[outline]
+        return self._crowds[outline].setdefault(_deep_outline(item), [])
 
 
 _CROWDED = 16
@@ -244,19 +233,16 @@ def _items(offer: Offer) -> Iterator[tuple[Source, Any]]:
 
 def _last(offers: list[Offer]) -> Merged:
     """The innermost non-empty value."""
-    for layer, at, value in reversed(offers):
-        if not is_empty(value):
-            return value, TakenValue((layer, at))
-    return None, ComputedValue("the value is empty in every layer", [(layer, at) for layer, at, _ in offers])
+    for offer in reversed(offers):
+        if not is_empty(offer[2]):
+            return offer[2], TakenValue(offer[:2])
+    return None, ComputedValue("the value is empty in every layer", [offer[:2] for offer in offers])
 
 
 def _last_or_empty(offers: list[Offer]) -> Merged:
     """As ``_last``, but if all values are empty, the innermost is kept: unknown keys survive."""
-    value, provenance = _last(offers)
-    if isinstance(provenance, TakenValue):
-        return value, provenance
-    layer, at, value = offers[-1]
-    return value, TakenValue((layer, at))
+    offer = next((offer for offer in reversed(offers) if not is_empty(offer[2])), offers[-1])
+    return offer[2], TakenValue(offer[:2])
 
 
 def _deep(given: list[Offer]) -> Merged:
@@ -278,99 +264,88 @@ def _deep(given: list[Offer]) -> Merged:
             keys.setdefault(key, []).append((layer, f"{at}/{token(key)}", child))
     if not keys:
         return {}, TakenValue(objects[0][:2])
-    document: dict[str, Any] = {}
-    provenance: dict[str, Provenance] = {}
-    for key, offers in keys.items():
-        document[key], provenance[key] = _deep(offers) if len(offers) > 1 else (offers[0][2], TakenValue(offers[0][:2]))
-    return document, MergedFields(provenance)
+    return _merged_fields(
+        {key: _deep(offers) if len(offers) > 1 else (offers[0][2], TakenValue(offers[0][:2])) for key, offers in keys.items()}
+    )
 
 
-def _union(offers: list[Offer]) -> Merged:
-    """All non-empty items in order, without duplicates."""
-    return _united(offers, by_text=False)
+def _merged_fields(fields: dict[str, Merged]) -> Merged:
+    values = {key: value for key, (value, _) in fields.items()}
+    return values, MergedFields({key: provenance for key, (_, provenance) in fields.items()})
 
 
 def _union_by_text(offers: list[Offer]) -> Merged:
     """As ``_union``; a string equals an object with the same text."""
-    return _united(offers, by_text=_is_mixed(offers))
+    kinds = {type(item) for _, _, value in offers for item in value or ()}
+    return _union(offers, by_text=str in kinds and dict in kinds)
 
 
-def _united(offers: list[Offer], *, by_text: bool) -> Merged:
+def _union(offers: list[Offer], *, by_text: bool = False) -> Merged:
+    """All non-empty items in order, without duplicates."""
     values: list[Any] = []
     sources: list[TakenValue] = []
-    seen = _ValueIndex()
+    index = _ValueIndex()
     texts: dict[str, int] = {}  # text -> position
     for offer in offers:
         for source, item in _items(offer):
-            known = _same_text(item, values, texts) if by_text else None
-            if known is None:
-                known = seen.place(item, values)
+            at = _same_text(item, values, texts) if by_text else None
+            if at is None:
+                at = index.place(item, values)
             if by_text:
-                texts.setdefault(projected(item), len(values) if known is None else known)
-            if known is None:
+                texts.setdefault(projected(item), len(values) if at is None else at)
+            if at is None:
                 values.append(item)
                 sources.append(TakenValue(source))
-            elif isinstance(values[known], str) and not isinstance(item, str):
+            elif isinstance(values[at], str) and not isinstance(item, str):
                 # The object replaces the string, which is still found by its text.
-                sources[known] = TakenValue(source, [sources[known].source, *sources[known].also])
-                values[known] = item
-                seen.moved(item, known, values)
+                sources[at] = TakenValue(source, [sources[at].source, *sources[at].also])
+                values[at] = item
+                index.moved(item, at, values)
             else:
-                sources[known].add(source)
-    if not values:
-        return [], ComputedValue("no layer provides an item", [offer[:2] for offer in offers])
-    return values, MergedItems(sources)
-
-
-def _is_mixed(offers: list[Offer]) -> bool:
-    kinds = {type(item) for _, _, value in offers for item in value or ()}
-    return str in kinds and dict in kinds
+                sources[at].add(source)
+    return _merged_items(values, sources, offers)
 
 
 def _same_text(item: Any, values: list[Any], texts: dict[str, int]) -> int | None:
     """The position of an object with the same text as a string, or vice versa."""
-    known = texts.get(projected(item)) if isinstance(item, (str, dict)) else None
-    return known if known is not None and isinstance(item, str) != isinstance(values[known], str) else None
+    at = texts.get(projected(item)) if isinstance(item, (str, dict)) else None
+    return at if at is not None and isinstance(item, str) != isinstance(values[at], str) else None
+
+
+def _merged_items(values: list[Any], sources: list[TakenValue], offers: list[Offer]) -> Merged:
+    if not values:
+        return [], ComputedValue("no layer provides an item", [offer[:2] for offer in offers])
+    return values, MergedItems(sources)
 
 
 def _keyed(offers: list[Offer], key_of: Callable[[Any], Any]) -> Merged:
     """One item per key, in order of first appearance; the innermost wins."""
     values: list[Any] = []
     sources: list[TakenValue] = []
-    seen: dict[Any, int] = {}
+    places: dict[Any, int] = {}
     for offer in offers:
         for source, item in _items(offer):
-            key = key_of(item)
-            known = seen.setdefault(key, len(values))
-            if known == len(values):
+            at = places.setdefault(key_of(item), len(values))
+            if at == len(values):
                 values.append(item)
                 sources.append(TakenValue(source))
-            elif same(values[known], item):
-                sources[known].add(source)
+            elif same(values[at], item):
+                sources[at].add(source)
             else:
-                lost = sources[known]
-                values[known], sources[known] = item, TakenValue(source, (), [*lost.shadowed, lost.source, *lost.also])
-    if not values:
-        return [], ComputedValue("no layer provides an item", [offer[:2] for offer in offers])
-    return values, MergedItems(sources)
-
-
-def _links(offers: list[Offer]) -> Merged:
-    return _keyed(offers, _link_key)
+                lost = sources[at]
+                values[at], sources[at] = item, TakenValue(source, (), [*lost.shadowed, lost.source, *lost.also])
+    return _merged_items(values, sources, offers)
 
 
 def _link_key(link: Any) -> Any:
     if isinstance(link, str):
         return (None, link)
     if isinstance(link, dict):
-        title, url = _text_or_none(link.get("title")), _text_or_none(link.get("url")) or _text_or_none(link.get("href"))
+        texts = {key: value for key, value in link.items() if isinstance(value, str) and value.strip()}
+        title, url = texts.get("title"), texts.get("url", texts.get("href"))
         if title is not None or url is not None:
             return (title, url)
     return _json_key(link)
-
-
-def _text_or_none(value: Any) -> str | None:
-    return value if isinstance(value, str) and value.strip() else None
 
 
 def _contributions(given: list[Offer]) -> Merged:
@@ -378,7 +353,7 @@ def _contributions(given: list[Offer]) -> Merged:
     filled = [offer for offer in given if not is_empty(offer[2])]
     if not filled:
         return _last_or_empty(given)
-    if all(isinstance(offer[2], list) for offer in filled):
+    if _are_lists(filled):
         return _keyed(filled, _type_key)
     keys: dict[str, list[Offer]] = {}
     for layer, at, value in filled:
@@ -387,12 +362,11 @@ def _contributions(given: list[Offer]) -> Merged:
         else:
             for key, child in value.items():
                 keys.setdefault(key, []).append((layer, f"{at}/{token(key)}", child))
-    document: dict[str, Any] = {}
-    provenance: dict[str, Provenance] = {}
-    for key, offers in keys.items():
-        lists = all(isinstance(each[2], list) for each in offers)
-        document[key], provenance[key] = _keyed(offers, _type_key) if lists else _deep(offers)
-    return document, MergedFields(provenance)
+    return _merged_fields({key: _keyed(offers, _type_key) if _are_lists(offers) else _deep(offers) for key, offers in keys.items()})
+
+
+def _are_lists(offers: list[Offer]) -> bool:
+    return all(isinstance(value, list) for _, _, value in offers)
 
 
 def _type_key(item: Any) -> Any:
@@ -412,5 +386,5 @@ _STRATEGIES: dict[str, Callable[[list[Offer]], Merged]] = {
     merge_rules.UNION: _union,
     merge_rules.UNION_BY_TEXT: _union_by_text,
     merge_rules.BY_TYPE: _contributions,
-    merge_rules.BY_LINK: _links,
+    merge_rules.BY_LINK: lambda offers: _keyed(offers, _link_key),
 }
