@@ -7,7 +7,8 @@ identity twice, the second time with reversed directory listings, to find result
 from __future__ import annotations
 
 import json
-import os
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from clia.errors import AgentNotFound, CliaError, InvalidInput
@@ -15,15 +16,14 @@ from clia.identities import git_history
 from clia.identities import lint as linting
 from clia.identities import roster as rosters
 from clia.identities.contexts import KINDS, IdentityContext
-from clia.identities.diagnostics import Diagnostic, diagnostic, has_errors, in_order
+from clia.identities.diagnostics import Diagnostic, diagnostic, has_errors, in_order, record_json
 from clia.identities.files import DirectoryEntry, LocalFiles
 from clia.identities.git_history import GitHistory
 from clia.identities.layers import INHERITED
-from clia.identities.lineage import Lineage, survey_path, trusted_owners
+from clia.identities.lineage import Lineage, survey_path
 from clia.identities.lint import Checker, FindingsReport, LintSubject, count_severities, load_subject
 from clia.identities.roster import IdentityTarget, IdentityTree, Roster, as_diagnostic, default_chain, is_reserved
 from clia.identities.schemas import schema
-from clia.identities.working_path import WorkingPath, survey
 from clia.values import documents
 from clia.values import pointer as pointers
 from clia.values.json_text import children, skip_blanks
@@ -31,6 +31,7 @@ from clia.values.names import check_slug
 from clia.values.pointer import leaves
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from clia.identities.lint import LintProgress
@@ -38,25 +39,20 @@ if TYPE_CHECKING:
     Path = str | os.PathLike[str]
 
 
-def line_of(data: bytes, path: str, at: str | None) -> int:
-    """The line of a pointer, or of a syntax error; 1 if it is unknown."""
+def line_of(data: bytes, path: str, pointer: str | None) -> int:
+    """The line of a pointer or its innermost existing part, or of a syntax error; 1 if it is unknown."""
     try:
         documents.parse(data, path)
         text = documents.decode(data, path)
-        return text.count("\n", 0, _offset(text, pointers.split(at or ""))) + 1
+        at = skip_blanks(text, 0)
+        for part in pointers.split(pointer or ""):
+            start = next((child.start for child in children(text, at) if child.key == part), None)
+            if start is None:
+                break
+            at = start
+        return text.count("\n", 0, at) + 1
     except InvalidInput as error:
         return cast("int", error.fields.get("line") or 1)
-
-
-def _offset(text: str, parts: list[str]) -> int:
-    """The offset of the value, or of the innermost part of its path that exists."""
-    at = skip_blanks(text, 0)
-    for part in parts:
-        child = next((each for each in children(text, at) if each.key == part), None)
-        if child is None:
-            return at
-        at = child.start
-    return at
 
 
 class InheritedDocument(NamedTuple):
@@ -78,18 +74,6 @@ class ExaminedIdentity(NamedTuple):
     inherits: tuple[InheritedDocument, ...]
     findings: tuple[Diagnostic, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "slug": self.slug,
-            "title": self.title,
-            "status": self.status,
-            "active": self.active,
-            "mode": self.mode,
-            "chain": [context.to_json() for context in self.chain],
-            "inherits": [document.to_json() for document in self.inherits],
-            "findings": [finding.to_json() for finding in self.findings],
-        }
-
 
 class DoctorReport(NamedTuple):
     path: str
@@ -101,13 +85,7 @@ class DoctorReport(NamedTuple):
         return in_order([*self.findings, *(item for agent in self.agents for item in agent.findings)])
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "repository": self.repository,
-            "agents": [agent.to_json() for agent in self.agents],
-            "findings": [finding.to_json() for finding in self.findings],
-            "summary": count_severities(self.all_findings()),
-        }
+        return {**record_json(self._asdict()), "summary": count_severities(self.all_findings())}
 
 
 def examine_tree(files: LocalFiles, past: GitHistory, seen: IdentityTree) -> DoctorReport:
@@ -129,8 +107,8 @@ def examine_tree(files: LocalFiles, past: GitHistory, seen: IdentityTree) -> Doc
 
 
 def _examine_identity(subject: LintSubject, checker: Checker) -> ExaminedIdentity:
-    report = subject.lineage.context() if subject.lineage else None
-    profile = subject.lineage.profile() if subject.lineage else None
+    lineage = subject.lineage
+    report = lineage.context() if lineage else None
     inherits = [
         InheritedDocument(kind, layer.path, layer.inherited_by or "")
         for kind in KINDS
@@ -139,7 +117,7 @@ def _examine_identity(subject: LintSubject, checker: Checker) -> ExaminedIdentit
     ]
     return ExaminedIdentity(
         subject.slug,
-        profile.get("title") if profile else None,
+        lineage.profile().get("title") if lineage else None,
         subject.status if isinstance(subject.status, str) else None,
         subject.is_active(),
         report.mode if report else None,
@@ -154,9 +132,6 @@ class ResolvedIdentity(NamedTuple):
     directory: str  # the innermost domain directory, or the searched path
     contexts: int
     ok: bool
-
-    def to_json(self) -> dict[str, Any]:
-        return self._asdict()
 
 
 def smoke_tree(
@@ -188,7 +163,7 @@ def _resolve_twice(files: LocalFiles, target: IdentityTarget) -> tuple[ResolvedI
     report = lineage.context()
     directory = report.chain[-1].directory
     found = [*report.diagnostics, *_missing_origins(lineage, directory)]
-    if _resolved_json(lineage) != _resolved_json(Lineage(_ReversedFiles(files), target.place, target.slug)):
+    if _resolved_json(lineage) != _resolved_json(Lineage(_ReversedFiles(), target.place, target.slug)):
         found.append(diagnostic("merge-unstable", directory, f"two merges of {target.slug} at {directory} differ"))
     return ResolvedIdentity(target.slug, directory, len(report.chain), ok=not has_errors(found)), found
 
@@ -209,26 +184,11 @@ def _missing_origins(lineage: Lineage, directory: str) -> Iterator[Diagnostic]:
 
 
 class _ReversedFiles(LocalFiles):
-    """The same files, with every directory listed in reverse order."""
-
-    def __init__(self, files: LocalFiles) -> None:
-        self._files = files
+    """Lists every directory in reverse order."""
 
     def entries(self, directory: str) -> list[DirectoryEntry] | None:
-        entries = self._files.entries(directory)
-        return None if entries is None else entries[::-1]
-
-    def real(self, path: str) -> str:
-        return self._files.real(path)
-
-    def kind(self, path: str) -> str:
-        return self._files.kind(path)
-
-    def read(self, path: str, limit: int) -> bytes | None:
-        return self._files.read(path, limit)
-
-    def owner(self, path: str) -> int | None:
-        return self._files.owner(path)
+        entries = super().entries(directory)
+        return entries and entries[::-1]
 
 
 def roster(path: Path = ".", *, ceiling: Path | None = None, everything: bool = False) -> Roster:
@@ -271,31 +231,22 @@ def schemas() -> dict[str, dict[str, Any]]:
 def lines_of(findings: Iterable[Diagnostic]) -> dict[Diagnostic, int]:
     """The line of each finding whose file can be read."""
     files = LocalFiles()
-    known: dict[str, bytes | None] = {}
+    contents: dict[str, bytes | None] = {}
     lines: dict[Diagnostic, int] = {}
     for finding in findings:
-        if finding.path is None:
+        path = finding.path
+        if path is None:
             continue
-        if finding.path not in known:
-            known[finding.path] = _read_or_none(files, finding.path)
-        data = known[finding.path]
+        if path not in contents:
+            contents[path] = None
+            with suppress(CliaError):
+                contents[path] = files.read(path, documents.MAX_BYTES)
+        data = contents[path]
         if data is not None:
-            lines[finding] = line_of(data, finding.path, finding.pointer)
+            lines[finding] = line_of(data, path, finding.pointer)
     return lines
 
 
-def _read_or_none(files: LocalFiles, path: str) -> bytes | None:
-    try:
-        return files.read(path, documents.MAX_BYTES)
-    except CliaError:
-        return None
-
-
 def _identity_tree(path: Path, ceiling: Path | None) -> IdentityTree:
-    files, trusted = LocalFiles(), trusted_owners()
-    top = None if ceiling is None else os.path.abspath(ceiling)
-
-    def survey_at(directory: str) -> WorkingPath:
-        return survey(files, directory, ceiling=top, trusted=trusted)
-
-    return rosters.tree_of(files, survey_path(path, ceiling=ceiling), survey_at)
+    survey_at = partial(survey_path, ceiling=ceiling)
+    return rosters.tree_of(LocalFiles(), survey_at(path), survey_at)

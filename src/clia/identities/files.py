@@ -28,7 +28,7 @@ class DirectoryEntry(NamedTuple):
     kind: str
 
 
-_GONE = (errno.ENOENT, errno.ENOTDIR)
+_KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: DIRECTORY, stat.S_IFLNK: LINK}
 _TEMPORARY = ".clia-writing-"
 
 
@@ -50,11 +50,7 @@ class LocalFiles:
             if _is_gone(err):
                 return MISSING
             raise _error(path, err) from None
-        if stat.S_ISREG(mode):
-            return FILE
-        if stat.S_ISDIR(mode):
-            return DIRECTORY
-        return LINK if stat.S_ISLNK(mode) else OTHER
+        return _KINDS.get(stat.S_IFMT(mode), OTHER)
 
     def entries(self, directory: str) -> list[DirectoryEntry] | None:
         """The names in a directory, in no particular order; None if it does not exist."""
@@ -78,7 +74,10 @@ class LocalFiles:
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise FileError(f"{path} is not a regular file", fields={"path": path, "reason": "not a regular file"})
-            return _read(handle, limit + 1)
+            data = b""
+            while more := os.read(handle, limit + 1 - len(data)):
+                data += more
+            return data
         except OSError as err:
             raise _error(path, err) from None
         finally:
@@ -97,8 +96,8 @@ class LocalFiles:
 class WritableLocalFiles(LocalFiles):
     """Reads and writes files; ``reached`` is called with each named step of a write (tests kill the process there)."""
 
-    def __init__(self, reached: Callable[[str], None] | None = None) -> None:
-        self._reached = reached or _ignore_step
+    def __init__(self, reached: Callable[[str], object] = lambda _: None) -> None:
+        self._reached = reached
 
     @contextmanager
     def exclusive(self, directory: str) -> Iterator[None]:
@@ -112,7 +111,11 @@ class WritableLocalFiles(LocalFiles):
         try:
             # Lock the directory itself, to leave no lock file in the repository.
             fcntl.flock(handle, fcntl.LOCK_EX)
-            _sweep(directory)
+            with suppress(OSError):
+                for name in os.listdir(directory):
+                    if name.startswith(_TEMPORARY):  # of a killed writer
+                        with suppress(OSError):
+                            os.unlink(os.path.join(directory, name))
             yield
         finally:
             os.close(handle)
@@ -184,22 +187,9 @@ class WritableLocalFiles(LocalFiles):
             raise _error(path, err) from None
 
 
-def _ignore_step(step: str) -> None:
-    del step
-
-
 def _link_new(temporary: str, path: str) -> None:
     os.link(temporary, path)
     os.unlink(temporary)
-
-
-def _sweep(directory: str) -> None:
-    """Remove the temporary files of a killed writer; the caller holds the directory."""
-    with suppress(OSError):
-        for name in os.listdir(directory):
-            if name.startswith(_TEMPORARY):
-                with suppress(OSError):
-                    os.unlink(os.path.join(directory, name))
 
 
 def _sync_directory(directory: str) -> None:
@@ -208,19 +198,6 @@ def _sync_directory(directory: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _read(handle: int, limit: int) -> bytes:
-    data = os.read(handle, limit)
-    if len(data) == limit:
-        return data
-    parts = [data]
-    size = len(data)
-    while data and size < limit:
-        data = os.read(handle, limit - size)
-        parts.append(data)
-        size += len(data)
-    return b"".join(parts)
 
 
 def _entry_kind(entry: os.DirEntry[str]) -> str:
@@ -232,7 +209,7 @@ def _entry_kind(entry: os.DirEntry[str]) -> str:
 
 
 def _is_gone(err: Exception) -> bool:
-    return isinstance(err, OSError) and err.errno in _GONE
+    return isinstance(err, OSError) and err.errno in (errno.ENOENT, errno.ENOTDIR)
 
 
 def _error(path: str, err: Exception) -> FileError:

@@ -15,7 +15,7 @@ from clia.errors import AgentNotFound, CliaError
 from clia.identities import git_history, lint_guardrails
 from clia.identities import layers as layering
 from clia.identities.contexts import AGENCY, AGENT, KINDS, ROOT, ContextSearch, IdentityContext, kind_of, root_directives
-from clia.identities.diagnostics import ERROR, INFO, WARNING, Diagnostic, diagnostic, in_order
+from clia.identities.diagnostics import ERROR, INFO, WARNING, Diagnostic, diagnostic, in_order, record_json
 from clia.identities.files import LINK, LocalFiles
 from clia.identities.layers import CONTEXT, Layer
 from clia.identities.lineage import Lineage
@@ -40,20 +40,13 @@ class FindingsReport(NamedTuple, Generic[RowType]):
     findings: tuple[Diagnostic, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "agents": [agent.to_json() for agent in self.agents],
-            "findings": [finding.to_json() for finding in self.findings],
-            "summary": count_severities(self.findings),
-        }
+        return {**record_json(self._asdict()), "summary": count_severities(self.findings)}
 
 
 def count_severities(findings: Iterable[Diagnostic]) -> dict[str, int]:
     """The number of findings by severity."""
-    counts = {ERROR: 0, WARNING: 0, INFO: 0}
-    for finding in findings:
-        counts[finding.severity] += 1
-    return counts
+    severities = [finding.severity for finding in findings]
+    return {severity: severities.count(severity) for severity in (ERROR, WARNING, INFO)}
 
 
 class LintSubject(NamedTuple):
@@ -65,10 +58,6 @@ class LintSubject(NamedTuple):
     lineage: Lineage | None  # None: the root chain is invalid
     status: object
     reading: tuple[Diagnostic, ...]  # diagnostics of resolving the identity
-
-    def is_directives(self) -> bool:
-        """Whether these are root directives, which others inherit."""
-        return self.slug == ROOT
 
     def is_active(self) -> bool:
         return is_active(self.status)
@@ -119,9 +108,10 @@ _FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\
 _NAMED_CHARACTERS = 4
 
 
-def check_texts(path: str, document: Any) -> Iterator[Diagnostic]:
-    """Findings for each string of a document, including keys."""
-    for pointer, text in _strings(document, ""):
+def check_texts(kind: str, layer: Layer) -> Iterator[Diagnostic]:
+    """Check each string of a profile or agenda, including keys, because models read them; journals are records."""
+    path = layer.path
+    for pointer, text in () if kind == AGENCY else _strings(layer.document, ""):
         if text.isascii() and text.isprintable() and _COMMENT not in text:
             continue
         hidden = hidden_characters(text)
@@ -172,15 +162,16 @@ def _strings(value: Any, at: str) -> Iterator[tuple[str, str]]:
             yield from _strings(child, f"{at}/{index}")
 
 
-def check_schema(path: str, kind: str, document: Any) -> Iterator[Diagnostic]:
+def check_schema(kind: str, layer: Layer) -> Iterator[Diagnostic]:
     """Check a document against its schema; a fragment without a kind in its name has none."""
+    path = layer.path
     if kind_of(path) == kind:
-        for pointer, problem in problems(kind, document):
+        for pointer, problem in problems(kind, layer.document):
             yield diagnostic("schema", path, f"{path}: {pointer or 'the document'} {problem}", pointer)
 
 
-def check_resolving(subject: LintSubject) -> Iterator[Diagnostic]:
-    yield from subject.reading
+def check_resolving(subject: LintSubject) -> Iterable[Diagnostic]:
+    return subject.reading
 
 
 def check_links(subject: LintSubject) -> Iterator[Diagnostic]:
@@ -198,20 +189,16 @@ def check_links(subject: LintSubject) -> Iterator[Diagnostic]:
 
 def check_slugs(subject: LintSubject) -> Iterator[Diagnostic]:
     """Check that slugs match directory names; root directives and inherited documents may have any slug."""
-    if subject.is_directives():
+    if subject.slug == ROOT:
         return
     # A directory linked under a second name may use both.
-    names = {context.directory: {subject.slug, _file_name(context.real_home)} for context in subject.contexts}
+    names = {context.directory: {subject.slug, context.real_home.rpartition("/")[2]} for context in subject.contexts}
     for layer in (each for kind in KINDS for each in subject.layers[kind]):
         slug = layer.document.get("slug")
         expected = names.get(layer.directory, {subject.slug})
         if layer.origin == CONTEXT and isinstance(slug, str) and slug not in expected:
             message = f"{layer.path}: the slug is {slug!r}, but the directory is {subject.slug!r}"
             yield diagnostic("slug-mismatch", layer.path, message, "/slug")
-
-
-def _file_name(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def check_inherits_root(subject: LintSubject) -> Iterator[Diagnostic]:
@@ -234,29 +221,15 @@ if TYPE_CHECKING:
     LintProgress = Callable[[int, int, str], None]
 
 
-class IdentityCheck(NamedTuple):
-    """A check on one identity."""
+class LintCheck(NamedTuple):
+    """A check on an identity, or on a document: ``run(subject)`` or ``run(kind, layer)``."""
 
     codes: tuple[str, ...]
-    run: Callable[[LintSubject], Iterable[Diagnostic]]
-
-
-class DocumentCheck(NamedTuple):
-    codes: tuple[str, ...]
-    run: Callable[[str, Layer], Iterable[Diagnostic]]  # (kind, layer)
-
-
-def _check_schema(kind: str, layer: Layer) -> Iterable[Diagnostic]:
-    return check_schema(layer.path, kind, layer.document)
-
-
-def _check_text(kind: str, layer: Layer) -> Iterable[Diagnostic]:
-    """Check the text of profiles and agendas, which models read; journals are records."""
-    return () if kind == AGENCY else check_texts(layer.path, layer.document)
+    run: Callable[..., Iterable[Diagnostic]]
 
 
 CHECKS = (
-    IdentityCheck(
+    LintCheck(
         (
             "invalid-json", "document-too-large", "document-too-deep", "wrong-type", "scalar-for-list", "unreadable", "not-a-file",
             "not-a-directory", "symlink-escape", "untrusted-owner", "unsafe-submodule-path", "invalid-gitmodules",
@@ -266,18 +239,18 @@ CHECKS = (
         ),
         check_resolving,
     ),
-    IdentityCheck(("symlink-escape",), check_links),
-    IdentityCheck(("slug-mismatch",), check_slugs),
-    IdentityCheck(("inherits-root-missing",), check_inherits_root),
-    IdentityCheck(("guardrail-weakened",), lint_guardrails.check_weakened),
-    IdentityCheck(("guardrail-dropped",), lint_guardrails.check_dropped),
-    IdentityCheck(("waiver-unapproved", "waiver-unknown-guardrail"), lint_guardrails.check_waivers),
-    IdentityCheck(("checklist-disabled",), lint_guardrails.check_disabled),
+    LintCheck(("symlink-escape",), check_links),
+    LintCheck(("slug-mismatch",), check_slugs),
+    LintCheck(("inherits-root-missing",), check_inherits_root),
+    LintCheck(("guardrail-weakened",), lint_guardrails.check_weakened),
+    LintCheck(("guardrail-dropped",), lint_guardrails.check_dropped),
+    LintCheck(("waiver-unapproved", "waiver-unknown-guardrail"), lint_guardrails.check_waivers),
+    LintCheck(("checklist-disabled",), lint_guardrails.check_disabled),
 )  # fmt: skip
 
 DOCUMENT_CHECKS = (
-    DocumentCheck(("schema",), _check_schema),
-    DocumentCheck(("hidden-text", "html-comment", "ansi-escape"), _check_text),
+    LintCheck(("schema",), check_schema),
+    LintCheck(("hidden-text", "html-comment", "ansi-escape"), check_texts),
 )
 
 # Codes from finding identities, and from git history.
@@ -293,16 +266,17 @@ class CheckedIdentity(NamedTuple):
     directory: str  # the innermost domain directory
     active: bool  # inactive identities are not checked
 
-    def to_json(self) -> dict[str, Any]:
-        return self._asdict()
-
 
 def lint_tree(
     files: LocalFiles, past: GitHistory, tree: IdentityTree, slugs: Collection[str] = (), watch: LintProgress | None = None
 ) -> FindingsReport[CheckedIdentity]:
     """All findings of a tree, limited to ``slugs`` if any are given."""
-    targets = [each for each in tree.targets if not slugs or each.slug in slugs]
-    _check_known(slugs, {each.slug for each in targets}, tree.top.path)
+    path = tree.top.path
+    targets = [target for target in tree.targets if not slugs or target.slug in slugs]
+    missing = sorted({*slugs} - {target.slug for target in targets})
+    if missing:
+        fields = {"slug": missing[0], "path": path, "searched": [path]}
+        raise AgentNotFound(f"no identity {missing[0]!r} at {path}, above or below", fields=fields)
     checker = Checker()
     checked: dict[tuple[str, str], CheckedIdentity] = {}
     found = list(tree.diagnostics)
@@ -314,13 +288,12 @@ def lint_tree(
             found += subject
             continue
         directory = subject.contexts[-1].directory
-        checked[(subject.slug, directory)] = CheckedIdentity(subject.slug, directory, subject.is_active())
+        checked[subject.slug, directory] = CheckedIdentity(subject.slug, directory, subject.is_active())
         if subject.is_active():
             found += checker.findings(subject)
     found += git_history.removal_findings(files, past, tree, slugs)
-    return FindingsReport(
-        tree.top.path, tuple(each for _, each in sorted(checked.items())), tuple(in_order(_without_duplicates(found)))
-    )
+    agents = tuple(identity for _, identity in sorted(checked.items()))
+    return FindingsReport(path, agents, tuple(in_order(_without_duplicates(found))))
 
 
 class Checker:
@@ -338,24 +311,13 @@ class Checker:
                 diagnostics.append(as_diagnostic(error, subject.place.path))
         for kind in KINDS:
             for layer in subject.layers[kind]:
-                diagnostics += self._document(kind, layer)
+                if (kind, layer.path) not in self._documents:
+                    findings = [item for check in DOCUMENT_CHECKS for item in check.run(kind, layer)]
+                    self._documents[kind, layer.path] = findings
+                diagnostics += self._documents[kind, layer.path]
         return in_order(_without_duplicates(diagnostics))
-
-    def _document(self, kind: str, layer: Layer) -> list[Diagnostic]:
-        key = (kind, layer.path)
-        if key not in self._documents:
-            self._documents[key] = [item for check in DOCUMENT_CHECKS for item in check.run(kind, layer)]
-        return self._documents[key]
 
 
 def _without_duplicates(diagnostics: list[Diagnostic]) -> Iterator[Diagnostic]:
-    said = {(each.path, each.pointer) for each in diagnostics if each.code in _MORE_SPECIFIC}
-    return (each for each in diagnostics if each.code != "schema" or (each.path, each.pointer) not in said)
-
-
-def _check_known(asked: Collection[str], known: Collection[str], path: str) -> None:
-    missing = sorted(set(asked) - set(known))
-    if missing:
-        raise AgentNotFound(
-            f"no identity {missing[0]!r} at {path}, above or below", fields={"slug": missing[0], "path": path, "searched": [path]}
-        )
+    explained = {(item.path, item.pointer) for item in diagnostics if item.code in _MORE_SPECIFIC}
+    return (item for item in diagnostics if item.code != "schema" or (item.path, item.pointer) not in explained)

@@ -447,7 +447,7 @@ def test_one_check_that_cannot_read_does_not_stop_the_others(tree: Tree, monkeyp
     def broken(subject: object) -> list[Diagnostic]:
         raise FileError("gone", fields={"path": "/"})  # before every other path: findings are in their order
 
-    monkeypatch.setattr(linting, "CHECKS", (linting.IdentityCheck((), broken), *linting.CHECKS))
+    monkeypatch.setattr(linting, "CHECKS", (linting.LintCheck((), broken), *linting.CHECKS))
     tree.repository("w")
     tree.agent("w", guardrails=5)
     assert codes(tree) == ["unreadable", "wrong-type"]

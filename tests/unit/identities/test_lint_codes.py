@@ -344,7 +344,7 @@ def test_each_code_is_quiet_where_it_should_be(tree: Tree, code: str) -> None:
 
 
 @pytest.mark.parametrize("check", linting.CHECKS, ids=lambda check: check.run.__name__)
-def test_a_check_gives_no_code_that_it_does_not_declare(tree: Tree, check: linting.IdentityCheck) -> None:
+def test_a_check_gives_no_code_that_it_does_not_declare(tree: Tree, check: linting.LintCheck) -> None:
     from clia.identities.lint import LintSubject, load_subject
 
     for number, code in enumerate(each for each in CASES if each not in linting.HISTORY_CODES):

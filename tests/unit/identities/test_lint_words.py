@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clia.identities.checks import line_of
+from clia.identities.layers import CONTEXT, Layer
 from clia.identities.lint import check_texts, hidden_characters
 from clia.identities.lint_guardrails import FORCE, statements
 from clia.values import documents, pointer
@@ -17,7 +18,7 @@ from clia.values import documents, pointer
 
 def weaker(local: object, outer: object) -> bool:
     (here,), (there,) = statements([local], "/g"), statements([outer], "/g")
-    return bool(set(here.identities()) & set(there.identities())) and here.is_weaker_than(there)
+    return bool(set(here.rule_keys()) & set(there.rule_keys())) and here.is_weaker_than(there)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_emoji_and_other_scripts_are_fine(text: str) -> None:
 
 def test_keys_and_deep_strings_are_read_and_named_by_pointer() -> None:
     document = {"a/b": [{"x\u200by": 1}, "z\u202e"], "fine": "ok"}
-    found = list(check_texts("p", document))
+    found = list(check_texts("agent", Layer("p", document, "d", CONTEXT, None)))
     assert [(each.code, each.pointer) for each in found] == [("hidden-text", "/a~1b/0/x\u200by"), ("hidden-text", "/a~1b/1")]
     assert "U+202E RIGHT-TO-LEFT OVERRIDE" in found[1].message
     assert "\u202e" not in found[1].message
