@@ -12,14 +12,15 @@ from pygit2.enums import SortMode
 import clia
 from benchmarks.measure import Row, in_turns
 from benchmarks.places import place
-from clia.forge.rendering.graph_svg import layout, svg
+from clia.forge.rendering.graph_layout import layout
+from clia.forge.rendering.graph_svg import svg
 from clia.space.model import AGENT, TYPE
 from clia.values import commit_messages as messages
 from clia.values import graph_lanes as lanes
 from clia.values import refs
 
 if TYPE_CHECKING:
-    from clia.forge.rendering.graph_svg import Graph
+    from clia.forge.rendering.graph_layout import Graph
 
 COMMITS, AGENTS, SHOWN = 5_000, 40, 200
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clia.forge.rendering.graph_layout import layout, path_between
-from clia.forge.rendering.graph_svg import LANE, MARGIN, ROW, rows, svg
+from clia.forge.rendering.graph_svg import LANE, MARGIN, ROW, svg
 from support.graphs import commit
 
 if TYPE_CHECKING:
@@ -274,4 +274,4 @@ def test_whatever_a_repository_says_is_text(said: list[tuple[str, str, str, str]
     assert {name for each in root.iter() for name in each.attrib} <= ATTRIBUTES
     assert all(re.fullmatch(r"[a-z-]+", name) for name in classes)
     assert all(re.fullmatch(r'/s/"><script>/(commits|agents)/[^/<>"]*', link) for link in links)
-    assert [each.subject for each in rows(graph)] == [each.subject for each in found]
+    assert [node.commit.subject for node in graph.nodes] == [each.subject for each in found]

@@ -10,7 +10,7 @@ import pytest
 import clia
 from clia.errors import InvalidInput
 from clia.forge.rendering.graph_layout import FORK, LINE, MERGE, Graph, layout, path_between
-from clia.forge.rendering.graph_svg import legend, rows, svg
+from clia.forge.rendering.graph_svg import legend, letter, svg
 from support.graphs import commit, commits
 from support.spaces import BRIEFING, settings
 
@@ -41,7 +41,7 @@ def test_no_commits_are_an_empty_picture() -> None:
     made = graph("")
     assert made == Graph((), (), (), 0, 0)
     assert 'aria-label="Graph of 0 commits"' in picture(made)
-    assert rows(made) == []
+    assert made.nodes == ()
 
 
 def test_agents_and_people_have_a_lane_each_though_one_began_where_the_other_ended() -> None:
@@ -142,7 +142,7 @@ def test_a_kind_without_a_mark_has_that_of_its_nearest_ancestor(kind: str | None
 
 def test_commits_of_people_and_landed_work_have_marks_of_their_own() -> None:
     made = layout([commit("1", landed="scout"), commit("2")], {})
-    assert [(node.mark, row.letter) for node, row in zip(made.nodes, rows(made), strict=True)] == [
+    assert [(node.mark, letter(node)) for node in made.nodes] == [
         ("landing", "L"),
         ("people", "P"),
     ]
@@ -338,10 +338,11 @@ def test_a_thousand_lines_to_one_commit_are_one_line_in_a_window_they_pass_throu
 
 def test_a_table_says_what_the_picture_says() -> None:
     made = graph("a1: m1 ! review\nm1:", {"a": "a1"}, types={"review": "finding"}, traced={"a1"})
-    first, second = rows(made)
-    assert first[:8] == ("a1", "a1", "a", "review", "F", "work a1", 0, ("m1",))
+    first, second = made.nodes
+    assert (first.commit.cid, first.commit.agent, first.commit.kind, letter(first)) == ("a1", "a", "review", "F")
+    assert (first.commit.subject, first.commit.committer.at, first.commit.parents) == ("work a1", 0, ("m1",))
     assert (first.heads, first.traced, first.in_session, first.on_path, first.elided) == (("a",), True, False, False, 0)
-    assert second[:5] == ("m1", "m1", None, None, "P")
+    assert (second.commit.cid, second.commit.agent, second.commit.kind, letter(second)) == ("m1", None, None, "P")
 
 
 def test_the_window_of_a_real_space_is_laid_out(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clia.forge.pages import graph as page
-from clia.forge.rendering import graph_svg
+from clia.forge.rendering import graph_layout
 from support.forge import ATTACK, OpenForge, assert_harmless, open_forge
 from support.session_flows import APPROVAL
 from support.spaces import BRIEFING
@@ -190,13 +190,13 @@ def test_a_viewer_may_look_and_a_stranger_may_not(forge: OpenForge) -> None:
 
 def test_a_layout_is_made_once_until_a_head_moves(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    layout = graph_svg.layout
+    layout = graph_layout.layout
 
     def counted(*args: object, **more: object) -> object:
         made.append(1)
         return layout(*args, **more)  # type: ignore[arg-type]  # as it was called
 
-    monkeypatch.setattr(graph_svg, "layout", counted)
+    monkeypatch.setattr(graph_layout, "layout", counted)
     look(forge)
     look(forge, "?view=table")
     look(forge, "?first=1")

@@ -8,29 +8,10 @@ from __future__ import annotations
 
 import shlex
 from contextlib import suppress
-from typing import NamedTuple
-
-from starlette.routing import Route
 
 from clia.errors import CorruptJournal, NotFound
-from clia.forge.pages.common import (
-    ADMIN,
-    TEXT_MAX,
-    Posted,
-    RefusedForm,
-    carry_out,
-    core_of,
-    first,
-    form,
-    known_agent,
-    known_source,
-    link,
-    optional,
-    page,
-    show,
-    text_of,
-)
-from clia.forge.pages.inbox_cards import headline
+from clia.forge.pages.common import ADMIN, TEXT_MAX, action, commits_page, if_found, known_agent, known_source, page, render
+from clia.forge.pages.inbox import headline
 from clia.forge.rendering import diffs
 from clia.forge.rendering.texts import escaped, visible
 from clia.sessions.checkpoints import counts_of
@@ -47,290 +28,182 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
     from starlette.responses import Response
+    from starlette.routing import Route
 
     from clia.facade.space import Space
-    from clia.forge.pages.common import KnownAgent, Visit
+    from clia.forge.pages.common import RefusedForm, Visit
     from clia.forge.rendering.diffs import FileView
-    from clia.sessions.model import Session
-    from clia.space.model import AgentCommit, ConflictPath, Content
+    from clia.space.model import Content
+
+    Question = tuple[str, str, str, str]  # id, headline, when it was asked or its session ended, status of its session
+    Side = tuple[str, str, FileView | None, Markup | None]  # agent, change, its diff, else the content
 
 PAGE = 50
 """Commits per page."""
 _CAPTURED = 5  # captured sessions shown
-
-
-class CommitsPage(NamedTuple):
-    """A page of an agent's own commits, and the offsets of its neighbours."""
-
-    shown: Sequence[AgentCommit]
-    first: int
-    newer: int | None
-    older: int | None
-
-
-class AgentRelations(NamedTuple):
-    """The relations of an agent."""
-
-    parent: str | None
-    sub_agents: Sequence[str]
-    reviewers: Sequence[str]
-    reviewing: Sequence[str]
-    merged: Sequence[str]
-    merged_into: Sequence[str]
-    others: Sequence[Any]  # other kinds
-
-    def __bool__(self) -> bool:
-        return any(self._asdict().values())
-
-
-class StandaloneQuestion(NamedTuple):
-    """A question asked outside of a flow."""
-
-    id: str
-    question: str
-    at: str  # when it was asked, or when it ended
-    status: str  # of the session created for the question
-
-
-class AgentSessions(NamedTuple):
-    """The sessions of an agent."""
-
-    session: Session | None
-    damaged: bool  # whether the session row is unreadable
-    waiting: Sequence[StandaloneQuestion]  # oldest first
-    last: StandaloneQuestion | None  # only without a session and pending questions
-
-
-class AgentIdentity(NamedTuple):
-    """The identity of an agent; None where it is not in this clone."""
-
-    genesis: str | None
-    briefing: Briefing | None
-    profile: dict[str, Any] | None
+PATHS_MAX = 100
 
 
 def routes() -> list[Route]:
-    at = "/s/{space}/agents/{agent}"
+    at = "/agents/{agent}"
     return [
-        Route(at, _agent, methods=["GET"], name="agent"),
-        Route(f"{at}/sub-agents", _spawn, methods=["POST"], name="agent:spawn"),
-        Route(f"{at}/forks", _fork, methods=["POST"], name="agent:fork"),
-        Route(f"{at}/merges", _merge, methods=["POST"], name="agent:merge"),
-        Route(f"{at}/archive", _archive, methods=["POST"], name="agent:archive"),
-        Route(f"{at}/restore", _restore, methods=["POST"], name="agent:restore"),
-        Route(f"{at}/merges/{{other:path}}", _conflicts, methods=["GET"], name="agent:conflicts"),
+        page(at, "agent", _agent),
+        action(f"{at}/sub-agents", "agent:spawn", _spawn, _agent),
+        action(f"{at}/forks", "agent:fork", _fork, _agent),
+        action(f"{at}/merges", "agent:merge", _merge, _agent),
+        action(f"{at}/archive", "agent:archive", _archive, _agent),
+        action(f"{at}/restore", "agent:restore", _restore, _agent, "archive"),
+        page(f"{at}/merges/{{other:path}}", "agent:conflicts", _conflicts),
     ]
 
 
-@page
-def _agent(visit: Visit) -> Response:
-    return _shown(visit, known_agent(visit, visit.param("agent")))
-
-
-def _shown(visit: Visit, agent: KnownAgent, refused: RefusedForm | None = None) -> Response:
-    space, name = visit.site.space, agent.name
-    runs = _runs(visit, name)
-    return show(
+def _agent(visit: Visit, refused: RefusedForm | None = None) -> Response:
+    agent, space = known_agent(visit), visit.space
+    name = agent.name
+    record = if_found(space.agents.record, name) or {}
+    profile = record.get("profile.json")
+    return render(
         visit,
         "agent.html",
-        refused.status if refused else 200,
         agent=agent,
-        identity=_identity(space, name),
-        commits=_commits(space, name, visit.number("from", 0)),
-        edges=_edges(space, name),
-        session=runs.session,
-        runs=runs,
+        genesis=if_found(space.agents.genesis, name),
+        briefing=if_found(space.agents.briefing, name),
+        profile=profile if isinstance(profile, dict) else None,
+        relations=_relations(space, name),
+        other_relations=[edge for edge in space.relations(name) if edge.kind not in (SUB_AGENT, REVIEWS, MERGES)],
         captured=[session for session in space.captures.sessions() if session.agent == name][-_CAPTURED:],
-        pending=len(space.trace_pending(name)),
-        landings=space.landings(name),
-        others=_others(space, name) if visit.may(ADMIN) else [],
+        pending=len(space.traces.pending(name)),
+        landings=space.history.landings(name),
+        others=_others(space, name) if visit.user.may(ADMIN) else [],
         refused=refused,
+        **_sessions(visit, name),
+        **commits_page(visit, name, PAGE),
     )
 
 
 def _others(space: Space, name: str) -> list[str]:
     """Merge sources: other local agents and agents of peers."""
-    return [*(agent for agent in space.agents() if agent != name), *(f"{remote.peer}/{remote.agent}" for remote in space.remotes())]
+    remotes = [f"{remote.peer}/{remote.agent}" for remote in space.peers.remotes()]
+    return [agent for agent in space.agents() if agent != name] + remotes
 
 
-def _identity(space: Space, name: str) -> AgentIdentity:
-    """The identity; a shallow clone or a branch made by plain git lacks parts."""
-    genesis, briefing, profile = None, None, None
-    with suppress(NotFound):
-        genesis = space.genesis(name)
-    with suppress(NotFound):
-        briefing = space.briefing_of(name)
-    with suppress(NotFound):
-        profile = space.record_of(name).get("profile.json")
-    return AgentIdentity(genesis, briefing, profile if isinstance(profile, dict) else None)
+def _relations(space: Space, name: str) -> list[tuple[str, Sequence[str]]]:
+    """The related agents, by kind of relation."""
+    relations = space.relations
+    parent = relations.parent(name)
+    by_kind = [
+        ("spawned from", [parent] if parent else []),
+        ("sub-agents", relations.sub_agents(name)),
+        ("reviewed by", relations.reviewers(name)),
+        ("reviews", relations.reviewing(name)),
+        ("merged from", relations.merged(name)),
+        ("merged into", relations.merged_into(name)),
+    ]
+    return [(kind, agents) for kind, agents in by_kind if agents]
 
 
-def _commits(space: Space, name: str, start: int) -> CommitsPage:
-    commits = space.log(name, own=True, limit=start + PAGE + 1)[start:]
-    older = start + PAGE if len(commits) > PAGE else None
-    return CommitsPage(commits[:PAGE], start, max(0, start - PAGE) if start else None, older)
-
-
-def _edges(space: Space, name: str) -> AgentRelations:
-    named = (SUB_AGENT, REVIEWS, MERGES)
-    return AgentRelations(
-        space.parent_agent(name),
-        space.sub_agents(name),
-        space.reviewers(name),
-        space.reviewing(name),
-        space.merged_sessions(name),
-        space.merged_into(name),
-        [edge for edge in space.relations(name) if edge.kind not in named],
-    )
-
-
-def _runs(visit: Visit, name: str) -> AgentSessions:
-    """The live session, else the last one; a damaged row is only flagged."""
-    space, session, damaged = visit.site.space, None, False
+def _sessions(visit: Visit, name: str) -> dict[str, Any]:
+    """The live session, else the last one; a damaged row is only flagged. Questions may be asked outside of a session."""
+    session, damaged = None, False
     try:
-        session = space.session(name)
+        session = visit.space.session(name)
     except NotFound:
         pass  # it has no session
     except CorruptJournal:
         damaged = True
-    beside = [request for request in space.pending(name) if request.session.startswith(ASK)]
-    waiting = [StandaloneQuestion(request.id, headline(question_of(request)), request.since, "suspended") for request in beside]
-    return AgentSessions(session, damaged, waiting, None if session or waiting else _last_ask(visit, name))
+    asked: list[Question] = [
+        (request.id, headline(question_of(request)), request.since, "suspended")
+        for request in visit.space.pending(name)
+        if request.session.startswith(ASK)
+    ]
+    last = None if session or asked else _last_question(visit, name)
+    return {"session": session, "damaged": damaged, "asked": asked, "last": last}
 
 
-def _last_ask(visit: Visit, name: str) -> StandaloneQuestion | None:
+def _last_question(visit: Visit, name: str) -> Question | None:
     """The newest answered question; no verb lists those."""
-    counts = core_of(visit).store.get(COUNTS + name)
+    counts = visit.core.store.get(COUNTS + name)
     number = 0 if counts is None else counts_of(counts.value).get("asks", 0)
     with suppress(NotFound, CorruptJournal):
-        session = visit.site.space.session(name, f"{ASK}{number}")
-        return StandaloneQuestion(
-            f"{session.id}.1", headline(question_in(session.input)), session.ended_at or session.started_at, session.status
-        )
+        session = visit.space.session(name, f"{ASK}{number}")
+        return f"{session.id}.1", headline(question_in(session.input)), session.ended_at or session.started_at, session.status
     return None
 
 
 # Actions
 
 
-@form(ADMIN)
-def _spawn(visit: Visit, posted: Posted) -> Response:
-    agent = known_agent(visit, visit.param("agent"))
-
-    def deed() -> str:
-        spawned = visit.site.space.spawn_from(*new_agent(posted), agent.name, slug=optional(posted, "slug"))
-        return _address(visit, spawned.agent)
-
-    return carry_out("spawn", posted, deed, lambda refused: _shown(visit, agent, refused))
+def _spawn(visit: Visit) -> str:
+    parent = known_agent(visit).name
+    spawned = visit.space.spawn_from(*new_agent(visit), parent, slug=visit.field("slug").strip() or None)
+    return visit.address("agents", spawned.agent)
 
 
-def new_agent(posted: Posted) -> tuple[str, Briefing]:
+def new_agent(visit: Visit) -> tuple[str, Briefing]:
     """The name and briefing in the fields of a new agent."""
-    return first(posted, "name").strip(), Briefing(first(posted, "title").strip(), text_of(posted, "text"))
+    return visit.field("name").strip(), Briefing(visit.field("title").strip(), visit.text("text"))
 
 
-def _address(visit: Visit, name: str) -> str:
-    return link("s", visit.site.name, "agents", name)
+def _fork(visit: Visit) -> str:
+    forked = visit.space.fork(known_agent(visit).name, visit.field("name").strip())
+    return visit.address("sessions", forked.agent, forked.id)
 
 
-@form(ADMIN)
-def _fork(visit: Visit, posted: Posted) -> Response:
-    agent = known_agent(visit, visit.param("agent"))
-
-    def deed() -> str:
-        forked = visit.site.space.fork(agent.name, first(posted, "name").strip())
-        return link("s", visit.site.name, "sessions", forked.agent, forked.id)
-
-    return carry_out("fork", posted, deed, lambda refused: _shown(visit, agent, refused))
+def _merge(visit: Visit) -> str:
+    return merge(visit, known_agent(visit).name, visit.field("from").strip())
 
 
-@form(ADMIN)
-def _merge(visit: Visit, posted: Posted) -> Response:
-    agent = known_agent(visit, visit.param("agent"))
-    other = first(posted, "from").strip()
-
-    def deed() -> str:
-        result = visit.site.space.merge(agent.name, other, message=text_of(posted, "message"))
-        if isinstance(result, Conflicts):
-            return link("s", visit.site.name, "agents", agent.name, "merges", other)
-        # Also if there was nothing to merge: the head contains it.
-        return link("s", visit.site.name, "commits", result.cid if isinstance(result, Merged) else result.head)
-
-    return carry_out("merge", posted, deed, lambda refused: _shown(visit, agent, refused))
+def merge(visit: Visit, into: str, other: str) -> str:
+    """Merge an agent; returns the URL of the commit or of the conflicts."""
+    result = visit.space.merge(into, other, message=visit.text("message"))
+    if isinstance(result, Conflicts):
+        return visit.address("agents", into, "merges", other)
+    # Also if there was nothing to merge: the head contains it.
+    return visit.address("commits", result.cid if isinstance(result, Merged) else result.head)
 
 
-@form(ADMIN)
-def _archive(visit: Visit, posted: Posted) -> Response:
-    agent = known_agent(visit, visit.param("agent"))
-
-    def deed() -> str:
-        visit.site.space.archive(agent.name)
-        return _address(visit, agent.name)
-
-    return carry_out("archive", posted, deed, lambda refused: _shown(visit, agent, refused))
+def _archive(visit: Visit) -> str:
+    name = known_agent(visit).name
+    visit.space.agents.archive(name)
+    return visit.address("agents", name)
 
 
-@form(ADMIN)
-def _restore(visit: Visit, posted: Posted) -> Response:
-    agent = known_agent(visit, visit.param("agent"))
-
-    def deed() -> str:
-        visit.site.space.restore(agent.name)
-        return _address(visit, agent.name)
-
-    return carry_out("archive", posted, deed, lambda refused: _shown(visit, agent, refused))
+def _restore(visit: Visit) -> str:
+    name = known_agent(visit).name
+    visit.space.agents.restore(name)
+    return visit.address("agents", name)
 
 
-PATHS_MAX = 100
+# Conflicts
 
 
-class ConflictSide(NamedTuple):
-    """One side of a conflict: a summary with a diff or the current content."""
-
-    agent: str
-    deed: str
-    diff: FileView | None
-    text: Markup | None
-
-
-class ConflictView(NamedTuple):
-    path: str
-    sides: tuple[ConflictSide, ConflictSide]
-
-
-@page
 def _conflicts(visit: Visit) -> Response:
-    agent = known_agent(visit, visit.param("agent"))
+    agent = known_agent(visit)
     other = known_source(visit, visit.param("other"))
-    conflicts = visit.site.space.conflicts(agent.name, other.name)
-    clashes = [] if conflicts is None else _clashes(visit.site.space, conflicts)
-    return show(
+    conflicts = visit.space.history.conflicts(agent.name, other.name)
+    return render(
         visit,
         "agent_merge.html",
         agent=agent,
         other=other,
-        found=conflicts,
-        clashes=clashes,
-        rest=0 if conflicts is None else len(conflicts.paths) - len(clashes),
-        commands=[] if conflicts is None else _commands(conflicts),
+        conflicts=conflicts,
+        clashes=_clashes(visit.space, conflicts) if conflicts else [],
+        rest=max(0, len(conflicts.paths) - PATHS_MAX) if conflicts else 0,
+        commands=_commands(conflicts) if conflicts else [],
     )
 
 
-def _clashes(space: Space, conflicts: Conflicts) -> list[ConflictView]:
+def _clashes(space: Space, conflicts: Conflicts) -> list[tuple[str, list[Side]]]:
+    """The conflicting paths with both sides."""
     paths = conflicts.paths[:PATHS_MAX]
     base = space.fork_point(conflicts.ours, conflicts.theirs)
-    heads = (conflicts.ours, conflicts.theirs)
-    diffs_by_side = [_diffs(space, base, head, [conflict.path for conflict in paths]) for head in heads]
-    return [
-        ConflictView(
-            visible(conflict.path),
-            (
-                _side(conflicts.into, conflict, conflict.ours, diffs_by_side[0].get(visible(conflict.path))),
-                _side(conflicts.from_, conflict, conflict.theirs, diffs_by_side[1].get(visible(conflict.path))),
-            ),
-        )
-        for conflict in paths
-    ]
+    ours, theirs = (_diffs(space, base, head, [conflict.path for conflict in paths]) for head in (conflicts.ours, conflicts.theirs))
+    clashes = []
+    for conflict in paths:
+        path = visible(conflict.path)
+        sides = ((conflicts.into, conflict.ours, ours.get(path)), (conflicts.from_, conflict.theirs, theirs.get(path)))
+        clashes.append((path, [_side(agent, conflict.base, content, diff) for agent, content, diff in sides]))
+    return clashes
 
 
 def _diffs(space: Space, base: str | None, head: str, paths: Sequence[str]) -> dict[str, FileView]:
@@ -340,15 +213,11 @@ def _diffs(space: Space, base: str | None, head: str, paths: Sequence[str]) -> d
     return {file.path: file for file in diffs.view(space.diff(base, head, paths=paths)).files}
 
 
-def _side(agent: str, path: ConflictPath, side: Content | None, diff: FileView | None) -> ConflictSide:
-    deed = _deed(path.base, side)
-    return ConflictSide(agent, deed, diff, None if diff is not None or side is None else _text(side))
-
-
-def _deed(base: Content | None, side: Content | None) -> str:
-    if side is None:
-        return "missing" if base is None else "deleted"
-    return "added" if base is None else "unchanged" if side == base else "changed"
+def _side(agent: str, base: Content | None, content: Content | None, diff: FileView | None) -> Side:
+    if content is None:
+        return agent, "missing" if base is None else "deleted", diff, None
+    change = "added" if base is None else "unchanged" if content == base else "changed"
+    return agent, change, diff, None if diff is not None else _text(content)
 
 
 def _text(content: Content) -> Markup:
@@ -364,12 +233,11 @@ def _text(content: Content) -> Markup:
 
 def _commands(conflicts: Conflicts) -> list[tuple[str, str]]:
     """The commands that resolve the conflicts, with descriptions."""
-    words = f"clia resolve {conflicts.into} {conflicts.from_}"
-    heads = f"--ours {conflicts.ours[:12]} --theirs {conflicts.theirs[:12]}"
+    resolve = f"clia resolve {conflicts.into} {conflicts.from_} --ours {conflicts.ours[:12]} --theirs {conflicts.theirs[:12]}"
     path = shlex.quote(visible(conflicts.paths[0].path))
     return [
-        (f"{words} {heads} --file {path}=FILE", "takes the content of a path from a file; repeat for each path"),
-        (f"{words} {heads} --take ours", f"takes the side of {conflicts.into} for every conflict"),
-        (f"{words} {heads} --take theirs", f"takes the side of {conflicts.from_} for every conflict"),
-        (f"{words} {heads} --dir DIR", "takes the complete result from a directory"),
+        (f"{resolve} --file {path}=FILE", "takes the content of a path from a file; repeat for each path"),
+        (f"{resolve} --take ours", f"takes the side of {conflicts.into} for every conflict"),
+        (f"{resolve} --take theirs", f"takes the side of {conflicts.from_} for every conflict"),
+        (f"{resolve} --dir DIR", "takes the complete result from a directory"),
     ]

@@ -1,4 +1,4 @@
-"""Shared by all pages: access checks, forms and rendering.
+"""Shared by all pages: routes, access checks, forms and rendering.
 
 Invariant: a page checks the role of the user, and a form its CSRF token. Text written by agents goes through autoescape,
 ``shown`` or ``clia.forge.rendering``, so it can neither act nor hide. A refused form is shown again with its input, and nothing
@@ -8,15 +8,15 @@ has changed.
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import wraps
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
 
-from clia.errors import BackendError, CliaError, InvalidInput, NoSuchAgent, NotFound
+from clia.errors import BackendError, CliaError, InvalidInput, NoSuchAgent, NotFound, TransportError
 from clia.forge.auth import CSRF_FIELD, check_csrf, require
 from clia.forge.problems import Unauthenticated, status_of
 from clia.forge.rendering import jsons, texts
@@ -28,53 +28,84 @@ from clia.values.refs import is_id, is_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable
     from typing import Any
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
+    from clia.facade.space import Space
     from clia.forge.auth import RequestIdentity
     from clia.forge.forge import Forge, Site
     from clia.space.core import Core
     from clia.users.service import User
 
 VIEWER, DECIDER, ADMIN = "viewer", "decider", "admin"
+TEXT_MAX = 20_000
+"""Maximum characters of a message or briefing on a page."""
 Posted = dict[str, list[str]]
-_environment = Environment(
-    loader=PackageLoader("clia.forge"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+T = TypeVar("T")
 
 
 class Visit(NamedTuple):
-    """A page request: the user, the space and the parameters."""
+    """A request for a page of a space: the user, the space and the input."""
 
     request: Request
     forge: Forge
     site: Site
     user: User
+    posted: Posted
 
     @property
-    def base(self) -> str:
-        return f"/s/{self.site.name}"
+    def space(self) -> Space:
+        return self.site.space
+
+    @property
+    def core(self) -> Core:
+        """Low-level access, to list folders or walk the graph without reading more than the page shows."""
+        return self.site.space.core
 
     def param(self, name: str) -> str:
         return str(self.request.path_params[name])
 
-    def query(self, name: str, default: str = "") -> str:
-        return self.request.query_params.get(name, default)
+    def query(self, name: str) -> str:
+        return self.request.query_params.get(name, "")
 
     def number(self, name: str, default: int, most: int = 10**9) -> int:
         """A number in the query; the default if it is invalid."""
         text = self.query(name)
         return min(int(text), most) if text.isascii() and text.isdigit() and len(text) < 12 else default
 
-    def may(self, role: str) -> bool:
-        return self.user.may(role)
+    def field(self, name: str) -> str:
+        """The input of a form field."""
+        return first(self.posted, name)
+
+    def text(self, name: str) -> str:
+        """Multi-line input with normalized line breaks."""
+        return self.field(name).replace("\r\n", "\n").replace("\r", "\n")
+
+    def address(self, *parts: str, **query: str | int | None) -> str:
+        """The URL of a page of this space."""
+        return link("s", self.site.name, *parts, **query)
+
+
+class RefusedForm(NamedTuple):
+    """A refused form; ``form`` names it, since a page may have several."""
+
+    form: str
+    error: CliaError
+    posted: Posted
+
+    def was(self, form: str, field: str) -> str:
+        """The input of a field, if this form was refused."""
+        return first(self.posted, field) if self.form == form else ""
+
+
+class KnownAgent(NamedTuple):
+    """An existing agent, active or archived."""
+
+    name: str
+    head: str
+    archived: bool
 
 
 def forge_of(request: Request) -> Forge:
@@ -87,66 +118,95 @@ def identity_of(request: Request) -> RequestIdentity:
     return identity
 
 
-def visit(request: Request, role: str = VIEWER) -> Visit:
+def _visit(request: Request, role: str, posted: Posted) -> Visit:
     user = require(identity_of(request), role)
     forge = forge_of(request)
-    return Visit(request, forge, forge.site(request.path_params["space"]), user)
+    return Visit(request, forge, forge.site(request.path_params["space"]), user, posted)
 
 
-def page(view: Callable[[Visit], Response]) -> Callable[[Request], Response]:
-    """Decorate a page that only reads; Starlette runs it in a thread."""
+# Routes
 
-    @wraps(view)
+
+def page(path: str, name: str, view: Callable[[Visit], Response]) -> Route:
+    """The route of a page, which only reads; Starlette runs it in a thread."""
+
     def endpoint(request: Request) -> Response:
-        return view(visit(request))
+        return view(_visit(request, VIEWER, {}))
 
-    return endpoint
+    return Route(f"/s/{{space}}{path}", endpoint, methods=["GET"], name=name)
 
 
-def form(role: str) -> Callable[[Callable[[Visit, Posted], Response]], Callable[[Request], Awaitable[Response]]]:
-    """Decorate a form handler: check the role and the CSRF token."""
+def form(path: str, name: str, view: Callable[[Visit], Response], role: str = ADMIN) -> Route:
+    """The route of a form; checks the role and the CSRF token."""
 
-    def decorated(view: Callable[[Visit, Posted], Response]) -> Callable[[Request], Awaitable[Response]]:
-        @wraps(view)
-        async def endpoint(request: Request) -> Response:
-            posted = await read_form(request)
-            check_csrf(identity_of(request), request.headers, first(posted, CSRF_FIELD))
-            return await run_in_threadpool(lambda: view(visit(request, role), posted))
+    async def endpoint(request: Request) -> Response:
+        posted = await read_form(request)
+        check_csrf(identity_of(request), request.headers, first(posted, CSRF_FIELD))
+        return await run_in_threadpool(lambda: view(_visit(request, role, posted)))
 
-        return endpoint
+    return Route(f"/s/{{space}}{path}", endpoint, methods=["POST"], name=name)
 
-    return decorated
+
+def action(
+    path: str, name: str, act: Callable[[Visit], str], again: Callable[[Visit, RefusedForm], Response], form_name: str = ""
+) -> Route:
+    """The route of a form whose ``act`` returns the URL of the result; if it is refused, ``again`` shows the page with the error.
+
+    The name of the form is the last part of the route's name, unless given.
+    """
+
+    def view(visit: Visit) -> Response:
+        try:
+            return redirect(act(visit))
+        except CliaError as err:
+            if isinstance(err, (BackendError, Unauthenticated)) and not isinstance(err, TransportError):
+                raise  # not the form's fault
+            return again(visit, RefusedForm(form_name or name.rpartition(":")[2], err, visit.posted))
+
+    return form(path, name, view)
 
 
 async def read_form(request: Request) -> Posted:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise InvalidInput("the content type must be application/x-www-form-urlencoded", code="unsupported-media-type")
-    data = await request.form(max_fields=1000)
     posted: Posted = {}
-    for key, value in data.multi_items():
+    for key, value in (await request.form(max_fields=1000)).multi_items():
         posted.setdefault(key, []).append(value if isinstance(value, str) else "")
     return posted
 
 
-def first(posted: Posted, key: str, default: str = "") -> str:
-    return posted.get(key, [default])[0]
+def first(posted: Posted, name: str) -> str:
+    return posted.get(name, [""])[0]
 
 
-def render(visit: Visit, template: str, status: int = 200, **context: Any) -> HTMLResponse:
+def form_status(err: CliaError) -> int:
+    """The status of a page that shows the error of its form: 422 for an unknown object named there; 404 is for the URL."""
+    return 422 if isinstance(err, NotFound) else status_of(err)
+
+
+def redirect(address: str) -> RedirectResponse:
+    """Redirect after a form (303), so that a reload does not submit it again."""
+    return RedirectResponse(address, status_code=303)
+
+
+# Rendering
+
+
+def render(visit: Visit, template: str, status: int = 200, refused: RefusedForm | None = None, **context: Any) -> HTMLResponse:
     """Render a page of a space."""
+    status = status if refused is None else form_status(refused.error)
     values = {
         "visit": visit,
         "site": visit.site,
-        "sites": list(visit.forge.sites.values()),
-        "user": visit.user,
-        "csrf": identity_of(visit.request).csrf,
-        "base": visit.base,
-        "path": visit.request.url.path,
+        "base": visit.address(),
+        "address": visit.address,
         "waiting": waiting_count(visit.site),
-        "now": visit.forge.clock(),
+        "refused": refused,
+        "agent_at": lambda name: agent_at(visit, name),
+        "behaviour_at": lambda cid: _behaviour_at(visit, cid),
     }
-    return HTMLResponse(_environment.get_template(template).render(values | context), status_code=status)
+    return render_bare(visit.request, template, status, **(values | context))
 
 
 def render_bare(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
@@ -170,11 +230,6 @@ def waiting_count(site: Site) -> int:
     return sum(map(is_for_people, site.space.pending()))
 
 
-def redirect(address: str) -> RedirectResponse:
-    """Redirect after a form (303), so that a reload does not submit it again."""
-    return RedirectResponse(address, status_code=303)
-
-
 def link(*parts: str, **query: str | int | None) -> str:
     """A URL from unescaped parts."""
     path = "/".join(quote(part, safe="") for part in parts)
@@ -186,121 +241,75 @@ def short(cid: str | None) -> str:
     return (cid or "")[:12]
 
 
-def filters() -> Mapping[str, Callable[..., Any]]:
-    return {"short": short, "ago": texts.ago, "stamp": texts.stamp}
+def shown(text: str, most: int = TEXT_MAX) -> Any:
+    """Foreign text, escaped and truncated with a note."""
+    return escaped(text if len(text) <= most else f"{text[:most]}\n… {len(text) - most:,} more characters")
 
 
-_environment.filters.update(filters())
-_environment.globals["link"] = link
+_environment = Environment(
+    loader=PackageLoader("clia.forge"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+_environment.filters.update(short=short, ago=texts.ago, stamp=texts.stamp)
+_environment.globals.update(
+    link=link, shown=shown, escaped=escaped, as_json=jsons.to_html, is_name=is_name, is_id=is_id, is_for_people=is_for_people
+)
 
 
-TEXT_MAX = 20_000
-"""Maximum characters of a message or briefing on a page."""
-_NOBODYS_FAULT = (BackendError, Unauthenticated)
-"""Errors that are not the form's fault; they get an error page."""
+# Records
 
 
-class RefusedForm(NamedTuple):
-    """A refused form; ``form`` names it, since a page may have several."""
-
-    form: str
-    error: CliaError
-    posted: Posted
-
-    def was(self, form: str, field: str) -> str:
-        """The input of a field, if this form was refused."""
-        return first(self.posted, field) if self.form == form else ""
-
-    @property
-    def status(self) -> int:
-        """422 for an unknown object named in the form; 404 is for the URL."""
-        return 422 if isinstance(self.error, NotFound) else status_of(self.error)
-
-
-class KnownAgent(NamedTuple):
-    """An existing agent, active or archived."""
-
-    name: str
-    head: str
-    archived: bool
-
-
-def show(visit: Visit, template: str, status: int = 200, **context: Any) -> Response:
-    """Render a page with the helpers that record templates use."""
-
-    def address(*parts: str, **query: str | int | None) -> str:
-        return link("s", visit.site.name, *parts, **query)
-
-    values: dict[str, Any] = {"shown": shown, "as_json": jsons.to_html, "address": address, "refused": None}
-    values |= {"is_name": is_name, "is_id": is_id, "is_for_people": is_for_people, "agent_at": lambda name: agent_at(visit, name)}
-    values["behaviour_at"] = lambda cid: _behaviour_at(visit, cid)
-    return render(visit, template, status, **(values | context))
+def if_found(read: Callable[..., T], *args: object, missing: type[CliaError] = NotFound) -> T | None:
+    """The result of ``read``; None if it raises ``missing``: a clone may lack objects, and others may delete them."""
+    try:
+        return read(*args)
+    except missing:
+        return None
 
 
 def agent_at(visit: Visit, name: object) -> str | None:
     """The URL of a local agent or a tracked ``PEER/AGENT``; None if it does not exist."""
-    refs, text = core_of(visit).refs, name if isinstance(name, str) else ""
+    refs, text = visit.core.refs, name if isinstance(name, str) else ""
     if is_name(text):
         head = refs.get(names.head(text)) or refs.get(names.archived(text))
-        return link("s", visit.site.name, "agents", text) if head else None
-    named = names.remote_agent(text)
-    if named is None or refs.get(names.remote(named[0], f"agents/{named[1]}")) is None:
+        return visit.address("agents", text) if head else None
+    remote = names.remote_agent(text)
+    if remote is None or refs.get(names.remote(remote[0], f"agents/{remote[1]}")) is None:
         return None
-    return link("s", visit.site.name, "peers", named[0], "agents", named[1])
+    return visit.address("peers", remote[0], "agents", remote[1])
 
 
 def _behaviour_at(visit: Visit, cid: str) -> str | None:
     """The URL of a behaviour version; None if it is not in this clone or something else."""
     with suppress(CliaError):
-        if read_behaviour(core_of(visit).objects, cid) is not None:
-            return link("s", visit.site.name, "behaviour-versions", cid)
+        if read_behaviour(visit.core.objects, cid) is not None:
+            return visit.address("behaviour-versions", cid)
     return None
 
 
-def shown(text: str, most: int = TEXT_MAX) -> Any:
-    """Foreign text, escaped and truncated with a note."""
-    if len(text) <= most:
-        return escaped(text)
-    return escaped(f"{text[:most]}\n… {len(text) - most:,} more characters")
-
-
-def core_of(visit: Visit) -> Core:
-    """Low-level access, to list folders or walk the graph without reading more than the page shows."""
-    return visit.site.space.core
-
-
-def known_agent(visit: Visit, name: str) -> KnownAgent:
-    """An agent by name, adopted from another machine if necessary; raises ``NoSuchAgent``."""
+def known_agent(visit: Visit, name: str | None = None) -> KnownAgent:
+    """An agent by name, by default the one in the URL, adopted from another machine if necessary; raises ``NoSuchAgent``."""
+    name = visit.param("agent") if name is None else name
     if not is_name(name):
         raise NoSuchAgent(f"unknown agent {name!r}", fields={"agent": name})
-    core = core_of(visit)
-    core.require_known(name)
-    head = core.refs.get(names.head(name))
-    return KnownAgent(name, head or visit.site.space.find(name), archived=head is None)
+    visit.core.require_known(name)
+    head = visit.core.refs.get(names.head(name))
+    return KnownAgent(name, head or visit.space.find(name), archived=head is None)
 
 
 def known_source(visit: Visit, name: str) -> KnownAgent:
     """A merge source: a local agent or a tracked ``PEER/AGENT``."""
     if names.remote_agent(name) is None:
         return known_agent(visit, name)
-    return KnownAgent(name, core_of(visit).source_head(name), archived=False)
+    return KnownAgent(name, visit.core.source_head(name), archived=False)
 
 
-def carry_out(form: str, posted: Posted, deed: Callable[[], str], again: Callable[[RefusedForm], Response]) -> Response:
-    """Run the action of a form and redirect to its result; on an error, show the form again."""
-    try:
-        return redirect(deed())
-    except CliaError as err:
-        if isinstance(err, _NOBODYS_FAULT):
-            raise
-        return again(RefusedForm(form, err, posted))
-
-
-def optional(posted: Posted, field: str) -> str | None:
-    """The trimmed input; None if empty."""
-    return first(posted, field).strip() or None
-
-
-def text_of(posted: Posted, field: str) -> str:
-    """Multi-line input with normalized line breaks."""
-    return first(posted, field).replace("\r\n", "\n").replace("\r", "\n")
+def commits_page(visit: Visit, name: str, size: int) -> dict[str, Any]:
+    """The requested page of an agent's own commits, and the offsets of its neighbours, for ``records_macros.pages``."""
+    start = visit.number("from", 0)
+    commits = visit.space.log(name, own=True, limit=start + size + 1)[start:]
+    return {
+        "commits": commits[:size],
+        "start": start,
+        "newer": max(0, start - size) if start else None,
+        "older": start + size if len(commits) > size else None,
+    }

@@ -12,12 +12,9 @@ from threading import Lock
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from starlette.routing import Route
-
-from clia.errors import CliaError, NotFound
-from clia.forge.pages.common import core_of, known_agent, page, show
-from clia.forge.problems import status_of
-from clia.forge.rendering import graph_svg
+from clia.errors import CliaError
+from clia.forge.pages.common import form_status, known_agent, page, render
+from clia.forge.rendering import graph_layout, graph_svg
 from clia.values import refs as names
 from clia.values.typed_objects import parse
 
@@ -27,11 +24,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from starlette.responses import Response
+    from starlette.routing import Route
 
     from clia.forge.pages.common import Visit
-    from clia.forge.rendering.graph_svg import Graph
+    from clia.forge.rendering.graph_layout import Graph
     from clia.space.core import Core
     from clia.space.model import AgentCommit
+
+    CommitWindow = tuple[Sequence[AgentCommit], Mapping[str, str]]  # and the agents whose head is among them
+    Signs = Mapping[str, tuple[bool, str | None]]  # whether a commit has a trace, and its session number
 
 LIMIT, PAGE = 5000, 200
 """Maximum commits in the graph, and rows per page."""
@@ -52,37 +53,23 @@ class GraphOptions(NamedTuple):
     def address(self, **changes: Any) -> str:
         """The URL with changed options; any change but ``first`` goes back to the top."""
         options = self._replace(**({"first": 0} | changes))
-        words = [
+        words: list[tuple[str, str | int]] = [
             *(("agents", name) for name in options.agents),
-            *([("collapse", "1")] if options.collapse else []),
-            *([("from", options.start)] if options.start else []),
-            *([("to", options.end)] if options.end else []),
-            *([("view", "table")] if options.table else []),
-            *([("first", options.first)] if options.first or "first" in changes else []),
+            ("collapse", "1" if options.collapse else ""),
+            ("from", options.start),
+            ("to", options.end),
+            ("view", "table" if options.table else ""),
+            ("first", options.first if options.first or "first" in changes else ""),
         ]
-        return f"?{urlencode(words, errors='replace')}"
-
-
-class CommitWindow(NamedTuple):
-    """The commits of a graph, and the agents whose head is among them."""
-
-    commits: Sequence[AgentCommit]
-    heads: Mapping[str, str]
+        return f"?{urlencode([word for word in words if word[1] != ''], errors='replace')}"
 
 
 class GraphPath(NamedTuple):
     """The requested path, or why there is none."""
 
     commits: Sequence[str] = ()
-    said: str = ""
+    message: str = ""
     error: CliaError | None = None
-
-
-class CommitMarks(NamedTuple):
-    """The trace and session of a commit."""
-
-    traced: bool
-    session: str | None  # session number
 
 
 class RecentCache:
@@ -109,40 +96,38 @@ _windows, _graphs, _signs, _numbers = RecentCache(8), RecentCache(16), RecentCac
 
 
 def routes() -> list[Route]:
-    return [Route("/s/{space}/graph", _graph, methods=["GET"], name="graph")]
+    return [page("/graph", "graph", _graph)]
 
 
-@page
 def _graph(visit: Visit) -> Response:
     options = _options(visit)
     tips = _tips(visit, options.agents)
     key = _key(visit, tips)
-    window: CommitWindow = _windows.get(key, lambda: _window(visit, tips))
-    way = _way(visit, window, options)
+    commits, heads = _windows.get(key, lambda: _window(visit, tips))
+    way = _way(visit, commits, options)
     graph: Graph = _graphs.get(
         (key, options.collapse, tuple(way.commits)),
-        lambda: graph_svg.layout(
-            window.commits, window.heads, collapse=options.collapse, path=way.commits, types=visit.site.space.types()
-        ),
+        lambda: graph_layout.layout(commits, heads, collapse=options.collapse, path=way.commits, types=visit.space.types()),
     )
     first = _first(visit, graph, options, way)
     graph, signs = _signed(visit, graph, first)
-    return show(
+    return render(
         visit,
         "graph.html",
-        200 if way.error is None else _status(way.error),
+        200 if way.error is None else form_status(way.error),
         options=options._replace(first=first),
         graph=graph,
         first=first,
         last=min(first + PAGE, graph.height),
-        rows=_rows(graph, first),
+        nodes=graph.nodes[first : first + PAGE],
+        letter=graph_svg.letter,
         signs=signs,
         way=way,
         older=options.address(first=first + PAGE) if first + PAGE < graph.height else None,
         newer=options.address(first=max(0, first - PAGE)) if first else None,
-        full=len(window.commits) == LIMIT,
-        commits=len(window.commits),
-        offered=_offered(visit, options.agents),
+        full=len(commits) == LIMIT,
+        commits=len(commits),
+        offered=sorted({*options.agents, *visit.space.agents()[:OFFERED]}),
         picture=None if options.table else _picture(visit, graph, first),
         named=any(lane.top < first <= lane.last for lane in graph.lanes),
         legend=graph_svg.legend(),
@@ -161,9 +146,9 @@ def _options(visit: Visit) -> GraphOptions:
     )
 
 
-def _status(err: CliaError) -> int:
-    """Show an unknown name as an error in the form, not as a missing page."""
-    return 422 if isinstance(err, NotFound) else status_of(err)
+def _picture(visit: Visit, graph: Graph, first: int) -> Any:
+    agents = {*visit.space.agents(), *visit.space.agents(archived=True)}
+    return graph_svg.svg(graph, base=visit.address(), first=first, rows=PAGE, now=visit.forge.clock(), agents=agents)
 
 
 # Data
@@ -171,40 +156,39 @@ def _status(err: CliaError) -> int:
 
 def _tips(visit: Visit, agents: Sequence[str]) -> list[tuple[str, str]]:
     """The heads of the graph by agent name; "" for the checked-out commit."""
-    core = core_of(visit)
+    core = visit.core
     if agents:
-        return [(name, visit.site.space.find(name)) for name in agents]
+        return [(name, visit.space.find(name)) for name in agents]
     tips = [(ref.removeprefix(names.HEADS), head) for ref, head in core.refs.under(names.HEADS)]
     user_head = core.objects.expand("HEAD")
     return [(name, head) for name, head in tips if names.is_name(name)] + ([("", user_head)] if user_head else [])
 
 
 def _key(visit: Visit, tips: Sequence[tuple[str, str]]) -> Hashable:
-    types = core_of(visit).refs.get(names.TYPES)
+    types = visit.core.refs.get(names.TYPES)
     digest = hashlib.sha256(repr((tips, types)).encode("utf-8")).hexdigest()
-    return visit.site.path, visit.site.space.id, digest
+    return visit.site.path, visit.space.id, digest
 
 
 def _window(visit: Visit, tips: Sequence[tuple[str, str]]) -> CommitWindow:
     # By id, so that the cached value matches these heads.
-    commits = visit.site.space.window([head for _, head in tips], LIMIT) if tips else []
+    commits = visit.space.window([head for _, head in tips], LIMIT) if tips else []
     cids = {commit.cid for commit in commits}
-    return CommitWindow(commits, {name: head for name, head in tips if name and head in cids})
+    return commits, {name: head for name, head in tips if name and head in cids}
 
 
-def _way(visit: Visit, window: CommitWindow, options: GraphOptions) -> GraphPath:
+def _way(visit: Visit, commits: Sequence[AgentCommit], options: GraphOptions) -> GraphPath:
     """The path between two commits, if both are named."""
     if not (options.start and options.end):
-        one = bool(options.start or options.end)
-        return GraphPath(said="Enter both ends of the path." if one else "")
+        return GraphPath(message="Enter both ends of the path." if options.start or options.end else "")
     try:
-        start, end = visit.site.space.find(options.start), visit.site.space.find(options.end)
+        start, end = visit.space.find(options.start), visit.space.find(options.end)
     except CliaError as err:
         return GraphPath(error=err)
-    cids = graph_svg.path_between(window.commits, start, end)
+    cids = graph_layout.path_between(commits, start, end)
     if cids:
         return GraphPath(cids)
-    return GraphPath(said=f"No path between them within the newest {len(window.commits):,} commits.")
+    return GraphPath(message=f"No path between them within the newest {len(commits):,} commits.")
 
 
 def _first(visit: Visit, graph: Graph, options: GraphOptions, way: GraphPath) -> int:
@@ -218,16 +202,16 @@ def _first(visit: Visit, graph: Graph, options: GraphOptions, way: GraphPath) ->
 # Traces and sessions
 
 
-def _signed(visit: Visit, graph: Graph, first: int) -> tuple[Graph, Mapping[str, CommitMarks]]:
+def _signed(visit: Visit, graph: Graph, first: int) -> tuple[Graph, Signs]:
     """The graph with trace and session marks in the visible rows."""
-    core = core_of(visit)
+    core = visit.core
     nodes = graph.nodes[first : first + PAGE]
     owners = sorted({owner for node in nodes if (owner := _owner(node.commit))})
     tips = [(name, core.refs.get(names.traces(name)), core.refs.get(names.sessions(name))) for name in owners]
-    key = (visit.site.path, visit.site.space.id, tuple(tips), tuple(node.commit.cid for node in nodes))
-    signs: Mapping[str, CommitMarks] = _signs.get(key, lambda: _bound(core, [node.commit for node in nodes], tips))
+    key = (visit.site.path, visit.space.id, tuple(tips), tuple(node.commit.cid for node in nodes))
+    signs: Signs = _signs.get(key, lambda: _bound(core, [node.commit for node in nodes], tips))
     marked = [
-        node._replace(traced=sign.traced, in_session=sign.session is not None) if (sign := signs.get(node.commit.cid)) else node
+        node._replace(traced=sign[0], in_session=sign[1] is not None) if (sign := signs.get(node.commit.cid)) else node
         for node in nodes
     ]
     return graph._replace(nodes=(*graph.nodes[:first], *marked, *graph.nodes[first + PAGE :])), signs
@@ -239,21 +223,19 @@ def _owner(commit: AgentCommit) -> str | None:
     return owner if names.is_name(owner) else None
 
 
-def _bound(
-    core: Core, commits: Sequence[AgentCommit], tips: Sequence[tuple[str, str | None, str | None]]
-) -> dict[str, CommitMarks]:
-    traced = {name for name, trace, _ in tips if trace is not None}
-    sessions = {name for name, _, session in tips if session is not None}
+def _bound(core: Core, commits: Sequence[AgentCommit], tips: Sequence[tuple[str, str | None, str | None]]) -> Signs:
+    refs = {name: (trace, session) for name, trace, session in tips}
     signs = {}
     for commit in commits:
         owner = _owner(commit)
         if owner is None:
             continue
-        has_trace = owner in traced and core.notes.get(names.traces(owner), commit.cid) is not None
-        blob = core.notes.get(names.sessions(owner), commit.cid) if owner in sessions else None
+        has_traces, has_sessions = refs[owner]
+        traced = bool(has_traces) and core.notes.get(names.traces(owner), commit.cid) is not None
+        blob = core.notes.get(names.sessions(owner), commit.cid) if has_sessions else None
         number = None if blob is None else _number(core, blob)
-        if has_trace or number is not None:
-            signs[commit.cid] = CommitMarks(has_trace, number)
+        if traced or number is not None:
+            signs[commit.cid] = traced, number
     return signs
 
 
@@ -267,21 +249,3 @@ def _number(core: Core, blob: str) -> str | None:
 
     session_number: str | None = _numbers.get(blob, read)
     return session_number
-
-
-# Rendering
-
-
-def _rows(graph: Graph, first: int) -> list[graph_svg.RowView]:
-    return graph_svg.rows(graph._replace(nodes=graph.nodes[first : first + PAGE]))
-
-
-def _picture(visit: Visit, graph: Graph, first: int) -> Any:
-    space = visit.site.space
-    agents = {*space.agents(), *space.agents(archived=True)}
-    return graph_svg.svg(graph, base=visit.base, first=first, rows=PAGE, now=visit.forge.clock(), agents=agents)
-
-
-def _offered(visit: Visit, chosen: Sequence[str]) -> list[str]:
-    """The selected agents, then other active ones."""
-    return sorted({*chosen, *visit.site.space.agents()[:OFFERED]})

@@ -6,14 +6,11 @@ Document contents are untrusted text.
 
 from __future__ import annotations
 
-from typing import NamedTuple
 from urllib.parse import quote
-
-from starlette.routing import Route
 
 from clia.errors import AgentNotFound, CliaError, InvalidInput, NotFound
 from clia.forge.lineages import DOCUMENTS, LINES_BYTES, PROFILE, RelativePaths, explained, findings, kind_of, lineage_at, roster_at
-from clia.forge.pages.common import page, show
+from clia.forge.pages.common import page, render
 from clia.forge.problems import status_of
 from clia.forge.rendering import jsons
 from clia.forge.rendering.lineage_tree import TreeView, branch, to_html
@@ -23,71 +20,37 @@ from clia.values.names import is_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from starlette.responses import Response
+    from starlette.routing import Route
 
-    from clia.forge.lineages import DocumentFinding
     from clia.forge.pages.common import Visit
     from clia.identities.layers import Layer
     from clia.identities.lineage import Lineage, MergedDocument
-    from clia.identities.origins import Explanation, ValueOrigin
+    from clia.identities.origins import ValueOrigin
+
+    Location = tuple[int, str, int | None, ValueOrigin]  # index of the file in the list, relative path, line, value
 
 PLACES, FINDINGS = 50, 200
 """Maximum locations per section of an explanation, and findings per page."""
-_PANEL = "#explanation"
-
-
-class ValueLocation(NamedTuple):
-    """The location of a value; ``number`` is the index of the file in the list."""
-
-    number: int
-    path: str
-    line: int | None
-    pointer: str
-    sha256: str
-    value: str
-    note: str
-
-
-class ValueStory(NamedTuple):
-    """An explanation for the panel."""
-
-    told: Explanation
-    winner: ValueLocation | None
-    others: Sequence[ValueLocation]
-    shadowed: Sequence[ValueLocation]
-    more: int  # locations not listed
-
-
-class MergedFile(NamedTuple):
-    """A document in the merge."""
-
-    path: str
-    origin: str
-    inherited_by: str | None
-    only: str
-    bytes: int
 
 
 def routes() -> list[Route]:
-    return [
-        Route("/s/{space}/lineage", _agents, methods=["GET"], name="lineage"),
-        Route("/s/{space}/lineage/{slug}", _agent, methods=["GET"], name="lineage-agent"),
-    ]
+    return [page("/lineage", "lineage", _agents), page("/lineage/{slug}", "lineage-agent", _agent)]
 
 
-@page
 def _agents(visit: Visit) -> Response:
     paths = RelativePaths(visit.site.path)
     everything = visit.query("all") == "1"
     roster = roster_at(visit.site, everything=everything)
     agents = [agent._replace(directory=paths.short(agent.directory)) for agent in roster.agents]
-    return show(visit, "lineage.html", agents=agents, everything=everything, is_slug=is_slug, **_found(paths, roster.diagnostics))
+    return render(
+        visit, "lineage.html", agents=agents, everything=everything, is_slug=is_slug, **_findings(paths, roster.diagnostics)
+    )
 
 
-@page
 def _agent(visit: Visit) -> Response:
     slug = visit.param("slug")
     if not is_slug(slug):
@@ -99,9 +62,25 @@ def _agent(visit: Visit) -> Response:
     except InvalidInput as err:
         return _unusable(visit, slug, err)
     merged = lineage.merged(kind)
-    if _wants_panel(visit):
-        return _panel(visit, merged, slug, document)
-    return _whole(visit, lineage, merged, document)
+    paths = RelativePaths(visit.site.path)
+    at = visit.query("at") if "at" in visit.request.query_params else None
+    context: dict[str, Any] = {"slug": slug, "document": document, "at": at, "explanation": None, "problem": None}
+    headers = visit.request.headers
+    is_panel = headers.get("hx-request-type") == "partial" and headers.get("hx-target", "").endswith("#explanation")
+    if at is not None or is_panel:
+        try:
+            context |= _explained(merged, paths, at or "")
+        except (NotFound, InvalidInput) as err:
+            context["problem"] = err
+    if is_panel:
+        answer = render(visit, "lineage_panel.html", _status(context), **context)
+        answer.headers["vary"] = "HX-Request-Type, HX-Target"  # the same URL also serves the full page
+        return answer
+    return _whole(visit, lineage, merged, context)
+
+
+def _status(context: dict[str, Any]) -> int:
+    return 200 if context["problem"] is None else status_of(context["problem"])
 
 
 def _unusable(visit: Visit, slug: str, err: CliaError) -> Response:
@@ -110,104 +89,65 @@ def _unusable(visit: Visit, slug: str, err: CliaError) -> Response:
     document_path = None if path is None else paths.whole(str(path))
     hints = [CODES[err.code].hint] if err.code in CODES else []
     diagnostic = Diagnostic(err.code, ERROR, document_path, err.fields.get("pointer"), err.message, "; ".join(err.hints or hints))
-    return show(visit, "lineage_unusable.html", status_of(err), slug=slug, **_found(paths, [diagnostic]))
+    return render(visit, "lineage_unusable.html", status_of(err), slug=slug, **_findings(paths, [diagnostic]))
 
 
-def _whole(visit: Visit, lineage: Lineage, merged: MergedDocument, document: str) -> Response:
+def _whole(visit: Visit, lineage: Lineage, merged: MergedDocument, context: dict[str, Any]) -> Response:
     paths = RelativePaths(visit.site.path)
     report = lineage.context()
-    at = visit.query("at") if "at" in visit.request.query_params else None
-    view = TreeView(f"?document={quote(document)}", visit.query("under"), visit.number("first", 0), at)
-    top = branch(merged.document, merged.provenance, view.under)
-    story, problem = _explained(merged, paths, at)
-    return show(
+    view = TreeView(f"?document={quote(context['document'])}", visit.query("under"), visit.number("first", 0), context["at"])
+    return render(
         visit,
         "lineage_agent.html",
-        200 if problem is None else status_of(problem),
-        slug=lineage.slug,
-        document=document,
+        _status(context),
         documents=list(DOCUMENTS),
         report=report,
-        chain=[each._replace(directory=paths.short(each.directory)) for each in report.chain],
-        injected={each.real_home for each in report.injected},
-        excluded=[each._replace(path=paths.short(each.path)) for each in report.excluded],
-        files=[_file(paths, layer) for layer in merged.layers],
+        chain=[link._replace(directory=paths.short(link.directory)) for link in report.chain],
+        injected={link.real_home for link in report.injected},
+        excluded=[exclusion._replace(path=paths.short(exclusion.path)) for exclusion in report.excluded],
+        files=[
+            (paths.short(layer.path), layer.inherited_by and paths.short(layer.inherited_by), ", ".join(sorted(layer.only or ())))
+            for layer in merged.layers
+        ],
         view=view,
-        whole=view.opening(""),
-        tree=to_html(top, view),
-        at=at,
-        story=story,
-        problem=problem,
-        **_found(paths, report.diagnostics),
+        tree=to_html(branch(merged.document, merged.provenance, view.under), view),
+        **context,
+        **_findings(paths, report.diagnostics),
     )
 
 
-# Panel
-
-
-def _wants_panel(visit: Visit) -> bool:
-    """Whether htmx requests only the panel."""
-    headers = visit.request.headers
-    return headers.get("hx-request-type") == "partial" and headers.get("hx-target", "").endswith(_PANEL)
-
-
-def _panel(visit: Visit, merged: MergedDocument, slug: str, document: str) -> Response:
-    at = visit.query("at")
-    story, problem = _explained(merged, RelativePaths(visit.site.path), at)
-    status = 200 if problem is None else status_of(problem)
-    answer = show(visit, "lineage_panel.html", status, at=at, story=story, problem=problem, slug=slug, document=document)
-    answer.headers["vary"] = "HX-Request-Type, HX-Target"  # the same URL also serves the full page
-    return answer
-
-
-def _explained(merged: MergedDocument, paths: RelativePaths, at: str | None) -> tuple[ValueStory | None, CliaError | None]:
-    if at is None:
-        return None, None
-    try:
-        explanation = explained(merged, at)
-    except (NotFound, InvalidInput) as err:
-        return None, err
-    listing = _Listing(merged.layers, paths)
+def _explained(merged: MergedDocument, paths: RelativePaths, at: str) -> dict[str, Any]:
+    """The explanation of a value, with the locations that it names."""
+    explanation = explained(merged, at)
+    locate = _Locations(merged.layers, paths).locate
     others = [contributor for contributor in explanation.contributors if contributor != explanation.winner]
-    more = max(0, len(others) - PLACES) + max(0, len(explanation.shadowed) - PLACES)
-    winner = None if explanation.winner is None else listing.where(explanation.winner)
-    return ValueStory(explanation, winner, listing.all(others), listing.all(explanation.shadowed), more), None
+    return {
+        "explanation": explanation,
+        "winner": None if explanation.winner is None else locate(explanation.winner),
+        "others": [locate(origin) for origin in others[:PLACES]],
+        "shadowed": [locate(origin) for origin in explanation.shadowed[:PLACES]],
+        "more": max(0, len(others) - PLACES) + max(0, len(explanation.shadowed) - PLACES),
+        "as_text": lambda value: value if isinstance(value, str) else jsons.plain(value),
+    }
 
 
-class _Listing:
-    """Lists locations; finding a line reads the file, so the bytes read are limited."""
+class _Locations:
+    """Finds locations of values; finding a line reads the file, so the bytes read are limited."""
 
     def __init__(self, layers: Sequence[Layer], paths: RelativePaths) -> None:
         self._layers = {layer.path: (number, layer.data) for number, layer in enumerate(layers, 1)}
         self._paths = paths
         self._left = LINES_BYTES
 
-    def all(self, places: Iterable[ValueOrigin]) -> list[ValueLocation]:
-        return [self.where(place) for place in list(places)[:PLACES]]
-
-    def where(self, place: ValueOrigin) -> ValueLocation:
-        number, data = self._layers[place.path]
+    def locate(self, origin: ValueOrigin) -> Location:
+        number, data = self._layers[origin.path]
         self._left -= len(data)
-        line = line_of(data, place.path, place.pointer) if self._left >= 0 else None
-        short = self._paths.short(place.path)
-        return ValueLocation(number, short, line, place.pointer, place.sha256, _line(place.value), place.note)
+        line = line_of(data, origin.path, origin.pointer) if self._left >= 0 else None
+        return number, self._paths.short(origin.path), line, origin
 
 
-def _line(value: Any) -> str:
-    return value if isinstance(value, str) else jsons.plain(value)
-
-
-# Findings
-
-
-def _file(paths: RelativePaths, layer: Layer) -> MergedFile:
-    only = ", ".join(sorted(layer.only)) if layer.only is not None else ""
-    by = None if layer.inherited_by is None else paths.short(layer.inherited_by)
-    return MergedFile(paths.short(layer.path), layer.origin, by, only, len(layer.data))
-
-
-def _found(paths: RelativePaths, diagnostics: Sequence[Diagnostic]) -> dict[str, Any]:
+def _findings(paths: RelativePaths, diagnostics: Sequence[Diagnostic]) -> dict[str, Any]:
     """The first findings, errors first."""
     ordered = sorted(diagnostics, key=lambda diagnostic: diagnostic.severity != ERROR)
-    listed: list[DocumentFinding] = findings(paths, ordered[:FINDINGS])
+    listed = findings(paths, ordered[:FINDINGS])
     return {"findings": listed, "more_findings": len(ordered) - len(listed)}

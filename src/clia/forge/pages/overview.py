@@ -11,21 +11,19 @@ from typing import NamedTuple
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from clia.errors import CliaError, NotFound
+from clia.errors import CliaError
 from clia.forge.auth import require
 from clia.forge.pages.common import (
-    ADMIN,
     VIEWER,
-    first,
     forge_of,
     form,
     identity_of,
+    if_found,
     link,
     page,
     redirect,
     render,
     render_bare,
-    show,
     waiting_count,
 )
 from clia.forge.problems import status_of
@@ -38,13 +36,13 @@ from clia.workers.fleet import ALIVE, CLOCK_TOLERANCE, HEARTBEAT_INTERVAL
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from starlette.requests import Request as WebRequest
-    from starlette.responses import Response
 
     from clia.facade.space import Space
     from clia.forge.forge import Site
-    from clia.forge.pages.common import Posted, Visit
+    from clia.forge.pages.common import Visit
     from clia.sessions.model import Request, Session
     from clia.space.model import AgentCommit, Spawned
     from clia.store.interface import Waiting
@@ -53,17 +51,9 @@ PAGE = 200
 """Agents per page."""
 FEW = 200
 """With up to this many agents, the overview checks all sessions; beyond, only the health page does."""
+ROWS = 200
+"""Maximum leases and kinds shown."""
 _FIELDS = ("name", "title", "text", "from", "slug")
-
-
-class SpaceRow(NamedTuple):
-    """A row of the list of spaces."""
-
-    name: str
-    id: str
-    agents: int
-    waiting: int  # pending questions
-    oldest: str | None  # when the oldest was asked
 
 
 class AgentRow(NamedTuple):
@@ -93,31 +83,15 @@ class AgentRow(NamedTuple):
     def question(self) -> str:
         return "" if self.asked is None else question_of(self.asked)
 
-    @property
-    def kinds(self) -> str:
-        """The kinds of its requests for workers."""
-        return ", ".join(sorted({request.kind for request in self.work}))
-
-
-class AgentListing(NamedTuple):
-    """A page of the agent list."""
-
-    rows: Sequence[AgentRow]
-    total: int  # matching the filter
-    page: int
-    pages: int
-    q: str
-    archived: bool
-
 
 def routes() -> list[Route]:
     return [
         Route("/", _spaces, methods=["GET"], name="spaces"),
-        Route("/s/{space}/", _overview, methods=["GET"], name="overview"),
-        Route("/s/{space}/", _spawn, methods=["POST"], name="spawn"),
-        Route("/s/{space}/health", _health, methods=["GET"], name="health"),
-        Route("/s/{space}/waiting", _waiting, methods=["GET"], name="waiting"),
-        Route("/s/{space}/fleet", _fleet, methods=["GET"], name="fleet"),
+        page("/", "overview", _overview),
+        form("/", "spawn", _spawn),
+        page("/health", "health", _health),
+        page("/waiting", "waiting", _waiting),
+        page("/fleet", "fleet", _fleet),
     ]
 
 
@@ -127,133 +101,92 @@ def _spaces(request: WebRequest) -> Response:
     sites = list(forge_of(request).sites.values())
     if len(sites) == 1:
         return redirect(link("s", sites[0].name, ""))
-    spaces = [_summary(site) for site in sites]
-    return render_bare(request, "spaces.html", spaces=spaces, waiting=sum(space.waiting for space in spaces))
+    rows = [(site, len(site.space.agents()), _questions(site)) for site in sites]
+    return render_bare(request, "spaces.html", rows=rows, waiting=sum(len(questions) for _, _, questions in rows))
 
 
-def _summary(site: Site) -> SpaceRow:
-    pending = [request for request in site.space.pending() if is_for_people(request)]
-    return SpaceRow(site.name, site.space.id, len(site.space.agents()), len(pending), pending[0].since if pending else None)
+def _questions(site: Site) -> list[Request]:
+    """The pending questions to people, oldest first."""
+    return [request for request in site.space.pending() if is_for_people(request)]
 
 
-@page
-def _overview(visit: Visit) -> Response:
-    return _show(visit)
-
-
-@page
 def _waiting(visit: Visit) -> Response:
     """The number in the inbox badge."""
     return JSONResponse({"waiting": waiting_count(visit.site)})
 
 
-@page
 def _health(visit: Visit) -> Response:
     """The findings of the doctor, which reads every session."""
-    return render(visit, "health.html", ailments=visit.site.space.doctor(), tried=_failed(visit.site.space))
+    return render(visit, "health.html", ailments=visit.space.doctor(), tried=_failed(visit.space))
 
 
-@form(ADMIN)
-def _spawn(visit: Visit, posted: Posted) -> Response:
-    fields = {name: first(posted, name).replace("\r\n", "\n").strip() for name in _FIELDS}
+def _spawn(visit: Visit) -> Response:
+    fields = {name: visit.field(name).replace("\r\n", "\n").strip() for name in _FIELDS}
     try:
-        spawned = _spawned(visit.site.space, fields)
+        spawned = _spawned(visit.space, fields)
     except CliaError as err:
-        return _show(visit, status_of(err), fields, err)
-    return redirect(link("s", visit.site.name, "agents", spawned.agent))
+        return _overview(visit, status_of(err), fields, err)
+    return redirect(visit.address("agents", spawned.agent))
 
 
 def _spawned(space: Space, fields: Mapping[str, str]) -> Spawned:
     briefing, start, slug = Briefing(fields["title"], fields["text"]), fields["from"], fields["slug"] or None
     if not start:
         return space.spawn(fields["name"], briefing, slug=slug)
-    if start in space.agents():
-        return space.spawn_from(fields["name"], briefing, start, slug=slug)
-    return space.spawn_at(fields["name"], briefing, start, slug=slug)
+    spawn = space.spawn_from if start in space.agents() else space.spawn_at
+    return spawn(fields["name"], briefing, start, slug=slug)
 
 
-def _show(visit: Visit, status: int = 200, fields: Mapping[str, str] | None = None, problem: CliaError | None = None) -> Response:
-    space = visit.site.space
-    names = space.agents()
+def _overview(
+    visit: Visit, status: int = 200, fields: Mapping[str, str] | None = None, problem: CliaError | None = None
+) -> Response:
+    names = visit.space.agents()
+    start = "HEAD" if if_found(visit.space.find, "HEAD") else ""  # missing before the first commit
     return render(
         visit,
         "overview.html",
         status,
-        listing=_listing(visit, names),
         agents=names,
         examined=len(names) <= FEW,
-        tried=_failed(space),
-        given=fields or {**dict.fromkeys(_FIELDS, ""), "from": _default_start(space)},
+        tried=_failed(visit.space),
+        fields=fields or {**dict.fromkeys(_FIELDS, ""), "from": start},
         problem=problem,
+        **_listing(visit, names),
     )
-
-
-def _default_start(space: Space) -> str:
-    """The default starting point: HEAD, or "" before the first commit."""
-    try:
-        space.find("HEAD")
-    except NotFound:
-        return ""
-    return "HEAD"
 
 
 def _failed(space: Space) -> list[Waiting]:
     """The requests with failed attempts."""
-    return [attempt for attempt in space.attempts() if attempt.error is not None]
+    return [attempt for attempt in space.sessions.attempts() if attempt.error is not None]
 
 
-# List
-
-
-def _listing(visit: Visit, at_work: Sequence[str]) -> AgentListing:
+def _listing(visit: Visit, active: Sequence[str]) -> dict[str, Any]:
     """Agents that wait for people come first, longest-waiting first; then the others by name."""
-    space, q, archived = visit.site.space, visit.query("q").strip(), visit.query("archived") == "1"
-    names = [name for name in (space.agents(archived=True) if archived else at_work) if q.casefold() in name]
+    space, q, archived = visit.space, visit.query("q").strip(), visit.query("archived") == "1"
+    names = [name for name in (space.agents(archived=True) if archived else active) if q.casefold() in name]
     pending: dict[str, list[Request]] = {}
+    since: dict[str, str] = {}  # the oldest question of each agent
     for request in [] if archived else space.pending():  # oldest first
         pending.setdefault(request.agent, []).append(request)
-    asking = [name for name, requests in pending.items() if any(map(is_for_people, requests))]
-    rank = {name: place for place, name in enumerate(sorted(asking, key=lambda name: _since(pending[name])))}
-    names.sort(key=lambda name: (rank.get(name, len(rank)), name))
+        if is_for_people(request):
+            since.setdefault(request.agent, request.since)
+    names.sort(key=lambda name: (name not in since, since.get(name, ""), name))
     pages = max(1, -(-len(names) // PAGE))
     number = min(max(1, visit.number("page", 1)), pages)
-    shown = names[(number - 1) * PAGE : number * PAGE]
-    return AgentListing([_row(space, name, pending.get(name, [])) for name in shown], len(names), number, pages, q, archived)
-
-
-def _since(requests: Sequence[Request]) -> str:
-    return next(request.since for request in requests if is_for_people(request))
+    rows = [_row(space, name, pending.get(name, [])) for name in names[(number - 1) * PAGE : number * PAGE]]
+    return {"rows": rows, "total": len(names), "page": number, "pages": pages, "q": q, "archived": archived}
 
 
 def _row(space: Space, name: str, requests: Sequence[Request]) -> AgentRow:
     questions = [request for request in requests if is_for_people(request)]
     work = [request for request in requests if not is_for_people(request)]
-    return AgentRow(name, _commit(space, name), _session(space, name), questions, work)
+    session = if_found(space.session, name, missing=CliaError)  # none, or a damaged one
+    return AgentRow(name, if_found(space.show, name), session, questions, work)
 
 
-def _commit(space: Space, name: str) -> AgentCommit | None:
-    try:
-        return space.show(name)
-    except NotFound:
-        return None  # deleted just now
-
-
-def _session(space: Space, name: str) -> Session | None:
-    try:
-        return space.session(name)
-    except CliaError:
-        return None  # none, or a damaged one
-
-
-ROWS = 200
-"""Maximum leases and kinds shown."""
-_SECONDS = max(2, round(HEARTBEAT_INTERVAL))
-
-
-@page
 def _fleet(visit: Visit) -> Response:
-    fleet = visit.site.space.fleet()
-    return show(
+    fleet = visit.space.fleet()
+    return render(
         visit,
         "fleet.html",
         fleet=fleet,
@@ -261,7 +194,7 @@ def _fleet(visit: Visit) -> Response:
         unanswered=[entry.kind for entry in fleet.queue if entry.due and not entry.workers],
         most=ROWS,
         off=CLOCK_TOLERANCE,
-        every=_SECONDS,
+        every=max(2, round(HEARTBEAT_INTERVAL)),
         span=lambda seconds: texts.ago(0, max(seconds, 0)),
         due=sum(entry.due for entry in fleet.queue),
         left=sum(entry.elsewhere for entry in fleet.queue),

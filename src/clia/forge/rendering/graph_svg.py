@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
-from clia.forge.rendering.graph_layout import LANDING, PEOPLE, Graph, layout, path_between
+from clia.forge.rendering.graph_layout import LANDING, PEOPLE
 from clia.forge.rendering.texts import ago, visible
 from clia.values.commit_messages import check_count
 from clia.values.refs import is_name
@@ -24,10 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from clia.forge.rendering.graph_layout import GraphEdge, GraphLane, Node
+    from clia.forge.rendering.graph_layout import Graph, GraphEdge, GraphLane, Node
     from clia.forge.rendering.texts import Moment
-
-__all__ = ["Graph", "RowView", "layout", "path_between", "rows", "svg"]
 
 ROW, LANE, MARGIN = 24, 18, 14
 """Pixels: row height, lane width, and left edge to the middle of the first lane."""
@@ -62,51 +60,16 @@ _SHAPES = {
 _LEGEND = {SESSION_MERGE: "merge", AGENT_COMMIT: "other kinds", PEOPLE: "human commit", LANDING: "landed on a human branch"}
 
 
-class RowView(NamedTuple):
-    """A commit as a table row; ``agent`` and ``kind`` are None for a human commit."""
-
-    cid: str
-    short: str
-    agent: str | None
-    kind: str | None
-    letter: str
-    subject: str
-    at: int
-    parents: tuple[str, ...]
-    heads: tuple[str, ...] = ()
-    traced: bool = False
-    in_session: bool = False
-    on_path: bool = False
-    elided: int = 0
-
-
-def rows(graph: Graph) -> list[RowView]:
-    """The rows of the graph for the table view."""
-    return [
-        RowView(
-            node.commit.cid,
-            node.commit.cid[:SHORT],
-            node.commit.agent,
-            node.commit.kind,
-            _SHAPES[node.mark][0],
-            node.commit.subject,
-            node.commit.committer.at,
-            node.commit.parents,
-            node.heads,
-            node.traced,
-            node.in_session,
-            node.on_path,
-            node.elided,
-        )
-        for node in graph.nodes
-    ]
-
-
 class _Links(NamedTuple):
     """The URL prefix of links, and the agents that have a page."""
 
     prefix: str
     agents: Container[str] | None
+
+
+def letter(node: Node) -> str:
+    """The letter in the mark of a commit."""
+    return _SHAPES[node.mark][0]
 
 
 def legend() -> Markup:
