@@ -47,11 +47,11 @@ def api_page() -> str:
         "These have no route. `RemoteSpace` refuses them with `local-only`.",
         table(("verb", "what it is"), [(code(name), prose(said)) for name, said in local_members().items()]),
         "## Problems",
-        "Every answer that is no success is `application/problem+json` ([RFC 9457](#shape-problem)).",
+        "Every answer that is no success is `application/problem+json` ([RFC 9457](#shape-problemdocument)).",
         table(("status", "what it means"), _statuses(document["components"]["responses"])),
         "## Shapes",
         "What stands in bodies and answers. A field that is not always there says so.",
-        *_shapes({**definitions(shapes), **EXTRA_SCHEMAS, "Problem": document["components"]["schemas"]["Problem"]}),
+        *_shapes({**definitions(shapes), **EXTRA_SCHEMAS, "ProblemDocument": document["components"]["schemas"]["ProblemDocument"]}),
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import clia
 from clia import verbs
 from clia.api import remote_space as client_space
+from clia.api.annotations import field_docs
 from clia.behaviours import model as behaviour_model
 from clia.cli import agent_program
 from clia.engine import records as engine
@@ -192,14 +193,14 @@ def _attributes(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def _record(kind: type) -> str:
-    """A named tuple: its fields, each with the comment beside it."""
-    lines = textwrap.dedent(inspect.getsource(kind)).splitlines()
-    rows = []
-    for each in _class_node(kind).body:
-        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-            comment = lines[each.lineno - 1].partition("  # ")[2]
-            rows.append((code(each.target.id), code(_plain(ast.unparse(each.annotation))), prose(comment)))
-    own = ast.get_docstring(_class_node(kind)) or ""
+    """A named tuple: its fields, each with its documentation."""
+    node, docs = _class_node(kind), field_docs(kind)
+    rows = [
+        (code(field.target.id), code(_plain(ast.unparse(field.annotation))), prose(docs[field.target.id]))
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    ]
+    own = ast.get_docstring(node) or ""
     return page(
         f"## {kind.__name__}",
         prose(own),

@@ -217,7 +217,5 @@ def _special(name: str) -> Shape:
 @cache
 def record_of(kind: type[Any]) -> Any:
     """The shape of a named tuple."""
-    if kind.__name__ == "Decision":
-        return _special("DECISION")
     fields = {name: shape_of(resolve(each, kind.__module__)) for name, each in kind.__annotations__.items()}
     return Record(kind, **fields)

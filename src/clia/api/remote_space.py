@@ -120,17 +120,17 @@ class RemoteSpace(_Interface):
     def _read(self, verb: Verb, answer: Any) -> Any:
         """The records in an answer. A session loads its input and resumes when they are read."""
         from clia.api.shapes import Listed
-        from clia.api.special_shapes import DECISION, SESSION
+        from clia.api.special_shapes import SESSION
+        from clia.sessions.model import Decision
 
         if verb.result is None:
             return None
         if verb.result is SESSION:
             return self._session(answer)
-        if verb.result is DECISION:
-            return DECISION.decode(answer, "answer")._replace(session=self._session(answer["session"]))
         if isinstance(verb.result, Listed) and verb.result.inner is SESSION:
-            return [self._session(each) for each in answer]
-        return verb.result.decode(answer, "answer")
+            return [self._session(session) for session in answer]
+        result = verb.result.decode(answer, "answer")
+        return result._replace(session=self._session(answer["session"])) if isinstance(result, Decision) else result
 
     def _session(self, answer: Any) -> Session:
         from clia.api.special_shapes import SESSION

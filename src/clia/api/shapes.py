@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
+from clia.api.annotations import field_docs
 from clia.errors import InvalidInput
 
 TYPE_CHECKING = False
@@ -237,15 +239,17 @@ class Record:
     def schema(self) -> dict[str, Any]:
         return {"$ref": f"#/components/schemas/{self.name}"}
 
+    @cached_property
+    def _docs(self) -> dict[str, dict[str, str]]:
+        return {name: {"description": doc} if doc else {} for name, doc in field_docs(self.kind).items()}
+
     def definition(self) -> dict[str, Any]:
-        made = {
-            "type": "object",
-            "properties": {name.rstrip("_"): shape.schema() for name, shape in self.fields.items()},
-            "required": [name.rstrip("_") for name in self.fields if name not in self.kind._field_defaults],
-            "additionalProperties": False,
-        }
-        said = (self.kind.__doc__ or "").split("\n\n")[0].strip()
-        return made | ({"description": said} if said and not said.startswith(f"{self.name}(") else {})
+        """Its schema, with what the source says about the class and its fields."""
+        properties = {name.rstrip("_"): shape.schema() | self._docs[name] for name, shape in self.fields.items()}
+        required = [name.rstrip("_") for name in self.fields if name not in self.kind._field_defaults]
+        doc = (self.kind.__doc__ or "").split("\n\n")[0].strip()
+        about = {"description": doc} if doc and not doc.startswith(f"{self.name}(") else {}
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False, **about}
 
     def parts(self) -> Iterable[Shape]:
         return self.fields.values()

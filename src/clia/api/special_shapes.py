@@ -1,11 +1,11 @@
-"""JSON shapes of values that are not plain records: file contents, typed objects, trace entries, sessions and decisions."""
+"""JSON shapes of values that are not plain records: file contents, typed objects, trace entries and sessions."""
 
 from __future__ import annotations
 
 from clia.api.derivation import record_of
 from clia.api.shapes import FLAG, OBJECT, TEXT, Bytes, Listed, refusal
 from clia.errors import InvalidInput
-from clia.sessions.model import Decision, Request, Session
+from clia.sessions.model import Request, Session
 from clia.space.model import File, Link, Submodule
 from clia.values.typed_objects import ConsoleTrace, as_object, as_typed
 
@@ -179,28 +179,4 @@ def _nothing() -> tuple[Any, list[Resumed]]:
 SESSION = SessionShape()
 
 
-class DecisionShape:
-    """A decision; its session crosses as sessions do."""
-
-    def encode(self, value: Decision) -> Any:
-        return {**value._asdict(), "session": SESSION.encode(value.session)}
-
-    def decode(self, given: Any, where: str) -> Decision:
-        made = OBJECT.decode(given, where)
-        try:
-            session = SESSION.decode(made["session"], f"{where}.session")
-            return Decision(made["cid"], made["agent"], made["request"], made["value"], made["by"], session)
-        except KeyError:
-            raise refusal(where, "a decision", given) from None
-
-    def schema(self) -> dict[str, Any]:
-        texts = {name: {"type": "string"} for name in ("cid", "agent", "request", "by")}
-        properties: dict[str, Any] = {**texts, "value": {}, "session": SESSION.schema()}
-        return {"type": "object", "properties": properties, "required": list(properties)}
-
-    def parts(self) -> Iterable[Shape]:
-        return (SESSION,)
-
-
-DECISION = DecisionShape()
 EXTRA_SCHEMAS = {"Content": CONTENT_SCHEMA, "Session": SESSION_SCHEMA}

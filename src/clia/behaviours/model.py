@@ -24,15 +24,15 @@ class BehaviourVersion(NamedTuple):
     """One version of a behaviour, and its origin."""
 
     name: str
-    cid: str
+    cid: str  # version id
     kind: str  # session-flow or prompt
-    state: str
-    body: str
-    parent: str | None = None
-    notes: str = ""
+    state: str  # current, trial, former, proposed, retired or foreign
+    body: str  # flow source, or the text of the prompt
+    parent: str | None = None  # the version that it derives from
+    notes: str = ""  # purpose and when to use it
     by: str = ""  # who added it first
     at: int = 0  # seconds since the epoch
-    why: str = ""
+    why: str = ""  # reason that was given
     evidence: tuple[str, ...] = ()  # commits that supported its proposal, trial or adoption
     origin: str | None = None  # the peer that it came from
 
@@ -42,19 +42,19 @@ class BehaviourEvent(NamedTuple):
 
     commit: str
     event: str  # define, propose, trial, adopt or retire
-    cid: str
+    cid: str  # the version
     by: str
-    at: int
-    why: str
-    evidence: tuple[str, ...] = ()
-    measure: str | None = None
+    at: int  # seconds since the epoch
+    why: str  # reason that was given
+    evidence: tuple[str, ...] = ()  # commits that were named as the reason
+    measure: str | None = None  # the measure that decided, if any
 
 
 class KnownBehaviour(NamedTuple):
     """A behaviour with its versions and history."""
 
     name: str
-    kind: str
+    kind: str  # session-flow or prompt
     current: str | None  # None: retired, or not adopted yet
     versions: tuple[BehaviourVersion, ...]  # oldest first
     history: tuple[BehaviourEvent, ...]  # newest first
@@ -64,11 +64,11 @@ class Rate(NamedTuple):
     """A success rate with its interval; ``rate`` is None if nothing was observed."""
 
     measure: str
-    good: Count
-    n: Count
+    good: Count  # successes
+    n: Count  # observations
     rate: float | None
-    low: float
-    high: float
+    low: float  # of the 95 % interval
+    high: float  # of the 95 % interval
 
 
 class Period(NamedTuple):
@@ -83,22 +83,22 @@ class BehaviourStats(NamedTuple):
 
     cid: str
     name: str | None  # None if it is on no chain here
-    state: str | None
+    state: str | None  # current, trial, former, proposed, retired or foreign
     commits: Mapping[str, Count]  # by kind
     sessions: Mapping[str, Count]  # by how they ended
     decisions: Mapping[str, Count]  # approved, rejected, other
     merges: Mapping[str, Count]  # merged, refused
     outcomes: Mapping[str, Count]  # passed, failed
-    landed: Count
-    reverted: Count
+    landed: Count  # landings
+    reverted: Count  # landings that were reverted
     merge_seconds: Mapping[str, Count]  # n, median and p90 of the time from the oldest commit to the merge
-    land_seconds: Mapping[str, Count]
+    land_seconds: Mapping[str, Count]  # the same, to the landing
     trace: Mapping[str, Count]  # entries, bytes
     tokens: Mapping[str, Count]  # input and output, if traces name them
     first: str | None  # the day of the first observation
-    last: str | None
+    last: str | None  # the day of the last one
     rates: tuple[Rate, ...]
-    series: tuple[Period, ...] = ()
+    series: tuple[Period, ...] = ()  # rates over time, if asked for
 
 
 class Compared(NamedTuple):
@@ -133,14 +133,14 @@ class Candidate(NamedTuple):
 class Suggestion(NamedTuple):
     """A suggested action for a behaviour, with its evidence."""
 
-    name: str
+    name: str  # of the behaviour
     action: str  # adopt, keep, retire or not-enough-data
     cid: str | None  # the version it refers to
     measure: str
     current: Rate
     candidates: tuple[Candidate, ...]
-    why: str
-    evidence: tuple[str, ...]
+    why: str  # in words
+    evidence: tuple[str, ...]  # the newest commits that support it
     least: Count  # required observations of each version
     error: float  # accepted probability of a wrong suggestion
     expect: str | None  # the current version at that time; an adoption can require it
@@ -152,11 +152,11 @@ class ReplayStep(NamedTuple):
     kind: str
     tag: str | None
     payload: Any
-    line: int
-    answered: bool
+    line: int  # in the flow's source
+    answered: bool  # whether a recorded answer matched
     recorded: Count | None = None  # index of the matching recorded request, from 1
-    value: Any = None
-    error: str | None = None
+    value: Any = None  # the answer
+    error: str | None = None  # if it was given up: the reason
 
 
 class Replayed(NamedTuple):
@@ -173,9 +173,9 @@ class Replayed(NamedTuple):
     unasked: tuple[Count, ...]  # recorded requests that the tried version did not make
     ended: bool  # False: it waits for an answer
     result: Any
-    failure: Mapping[str, Any] | None
+    failure: Mapping[str, Any] | None  # the error that ended it
     recorded_status: str
     recorded_result: Any
     recorded_failure: Mapping[str, Any] | None
-    printed: str
+    printed: str  # what the flow printed
     in_part: bool = False  # the store lost the session, and git has only some answers

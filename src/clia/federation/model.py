@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class Key(NamedTuple):
     """The identity of this space. Peers pin ``text``; ``mine``: whether this clone has the private key."""
 
-    text: str
-    space: str
-    key: str
+    text: str  # the key with its space, as peers pin it
+    space: str  # id of the space
+    key: str  # public key
     mine: bool
     chain: tuple[str, ...]  # all keys, oldest first
     fingerprint: str  # of the key, for people to compare
@@ -28,8 +28,8 @@ class Share(NamedTuple):
     """What is announced to a peer. The name ``*`` stands for all."""
 
     agents: tuple[str, ...] = ()
-    traces: bool = False
-    sessions: bool = False
+    traces: bool = False  # whether their traces are included
+    sessions: bool = False  # whether their sessions are included
     behaviours: tuple[str, ...] = ()
 
 
@@ -37,16 +37,16 @@ class Peer(NamedTuple):
     """Another space."""
 
     name: str
-    space: str
+    space: str  # id of the space
     keys: tuple[str, ...]  # pinned, newest last
     fingerprint: str  # of the newest, for people to compare
-    url: str | None
-    trusted: bool
-    share: Share
+    url: str | None  # where its forge or repository is
+    trusted: bool  # False: nothing of it is applied
+    share: Share  # what it may see
     seq: Count  # of the last accepted statement
     heard: int | None  # time of that statement, by the peer's clock
-    level: Count
-    forked: bool
+    level: Count  # the highest format version that it has used
+    forked: bool  # it announced two different histories: nothing is accepted until its next snapshot
     waiting: Count  # claims that are not applied: denied, or unavailable
     agents: Count  # tracked
 
@@ -54,15 +54,15 @@ class Peer(NamedTuple):
 class Grant(NamedTuple):
     """One capability: what is accepted from a peer."""
 
-    cid: str
+    cid: str  # id of the capability
     peer: str  # its name, or its space id if it is not a peer
-    space: str
+    space: str  # id of the space
     type: str
     trigger: str
-    execute: bool
-    expires: int | None
-    by: str
-    at: int
+    execute: bool  # whether it may run code
+    expires: int | None  # seconds since the epoch; None: never
+    by: str  # who granted it
+    at: int  # seconds since the epoch
 
 
 class Missing(NamedTuple):
@@ -77,9 +77,9 @@ class Explained(NamedTuple):
     """Why something is allowed, or what is missing."""
 
     peer: str
-    type: str
-    trigger: str
-    execute: bool
+    type: str  # the commit kind or ref type in question
+    trigger: str  # head-move, spawn, merge, note, …
+    execute: bool  # whether it asks to run code
     allowed: bool
     trusted: bool
     grants: tuple[Grant, ...]  # that allow it
@@ -91,9 +91,9 @@ class Announced(NamedTuple):
     """What was announced to a peer. ``rung``: whether its forge accepted the notification; None if it has no forge."""
 
     peer: str
-    seq: Count
-    statements: Count
-    snapshot: bool
+    seq: Count  # number of the last statement
+    statements: Count  # how many were made
+    snapshot: bool  # whether the last one states every ref, not only the moves
     moves: tuple[Mapping[str, Any], ...]  # ref, old, new, type, trigger
     rung: bool | None = None
 
@@ -102,7 +102,7 @@ class Move(NamedTuple):
     """A tracked ref of a peer that moved; ``new`` is None if it is no longer shared."""
 
     place: str  # agents/scout, notes/trace/scout, types/security-review
-    old: str | None
+    old: str | None  # the tracked commit before
     new: str | None
     type: str
     trigger: str
@@ -111,9 +111,9 @@ class Move(NamedTuple):
 class Untaken(NamedTuple):
     """A pending move: something a peer announced that is not applied here, why, and how to change it."""
 
-    place: str
+    place: str  # agents/scout, notes/trace/scout, …
     old: str | None  # the tracked commit
-    new: str | None
+    new: str | None  # the announced commit; None: no longer shared
     type: str
     trigger: str
     code: str  # capability-denied, not-synced, or that of the refusal
@@ -127,8 +127,8 @@ class Refused(NamedTuple):
     code: str
     message: str
     ref: str | None = None
-    seq: int | None = None
-    at: int = 0
+    seq: int | None = None  # the statement, if it is about one
+    at: int = 0  # seconds since the epoch
 
 
 class Synced(NamedTuple):
@@ -136,7 +136,7 @@ class Synced(NamedTuple):
 
     peer: str
     accepted: Count  # statements
-    seq: Count
+    seq: Count  # number of the last accepted statement
     moves: tuple[Move, ...]
     refused: tuple[Refused, ...]
     keys: int = 0  # number of new keys
@@ -151,10 +151,10 @@ class Remote(NamedTuple):
     peer: str
     agent: str
     head: str
-    kind: str | None
-    subject: str
-    at: int
-    record: bool
+    kind: str | None  # of the head
+    subject: str  # first line of the message of the head
+    at: int  # time of the head, in seconds since the epoch
+    record: bool  # whether its briefing and profile are here
     traces: Count  # number of trace notes
 
 

@@ -25,7 +25,7 @@ class Stamp(NamedTuple):
 
     name: str
     email: str
-    at: int
+    at: int  # seconds since the epoch
 
 
 class Commit(NamedTuple):
@@ -132,7 +132,7 @@ class LineOrigin(NamedTuple):
 class FileChange(NamedTuple):
     status: str  # A, D, M, R, C or T, as in git
     path: str
-    old_path: str | None
+    old_path: str | None  # if it was renamed or copied
     added: Count | None  # None for binary files
     removed: Count | None
 
@@ -149,7 +149,7 @@ class Checkout(NamedTuple):
 class Pushed(NamedTuple):
     ref: str
     state: str  # new, moved, same, refused
-    reason: str
+    reason: str  # the server's message, if it refused
 
 
 class TransferLimits(NamedTuple):

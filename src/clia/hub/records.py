@@ -26,8 +26,8 @@ class Elsewhere(NamedTuple):
     """Work that another machine has not published yet."""
 
     agent: str
-    clone: str
-    since: str
+    clone: str  # id of the clone that has it
+    since: str  # RFC 3339
 
 
 class HubSynced(NamedTuple):
@@ -39,7 +39,7 @@ class HubSynced(NamedTuple):
 
     ref: str
     what: str
-    cid: str | None
+    cid: str | None  # where the ref is now
     reason: str = ""  # why it was left alone; the server's message if it refused
 
 
@@ -48,22 +48,22 @@ class Fork(NamedTuple):
 
     agent: str
     base: str | None  # the last common commit
-    ours: str
-    theirs: str
+    ours: str  # the head here
+    theirs: str  # the head at the hub
     ahead: Count  # commits only here
     behind: Count  # commits only at the hub
 
 
 class HubStatus(NamedTuple):
-    remote: str
-    address: str
+    remote: str  # name of the git remote
+    address: str  # its URL
     heads: str  # branches, published
-    clone: str
-    shared_store: bool
-    away_since: str | None
+    clone: str  # id of this clone
+    shared_store: bool  # whether all clones share one database
+    away_since: str | None  # when the hub became unreachable; RFC 3339
     away_reason: str | None
     refs: Count  # shared refs here
     owed: tuple[str, ...]  # refs not published yet
     behind: tuple[str, ...]  # refs that were newer at the hub when it was last fetched
     forks: tuple[Fork, ...]
-    elsewhere: tuple[Elsewhere, ...]
+    elsewhere: tuple[Elsewhere, ...]  # unpublished work on other machines

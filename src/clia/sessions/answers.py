@@ -28,8 +28,8 @@ class Rule(NamedTuple):
     """What a request accepts: a JSON Schema, its choices if it lists them, and where the rule comes from."""
 
     schema: Any = None  # None: any answer
-    choices: tuple[Any, ...] = ()
-    whose: str = ""
+    choices: tuple[Any, ...] = ()  # the valid answers, if they are listed
+    whose: str = ""  # where the rule comes from, in words
     operators: bool = False  # the operator's: must apply; a flow author's faulty rule is ignored
 
 

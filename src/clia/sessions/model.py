@@ -31,37 +31,37 @@ class Request(NamedTuple):
     """A pending request of a suspended session. Its id consists of the session and the call number."""
 
     agent: str
-    id: str
-    kind: str
-    tag: str | None
-    payload: Any
-    since: str
+    id: str  # SESSION.CALL, such as 2.1
+    kind: str  # human, llm, command, timer, …
+    tag: str | None  # the label that the flow gave it
+    payload: Any  # what is asked, as the flow wrote it
+    since: str  # RFC 3339
     line: int  # in the flow's source
-    session: str
-    flow: str
+    session: str  # session id
+    flow: str  # name of the flow
 
 
 class Decision(NamedTuple):
     """A person's answer: the commit that records it, and the session after it."""
 
-    cid: str
+    cid: str  # the commit that records it
     agent: str
-    request: str
-    value: Any
-    by: str
-    session: Session
+    request: str  # request id
+    value: Any  # the answer
+    by: str  # who decided
+    session: Session  # after the decision
 
 
 class Flow(NamedTuple):
     """A flow's current version, or one version of it."""
 
     name: str
-    cid: str
+    cid: str  # version id
     source: str
     versions: tuple[str, ...]  # oldest first
-    by: str
+    by: str  # who added it
     at: int  # seconds since the epoch
-    why: str
+    why: str  # reason that was given
 
 
 _SHOWN = ("agent", "id", "status", "flow", "flow_cid", "started_at", "ended_at", "pending", "result", "failure", "forked")

@@ -46,13 +46,13 @@ class Origin(NamedTuple):
 class Resumed(NamedTuple):
     """One answer that a flow was resumed with. ``asked`` is the hash of the request."""
 
-    call: int
+    call: int  # number of the request in its session
     asked: str
     value: Any
-    error: str | None = None
-    decision: str | None = None
-    by: str | None = None
-    at: str | None = None
+    error: str | None = None  # if it was given up: the reason
+    decision: str | None = None  # the commit of the decision, if a person answered
+    by: str | None = None  # who answered
+    at: str | None = None  # RFC 3339
 
     def answer(self) -> FlowAnswer:
         from clia.engine.records import FlowAnswer  # as above

@@ -170,8 +170,8 @@ class Adopted(NamedTuple):
     """The outcome for a ref of another clone. Refs that ``diverged`` or were ``purged`` here are left alone."""
 
     ref: str
-    what: str
-    cid: str
+    what: str  # new, ahead, united, diverged or purged
+    cid: str  # the other clone's commit
 
 
 def fetch_rules(remote: str) -> list[str]:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class Finding(NamedTuple):
     code: str
     message: str
-    ref: str | None = None
-    cid: str | None = None
+    ref: str | None = None  # the ref that it is about
+    cid: str | None = None  # the object that it is about
 
 
 class Report(NamedTuple):
@@ -46,7 +46,7 @@ class Report(NamedTuple):
     agents: Count
     commits: Count
     traces: Count
-    edges: Count
+    edges: Count  # relations that were checked
     unseen: tuple[str, ...]
 
     @property

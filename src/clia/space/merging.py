@@ -273,7 +273,7 @@ class Relinked(NamedTuple):
 
     commit: str
     sources: tuple[str, ...]
-    by: str
+    by: str  # how the commits were matched: patch-id or tree
     agent: str
 
 

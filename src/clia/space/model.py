@@ -25,7 +25,7 @@ REQUEST, TAG, VALUE, BY, FORKED = "Clia-Request", "Clia-Tag", "Clia-Value", "Cli
 class AgentCommit(NamedTuple):
     """A commit and its trailers; ``agent`` and ``kind`` are None for a commit of people."""
 
-    cid: str
+    cid: str  # commit id
     parents: tuple[str, ...]
     tree: str
     agent: str | None
@@ -33,20 +33,20 @@ class AgentCommit(NamedTuple):
     message: str
     author: Stamp
     committer: Stamp
-    briefing: str | None = None
-    profile: str | None = None
-    behaviour: str | None = None
+    briefing: str | None = None  # id of the briefing that the agent was spawned with
+    profile: str | None = None  # id of the profile that it was spawned with
+    behaviour: str | None = None  # id of the version of the flow or prompt that it worked by
     parent: str | None = None  # the agent it was spawned from
     merged: str | None = None  # the agent that was merged
     landed: str | None = None  # the agent whose work was landed
     range: str | None = None  # base..head of the landed work
-    decisions: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()  # commits of the decisions that led to the landed work
     request: str | None = None  # the request that a decision answers
-    tag: str | None = None
+    tag: str | None = None  # the tag of the request
     value: str | None = None  # the answer as JSON
     by: str | None = None  # who decided
     forked: str | None = None  # the run that the agent was forked from
-    meta: Mapping[str, Any] = {}
+    meta: Mapping[str, Any] = {}  # additional fields of the commit
 
     @property
     def subject(self) -> str:
@@ -57,10 +57,10 @@ class Spawned(NamedTuple):
     """A new agent."""
 
     agent: str
-    branch: str
-    briefing: str
-    genesis: str
-    profile: str | None = None
+    branch: str  # its branch
+    briefing: str  # id of the briefing
+    genesis: str  # its first commit
+    profile: str | None = None  # id of its profile
 
 
 class File(NamedTuple):
@@ -109,10 +109,10 @@ class ConflictPath(NamedTuple):
 class Conflicts(NamedTuple):
     """The merge has conflicts and nothing was committed. Conclude it with ``resolve``, naming both heads."""
 
-    into: str
-    from_: str
-    ours: str
-    theirs: str
+    into: str  # the agent to merge into
+    from_: str  # the agent to merge
+    ours: str  # the head of the first
+    theirs: str  # the head of the other
     paths: tuple[ConflictPath, ...]
 
 
@@ -126,38 +126,38 @@ class Landed(NamedTuple):
 
 class AgentState(NamedTuple):
     agent: str
-    head: str
-    kind: str | None
-    subject: str
-    at: int
-    pending: Count
+    head: str  # its newest commit
+    kind: str | None  # of the head; None for a commit of people
+    subject: str  # first line of the message of the head
+    at: int  # time of the head, in seconds since the epoch
+    pending: Count  # trace entries since its last commit
     landed: str | None  # the branch that contains all of its work
 
 
 class Maintained(NamedTuple):
-    archived: tuple[str, ...]
+    archived: tuple[str, ...]  # agents that were archived
     before: Count  # bytes of objects on disk
-    after: Count
+    after: Count  # the same, after the clean-up
 
 
 class BlamedLine(NamedTuple):
     """One line and its origin; the fields are None if people wrote it."""
 
-    number: Count
+    number: Count  # from 1
     text: str
     commit: str
     agent: str | None
     kind: str | None
-    briefing: str | None
-    behaviour: str | None
-    trace: str | None
+    briefing: str | None  # id of the briefing of the agent
+    behaviour: str | None  # id of the flow or prompt that the agent worked by
+    trace: str | None  # id of the commit's trace
 
 
 class TraceChange(NamedTuple):
     """One binding of a trace to a commit, from the history of the notes."""
 
-    notes_commit: str
-    trace: str | None
+    notes_commit: str  # the commit of the notes ref
+    trace: str | None  # id of the trace; None if it was removed
     by: Stamp
     message: str
 
@@ -168,7 +168,7 @@ class TraceHit(NamedTuple):
     agent: str
     commit: str | None
     position: Count  # in its trace, from 0
-    entry: Mapping[str, Any]
+    entry: Mapping[str, Any]  # the entry itself
 
 
 class BoundTrace(NamedTuple):

@@ -35,9 +35,9 @@ class Purged(NamedTuple):
     """What was changed, and where the text may still be."""
 
     agent: str
-    traces: Count
-    pending: Count
-    remaining: tuple[str, ...]
+    traces: Count  # traces that were rewritten
+    pending: Count  # pending entries that were rewritten
+    remaining: tuple[str, ...]  # where the text may still be
 
 
 class Purging:

@@ -51,11 +51,11 @@ class Versioned(NamedTuple):
 class Edge(NamedTuple):
     """``src -kind-> dst``, stated by the commit ``origin`` and read from the chain ``source``."""
 
-    src: str
+    src: str  # the agent that the relation starts at
     kind: str
-    dst: str
-    origin: str
-    source: str
+    dst: str  # the agent that it leads to
+    origin: str  # the commit that states it
+    source: str  # the chain that the commit is on
 
 
 class GrantFact(NamedTuple):
@@ -129,9 +129,9 @@ class Waiting(NamedTuple):
     """What the queue knows of a task that was attempted."""
 
     task: Task
-    attempts: Count
+    attempts: Count  # so far
     worker: str | None  # current holder
-    until: float | None
+    until: float | None  # when the lease of the holder expires, in seconds since the epoch
     next_at: float | None  # not retried before
     error: str | None  # of the last attempt
 

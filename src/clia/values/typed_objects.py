@@ -24,10 +24,10 @@ SESSION_FLOW, PROMPT = "session-flow", "prompt"
 class Briefing(NamedTuple):
     """The task that an agent is spawned with. ``behaviour`` is the id of the prompt it was rendered from, if any."""
 
-    title: Text
-    text: Text = ""
+    title: Text  # one line
+    text: Text = ""  # the task, in Markdown
     behaviour: Text | None = None
-    meta: Mapping[str, Any] | None = None
+    meta: Mapping[str, Any] | None = None  # additional fields
 
     def to_object(self) -> dict[str, Any]:
         behaviour = {} if self.behaviour is None else {"behaviour": self.behaviour}
@@ -37,9 +37,9 @@ class Briefing(NamedTuple):
 class ConsoleTrace(NamedTuple):
     """The console of an agent between two of its commits, bound to the later one."""
 
-    commit: str
+    commit: str  # the commit that it is bound to
     agent: str
-    entries: tuple[Mapping[str, Any], ...] = ()
+    entries: tuple[Mapping[str, Any], ...] = ()  # oldest first
 
     def to_object(self) -> dict[str, Any]:
         entries = [dict(each) for each in self.entries]

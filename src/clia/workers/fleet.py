@@ -43,7 +43,7 @@ class Underway(NamedTuple):
     agent: str
     request: str
     kind: str
-    attempt: Count
+    attempt: Count  # from 1
     since: float  # time of the first heartbeat that reported it
 
 
@@ -58,36 +58,36 @@ class HubStanding(NamedTuple):
 class Process(NamedTuple):
     """A worker or forge with a heartbeat."""
 
-    kind: str
+    kind: str  # worker or forge
     name: str
     machine: str
-    clone: str
+    clone: str  # id of the clone
     pid: Count
     version: str
-    started_at: float
-    seen_at: float
+    started_at: float  # seconds since the epoch
+    seen_at: float  # time of the last heartbeat, in seconds since the epoch
     age: float  # seconds since the last heartbeat
     state: str  # alive, silent
     clock_off: float  # seconds its machine's clock is ahead
     kinds: tuple[str, ...]  # request kinds it handles
-    concurrency: Count
-    answered: Count
-    retried: Count
-    given_up: Count
+    concurrency: Count  # maximum attempts at once
+    answered: Count  # attempts that succeeded
+    retried: Count  # attempts that failed and were retried
+    given_up: Count  # requests that were given up
     running: tuple[Underway, ...]
-    trouble: str | None
+    trouble: str | None  # why it is stuck now
 
 
 class Machine(NamedTuple):
     """A clone of the repository. ``machine`` is "" if none of its workers or forges sent a heartbeat lately."""
 
     machine: str
-    clone: str
+    clone: str  # id of the clone
     state: str  # alive, silent, no-process (only commands run there, as far as is known)
     workers: Count  # alive
     forges: Count  # alive
     running: Count  # attempts
-    clock_off: float
+    clock_off: float  # seconds its clock is ahead
     hub: HubStanding | None
 
 
@@ -97,10 +97,10 @@ class Lease(NamedTuple):
     agent: str
     request: str
     kind: str
-    attempt: Count
-    worker: str
+    attempt: Count  # from 1
+    worker: str  # its name
     holder: str  # alive, silent, unknown
-    until: float
+    until: float  # seconds since the epoch
     left: float  # seconds; negative if expired
 
 
@@ -121,15 +121,15 @@ class Oldest(NamedTuple):
     agent: str
     request: str
     kind: str
-    since: float
-    age: float
+    since: float  # seconds since the epoch
+    age: float  # seconds that it has waited
     elsewhere: bool = False  # left to the machine that has the agent's unpublished work
 
 
 class Fleet(NamedTuple):
     """A snapshot of who works on a space, and on what."""
 
-    at: float
+    at: float  # time of the snapshot, in seconds since the epoch
     machines: tuple[Machine, ...]
     workers: tuple[Process, ...]
     forges: tuple[Process, ...]

@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 import clia
-from clia.api.annotations import resolve
+from clia.api.annotations import field_docs, resolve
 from clia.api.derivation import BODY, PATH, all_verbs, local_members, record_of, shape_of
 from clia.api.shapes import (
     ANY,
@@ -33,14 +33,16 @@ from clia.api.shapes import (
     Record,
     definitions,
 )
-from clia.api.special_shapes import CONTENT, DECISION, ENTRIES, EXTRA_SCHEMAS, SESSION, THING, TYPED
+from clia.api.special_shapes import CONTENT, ENTRIES, EXTRA_SCHEMAS, SESSION, THING, TYPED
 from clia.errors import InvalidInput
 from clia.facade.space import alias
+from clia.forge.api.openapi import document
 from clia.git.records import Stamp
 from clia.sessions.model import Session
 from clia.sessions.service import SessionRecord
 from clia.verbs import GET, route_of, service
 
+DECISION = record_of(clia.Decision)
 VERBS = {verb.name: verb for verb in all_verbs()}
 NOT_ON_THE_WIRE = {"progress"}
 _LARGEST = 2**53 - 1
@@ -145,6 +147,30 @@ def test_a_name_for_type_checkers_is_resolved_from_the_source() -> None:
     assert found == Mapping[str, bytes | clia.File | clia.Link | clia.Submodule | None] | None
     with pytest.raises(NameError, match=r"Nothing.*clia\.facade\.space"):
         resolve("Nothing", "clia.facade.space")
+
+
+class Documented(NamedTuple):
+    beside: str  # in a comment
+    below: str = "#"
+    """In a docstring,
+    on two lines."""
+    neither: int = 0
+
+
+def test_what_the_source_says_about_a_field_is_its_description() -> None:
+    docs = {"beside": "in a comment", "below": "In a docstring, on two lines.", "neither": ""}
+    assert field_docs(Documented) == docs
+    properties = record_of(Documented).definition()["properties"]
+    assert {name: schema.get("description", "") for name, schema in properties.items()} == docs
+
+
+def test_the_openapi_document_describes_the_fields_of_records() -> None:
+    made = document()
+    status = made["components"]["schemas"]["FileChange"]["properties"]["status"]
+    assert status == {"type": "string", "description": "A, D, M, R, C or T, as in git"}
+    merged = made["paths"]["/api/v1/spaces/{space}/agents/{into}/merges/{from}"]["post"]["responses"]["200"]
+    conflicts = merged["content"]["application/json"]["schema"]["oneOf"][2]
+    assert conflicts["properties"]["theirs"]["description"] == "the head of the other"
 
 
 @pytest.mark.parametrize("name", sorted(VERBS))
