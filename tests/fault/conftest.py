@@ -27,4 +27,4 @@ def way(tmp_path: Path, hub: Hub) -> Path:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hub that was away is asked again at once, and nobody waits long for a lock."""
     monkeypatch.setattr(git_hub, "BACKOFF_SECONDS", 0.0)
-    monkeypatch.setattr(git_refs, "_PATIENCE", 0.5)
+    monkeypatch.setattr(git_refs, "PATIENCE", 0.5)

@@ -96,7 +96,7 @@ def test_the_lock_that_git_holds_on_a_branch_of_people_is_never_broken(
 ) -> None:
     tip, lock = space.find("main"), root / ".git/refs/heads/main.lock"
     space.commit("scout", "finding", changes={"b": b"1"})
-    monkeypatch.setattr(git_refs, "_PATIENCE", git_refs._STALE_AFTER + 0.5)
+    monkeypatch.setattr(git_refs, "PATIENCE", git_refs.STALE_AFTER + 0.5)
     with locked_by_git(root, "refs/heads/main"):
         with pytest.raises(GitError) as caught:
             space.land("scout", "main")
@@ -119,7 +119,7 @@ def test_two_landings_on_one_branch_are_both_true_although_one_is_stopped_in_bet
         _, status = os.waitpid(first.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         second, second_said = started(lambda: land(root, "rival", settings()))
-        assert not second_said.poll(git_refs._STALE_AFTER + 0.5), "it waits for as long as the first one lives"
+        assert not second_said.poll(git_refs.STALE_AFTER + 0.5), "it waits for as long as the first one lives"
         assert space.find("main") in (tip, space.head("scout"))
     finally:
         os.kill(first.pid, signal.SIGCONT)

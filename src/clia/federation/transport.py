@@ -12,8 +12,8 @@ import tempfile
 from contextlib import ExitStack, contextmanager
 
 from clia.errors import CliaError, NotFound, TransportError
-from clia.git.command import run_limited
-from clia.git.quarantine import FORGE, PROTOCOLS, GitQuarantine, RemoteAddress, first_line, kind_of, without_credentials
+from clia.git.command import run_limited, without_credentials
+from clia.git.quarantine import FORGE, PROTOCOLS, GitQuarantine, RemoteAddress, first_line, kind_of
 from clia.git.records import TransferLimits, UploadCommand
 from clia.store.file_locks import FileLocks
 

@@ -8,6 +8,7 @@ started, even if this process is killed; no file that it writes exceeds the limi
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -39,7 +40,10 @@ class GitResult(NamedTuple):
 
     def failure(self, *words: str) -> GitError:
         """Return the error to raise for this git command."""
-        verb = _verb(words)
+        at = 0
+        while words[at].startswith("-"):  # git's own options
+            at += 2 if words[at] in ("-c", "-C") else 1
+        verb = words[at]
         return GitError(f"git {verb} failed: {self.err or f'exit code {self.code}'}", fields={"command": verb, "reason": self.err})
 
 
@@ -61,34 +65,19 @@ class GitCommand:
         """Return a git command on the repository and its environment, for callers that run it themselves."""
         return ["git", f"--git-dir={self._git_dir}", "--no-optional-locks", *self._settings, *words], self._environment()
 
-    def run(
-        self,
-        *words: str,
-        data: bytes = b"",
-        cwd: str | None = None,
-        more: Mapping[str, str] | None = None,
-        optional_locks: bool = False,
-    ) -> bytes:
+    def run(self, *words: str, data: bytes = b"", cwd: str | None = None, more: Mapping[str, str] | None = None) -> bytes:
         """Run git and return its output; ``GitError`` has its message if it fails."""
-        result = self.attempt(*words, data=data, cwd=cwd, more=more, optional_locks=optional_locks)
+        result = self.attempt(*words, data=data, cwd=cwd, more=more)
         if result.code:
             raise result.failure(*words)
         return result.out
 
-    def attempt(
-        self,
-        *words: str,
-        data: bytes = b"",
-        cwd: str | None = None,
-        more: Mapping[str, str] | None = None,
-        optional_locks: bool = False,
-    ) -> GitResult:
+    def attempt(self, *words: str, data: bytes = b"", cwd: str | None = None, more: Mapping[str, str] | None = None) -> GitResult:
         """Run git on the repository or, with ``cwd``, in the worktree there."""
         where = [] if cwd else [f"--git-dir={self._git_dir}"]
-        locks = [] if optional_locks else ["--no-optional-locks"]
         try:
             process = subprocess.run(
-                ["git", *where, *locks, *self._settings, *words],
+                ["git", *where, "--no-optional-locks", *self._settings, *words],
                 input=data,
                 cwd=cwd or self._git_dir,
                 env={**self._environment(), **(more or {})},
@@ -104,14 +93,7 @@ def _no_git(reason: str = "") -> GitError:
     return GitError(f"cannot run git{reason}", hints=["install git and add it to PATH"])
 
 
-def _verb(words: tuple[str, ...]) -> str:
-    """Return the subcommand, skipping git's own options before it."""
-    at = 0
-    while words[at].startswith("-"):
-        at += 2 if words[at] in ("-c", "-C") else 1
-    return words[at]
-
-
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 _BLOCK = 512  # bytes; the unit of ulimit -f
 _OUTPUT_MAX = 1024 * 1024
 _LAST_WORDS = 10.0
@@ -167,9 +149,21 @@ def cut_at(limits: TransferLimits) -> int:
     return max(1, limits.bytes // _BLOCK) * _BLOCK
 
 
+def without_credentials(text: str) -> str:
+    """Remove user names and passwords from the addresses in a text."""
+    return _CREDENTIALS.sub("", text)
+
+
 def _ended(process: subprocess.Popen[bytes], readers: Sequence[threading.Thread], end: float) -> bool:
     """Return whether the process ended in time and all its output was read."""
-    _notice_end(process, end)
+    with suppress(AttributeError, OSError):  # not all systems have a pidfd; ``wait`` with a timeout only polls
+        handle = os.pidfd_open(process.pid)
+        try:
+            waiting = select.poll()
+            waiting.register(handle, select.POLLIN)
+            waiting.poll(max(0.0, end - monotonic()) * 1000)
+        finally:
+            os.close(handle)
     try:
         process.wait(max(0.0, end - monotonic()))
     except subprocess.TimeoutExpired:
@@ -179,20 +173,6 @@ def _ended(process: subprocess.Popen[bytes], readers: Sequence[threading.Thread]
     for reader in readers:
         reader.join(max(0.0, end - monotonic()))
     return not any(reader.is_alive() for reader in readers)
-
-
-def _notice_end(process: subprocess.Popen[bytes], end: float) -> None:
-    """Wait for a process with a pidfd if the system has them: ``wait`` with a timeout only polls."""
-    try:
-        handle = os.pidfd_open(process.pid)
-    except (AttributeError, OSError):
-        return
-    try:
-        waiting = select.poll()
-        waiting.register(handle, select.POLLIN)
-        waiting.poll(max(0.0, end - monotonic()) * 1000)
-    finally:
-        os.close(handle)
 
 
 class _PipeReader(threading.Thread):

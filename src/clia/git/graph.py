@@ -72,14 +72,17 @@ class GitGraph:
             self._local.boundaries = boundaries
         return boundaries
 
+    def _walker(self) -> pygit2.Walker:
+        from pygit2.enums import SortMode
+
+        return self._handle.repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
+
     def ranges(self) -> Callable[[str, Sequence[str]], list[str]]:
         """Return a function that lists the commits reachable from one commit and not from others.
 
         It is for one thread. Objects read for one answer are reused for the next.
         """
-        from pygit2.enums import SortMode
-
-        walker = self._handle.repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
+        walker = self._walker()
 
         def between(head: str, hidden: Sequence[str]) -> list[str]:
             with reading(f"{head} or a commit to exclude"):
@@ -93,15 +96,11 @@ class GitGraph:
 
     def walk(self, starts: Iterable[str], hidden: Iterable[str] = ()) -> Iterator[Commit]:
         """Yield commits in topological order, newest first, without those reachable from ``hidden``."""
-        from pygit2.enums import SortMode
-
-        walker = self._handle.repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
-        for start in starts:
-            with reading(start):
-                walker.push(start)
-        for cid in hidden:
-            with reading(cid):
-                walker.hide(cid)
+        walker = self._walker()
+        for act, cids in ((walker.push, starts), (walker.hide, hidden)):
+            for cid in cids:
+                with reading(cid):
+                    act(cid)
         with reading("a commit of this history"):
             for commit in walker:
                 yield as_commit(commit)
@@ -111,7 +110,6 @@ class GitGraph:
 
         If clocks were far apart, a commit may be missing that the whole walk would have here.
         """
-
         import pygit2
 
         # libgit2 would read all of the history before it sorts.
@@ -177,11 +175,6 @@ def _children_first(commits: list[Commit]) -> list[Commit]:
     return ordered
 
 
-def _conflict(base: pygit2.IndexEntry | None, ours: pygit2.IndexEntry | None, theirs: pygit2.IndexEntry | None) -> PathConflict:
-    named = ours or theirs or base
-    path = str(named.path) if named is not None else ""
-    return PathConflict(path, *(_entry(side) for side in (base, ours, theirs)))
-
-
-def _entry(side: pygit2.IndexEntry | None) -> TreeEntry | None:
-    return None if side is None else TreeEntry(int(side.mode), str(side.id))
+def _conflict(*sides: pygit2.IndexEntry | None) -> PathConflict:
+    path = next((str(side.path) for side in (sides[1], sides[2], sides[0]) if side is not None), "")
+    return PathConflict(path, *(None if side is None else TreeEntry(int(side.mode), str(side.id)) for side in sides))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pygit2
 
     P = ParamSpec("P")
-    Made = TypeVar("Made")
+    T = TypeVar("T")
 
 
 _durable_spaces = 0
@@ -43,8 +43,14 @@ class GitHandle:
         self.set_durable(durable)
 
     def set_durable(self, durable: bool) -> None:
+        """Set libgit2's fsync option, which is global to the process: one durable space makes all of them durable."""
+        from pygit2 import option
+        from pygit2.enums import Option
+
+        global _durable_spaces  # noqa: PLW0603  # the setting itself is global to the process
         self.durable = durable
-        _set_durability(durable)
+        _durable_spaces += durable
+        option(Option.ENABLE_FSYNC_GITDIR, _durable_spaces > 0)
 
     @property
     def repo(self) -> pygit2.Repository:
@@ -64,7 +70,10 @@ def find_repository(path: str) -> str | None:
     """Return the nearest directory at or above ``path`` that is the top of a repository or a bare repository."""
     at = os.path.realpath(path)
     while True:
-        if os.path.exists(os.path.join(at, ".git")) or _is_bare(at):
+        is_bare = os.path.isfile(os.path.join(at, "HEAD")) and all(
+            os.path.isdir(os.path.join(at, name)) for name in ("objects", "refs")
+        )
+        if is_bare or os.path.exists(os.path.join(at, ".git")):
             return at
         above = os.path.dirname(at)
         if above == at:
@@ -93,12 +102,6 @@ def create_repository(path: str) -> None:
         raise GitError(f"{path}: {message_of(err)}", fields={"path": path}) from None
 
 
-def _is_bare(path: str) -> bool:
-    return os.path.isfile(os.path.join(path, "HEAD")) and all(
-        os.path.isdir(os.path.join(path, name)) for name in ("objects", "refs")
-    )
-
-
 def _open(path: str) -> pygit2.Repository:
     import pygit2  # 95 ms, and only spaces need it
     from pygit2.enums import RepositoryOpenFlag
@@ -113,23 +116,16 @@ def _open(path: str) -> pygit2.Repository:
 def _refusal(path: str, reason: str) -> CliaError:
     fields = {"path": path, "reason": reason}
     if "object format" in reason:
-        return UnsupportedFormat(
-            f"{path}: SHA-256 repositories are not supported yet (libgit2: {reason})",
-            code="unsupported-object-format",
-            hints=["use a repository with SHA-1 objects (git's default)"],
-            fields=fields,
-        )
+        message = f"{path}: SHA-256 repositories are not supported yet (libgit2: {reason})"
+        hints = ["use a repository with SHA-1 objects (git's default)"]
+        return UnsupportedFormat(message, code="unsupported-object-format", hints=hints, fields=fields)
     if "refstorage" in reason.lower():
-        return UnsupportedFormat(
-            f"{path}: the reftable format is not supported yet (libgit2: {reason})",
-            code="unsupported-ref-format",
-            hints=["git refs migrate --ref-format=files"],
-            fields=fields,
-        )
+        message = f"{path}: the reftable format is not supported yet (libgit2: {reason})"
+        hints = ["git refs migrate --ref-format=files"]
+        return UnsupportedFormat(message, code="unsupported-ref-format", hints=hints, fields=fields)
     if "not found" in reason:
-        return NotFound(
-            f"{path} is not a git repository", code="no-such-repository", hints=["git init, then clia init"], fields=fields
-        )
+        hints = ["git init, then clia init"]
+        return NotFound(f"{path} is not a git repository", code="no-such-repository", hints=hints, fields=fields)
     if "not owned" in reason:
         hints = [f"git config --global --add safe.directory {path}"]
         return GitError(f"{path}: {reason}", code="unsafe-repository", hints=hints, fields=fields)
@@ -145,20 +141,9 @@ def _common_dir(git_dir: str) -> str:
         return git_dir
 
 
-def _set_durability(durable: bool) -> None:
-    """Set libgit2's fsync option, which is global to the process: one durable space makes all of them durable."""
-    from pygit2 import option
-    from pygit2.enums import Option
-
-    global _durable_spaces  # noqa: PLW0603  # the setting itself is global to the process
-    _durable_spaces += durable
-    option(Option.ENABLE_FSYNC_GITDIR, _durable_spaces > 0)
-
-
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 NOT_WRITTEN = "nothing was written; the disk may be full"
-_SAME_DRAFT = "File exists"
-_VANISHED = "No such file or directory"
+_TRANSIENT = (NOT_WRITTEN, "File exists", "No such file or directory")
 _TRIES = 10
 _LASTING = ("permission denied", "read-only file system", "no space left", "quota exceeded", "operation not permitted")
 
@@ -197,12 +182,9 @@ def reading(cid: str) -> Iterator[None]:
         if isinstance(err, ValueError) and not _OBJECT_ID.fullmatch(cid):
             raise NoSuchObject(f"{cid!r} is not an object id", fields={"cid": cid}) from None
         reason = message_of(err)
-        raise GitError(
-            f"cannot read object {cid}: {reason}",
-            code="corrupt-object",
-            hints=["run git fsck to list damage; restore the object from a clone or a backup"],
-            fields={"cid": cid, "reason": reason},
-        ) from None
+        hints = ["run git fsck to list damage; restore the object from a clone or a backup"]
+        fields = {"cid": cid, "reason": reason}
+        raise GitError(f"cannot read object {cid}: {reason}", code="corrupt-object", hints=hints, fields=fields) from None
 
 
 @contextmanager
@@ -218,18 +200,18 @@ def writing(what: str) -> Iterator[None]:
         raise git_error(f"cannot write {what}", err) from None
 
 
-def tried_again(write: Callable[P, Made]) -> Callable[P, Made]:
+def tried_again(write: Callable[P, T]) -> Callable[P, T]:
     """Retry writes that fail because ``git gc`` removed an empty folder, or because a process forked from one with
     libgit2 loaded picked the same temporary name.
     """
 
     @wraps(write)
-    def attempt(*words: P.args, **more: P.kwargs) -> Made:
+    def attempt(*words: P.args, **more: P.kwargs) -> T:
         for _ in range(_TRIES - 1):
             try:
                 return write(*words, **more)
             except GitError as err:
-                if not any(reason in str(err.fields.get("reason")) for reason in (_VANISHED, NOT_WRITTEN, _SAME_DRAFT)):
+                if not any(reason in str(err.fields.get("reason")) for reason in _TRANSIENT):
                     raise
         return write(*words, **more)
 

@@ -16,7 +16,7 @@ from clia.git.records import FILE, FOLDER, NoteChange, TreeEntry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from clia.git.graph import GitGraph
     from clia.git.libgit2 import GitHandle
@@ -69,9 +69,7 @@ class GitNotes:
         return tip, self._objects.write_commit(tree, [tip] if tip else [], by, by, message)
 
     def _found(self, tree: str | None, commit: str) -> tuple[list[pygit2.Tree], list[tuple[str, str]]]:
-        """Return the folders that a commit's note may be in, the root first, and (path, blob) of each spelling of it
-        that git may have used, the deepest first.
-        """
+        """Return a commit's folders, the root first, and (path, blob) of each spelling of its note, the deepest first."""
         if tree is None:
             return [], []
         with reading(tree):
@@ -99,7 +97,7 @@ class GitNotes:
         entry, name = TreeEntry(FILE, blob), commit[2 * depth :]
         for level in range(depth, -1, -1):
             base = folders[level] if level < len(folders) else None
-            entry = TreeEntry(FOLDER, self._objects.with_entry(base, name, entry))
+            entry = TreeEntry(FOLDER, self._objects.with_entries(base, {name: entry}))
             name = commit[2 * level - 2 : 2 * level]
         return entry.cid
 
@@ -108,11 +106,8 @@ class GitNotes:
         tip = self._refs.get(ref)
         if tip is None:
             return []
-        bound: dict[str, str | None] = {}
         versions = list(self._graph.walk([tip]))
-        for version in versions:
-            if version.tree not in bound:
-                bound[version.tree] = self._bound(version.tree, commit)
+        bound = {tree: self._bound(tree, commit) for tree in {version.tree for version in versions}}
         blobs = {version.cid: bound[version.tree] for version in versions}
         return [
             NoteChange(version.cid, blobs[version.cid], version.committer, version.message)
@@ -160,26 +155,28 @@ class GitNotes:
         return present[0][1] if present else None
 
     def _of_tree(self, tree: str) -> dict[str, str]:
-        return dict(_notes(self._objects.entries(tree).items()))
+        """Return commit and blob of each note; other entries of a notes tree are skipped."""
+        notes = ((path.replace("/", ""), entry.cid) for path, entry in self._objects.entries(tree).items())
+        return {commit: blob for commit, blob in notes if _COMMIT.fullmatch(commit)}
 
-    def _replaced(self, tree: str, replaced: Mapping[str, str], known: dict[str, str], depth: int = 0) -> str:
+    def _replaced(self, tree: str, replaced: Mapping[str, str], trees: dict[str, str], depth: int = 0) -> str:
         """Return a tree with blobs replaced. Trees of one history share most folders; each is read once."""
         if depth > _DEEPEST_TREE:
             return tree  # git puts no note there
-        if tree not in known:
+        if tree not in trees:
             changes: dict[str, TreeEntry] = {}
             for name, entry in self._objects.listing(tree):
                 folder = entry.mode == FOLDER
-                inner = self._replaced(entry.cid, replaced, known, depth + 1) if folder else replaced.get(entry.cid, entry.cid)
+                inner = self._replaced(entry.cid, replaced, trees, depth + 1) if folder else replaced.get(entry.cid, entry.cid)
                 if inner != entry.cid:
                     changes[name] = TreeEntry(entry.mode, inner)
-            known[tree] = self._objects.replace_entries(tree, changes) if changes else tree
-        return known[tree]
+            trees[tree] = self._objects.with_entries(tree, changes) if changes else tree
+        return trees[tree]
 
 
 def _path(commit: str, depth: int) -> str:
     """Return the path of a note that many folders deep."""
-    return "/".join([*(commit[2 * each : 2 * each + 2] for each in range(depth)), commit[2 * depth :]])
+    return "/".join([*(commit[2 * level : 2 * level + 2] for level in range(depth)), commit[2 * depth :]])
 
 
 def _place(folders: Sequence[pygit2.Tree], commit: str, present: Sequence[tuple[str, str]]) -> str:
@@ -188,11 +185,3 @@ def _place(folders: Sequence[pygit2.Tree], commit: str, present: Sequence[tuple[
         if "/" in path:
             return path
     return _path(commit, 2 if len(folders) > 1 and len(folders[1]) >= CROWDED else 1)
-
-
-def _notes(entries: Iterable[tuple[str, TreeEntry]]) -> Iterable[tuple[str, str]]:
-    """Yield commit and blob of each note; other entries of a notes tree are skipped."""
-    for path, entry in entries:
-        commit = path.replace("/", "")
-        if _COMMIT.fullmatch(commit):
-            yield commit, entry.cid

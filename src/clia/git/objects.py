@@ -10,7 +10,7 @@ import hashlib
 
 from clia.errors import Ambiguous, NoSuchObject, NotFound, UnsafePath
 from clia.git.libgit2 import NOT_WRITTEN, message_of, reading, tried_again, writing
-from clia.git.records import FOLDER, LINK, SUBMODULE, Commit, Stamp, TreeEntry
+from clia.git.records import EXECUTABLE, FILE, FOLDER, LINK, SUBMODULE, Commit, Stamp, TreeEntry
 from clia.values.paths import clash
 
 TYPE_CHECKING = False
@@ -58,20 +58,15 @@ class GitObjects:
 
         Return None if it names nothing; raise ``Ambiguous`` if it names several objects.
         """
-
         import pygit2
 
         try:
             obj = self._handle.repo.revparse_single(text)
             return str(obj.peel(pygit2.Commit).id if isinstance(obj, pygit2.Tag) else obj.id)
-        except (KeyError, pygit2.InvalidSpecError):
-            return None
-        except ValueError as err:
-            if "ambiguous" in message_of(err).lower():
+        except (KeyError, ValueError, pygit2.GitError) as err:
+            if isinstance(err, ValueError) and "ambiguous" in message_of(err).lower():
                 hints = ["use more characters of the id"]
                 raise Ambiguous(f"{text!r} matches several objects", hints=hints, fields={"text": text}) from None
-            return None
-        except pygit2.GitError:
             return None
 
     def blob(self, cid: str) -> bytes:
@@ -134,7 +129,9 @@ class GitObjects:
                 if entry.mode == FOLDER:
                     queue.append((f"{prefix}{name}/", entry.cid))
                 else:
-                    entries[prefix + name] = TreeEntry(_known_mode(entry.mode), entry.cid)
+                    # Very old trees have other modes for plain files than git writes today.
+                    plain = EXECUTABLE if entry.mode & 0o100 else FILE
+                    entries[prefix + name] = entry if entry.mode in (LINK, SUBMODULE) else TreeEntry(plain, entry.cid)
         return entries
 
     def listing(self, tree: str) -> Iterator[tuple[str, TreeEntry]]:
@@ -162,18 +159,10 @@ class GitObjects:
         return ids
 
     @tried_again
-    def with_entry(self, base: pygit2.Tree | None, name: str, entry: TreeEntry) -> str:
-        """Return the id of a tree, or of a new one, with one entry set directly in it."""
+    def with_entries(self, base: pygit2.Tree | str | None, entries: Mapping[str, TreeEntry]) -> str:
+        """Return the id of a tree, or of a new one, with some entries set directly in it."""
         with writing("a tree"):
             builder = self._handle.repo.TreeBuilder(base) if base is not None else self._handle.repo.TreeBuilder()
-            builder.insert(name, entry.cid, entry.mode)
-            return str(builder.write())
-
-    @tried_again
-    def replace_entries(self, tree: str, entries: Mapping[str, TreeEntry]) -> str:
-        """Return the id of a tree with some of its direct entries replaced."""
-        with writing("a tree"):
-            builder = self._handle.repo.TreeBuilder(tree)
             for name, entry in entries.items():
                 builder.insert(name, entry.cid, entry.mode)
             return str(builder.write())
@@ -197,7 +186,6 @@ class GitObjects:
 
         Raise ``UnsafePath`` if a file and a folder would share a name, ``NotFound`` if a path to remove does not exist.
         """
-
         import pygit2
 
         with writing("a tree"):
@@ -263,29 +251,18 @@ class GitObjects:
 
 
 def as_commit(commit: pygit2.Commit) -> Commit:
-    message = _decoded(commit.raw_message, commit.message_encoding)
+    raw = commit.raw_message
+    try:  # a commit may name any encoding, even an unknown one
+        message = raw.decode(commit.message_encoding or "utf-8", "replace")
+    except (LookupError, ValueError):
+        message = raw.decode("utf-8", "replace")
     parents = tuple(str(parent) for parent in commit.parent_ids)
     return Commit(str(commit.id), str(commit.tree_id), parents, _stamp(commit.author), _stamp(commit.committer), message)
-
-
-def _decoded(raw: bytes, encoding: str | None) -> str:
-    """Decode a message. A commit may name any encoding, even an unknown one."""
-    try:
-        return raw.decode(encoding or "utf-8", "replace")
-    except (LookupError, ValueError):
-        return raw.decode("utf-8", "replace")
 
 
 def _stamp(signature: pygit2.Signature) -> Stamp:
     name, email = (raw.decode("utf-8", "replace") for raw in (signature.raw_name, signature.raw_email))
     return Stamp(name, email, signature.time)
-
-
-def _known_mode(mode: int) -> int:
-    """Return the mode as git writes it today; very old trees have others for plain files."""
-    if mode in (LINK, SUBMODULE):
-        return mode
-    return 0o100755 if mode & 0o100 else 0o100644
 
 
 def _nothing_at(path: str) -> NotFound:

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from clia.errors import Denied, TransportError
-from clia.git.command import GitCommand, GitResult, cut_at, run_limited
+from clia.git.command import GitCommand, GitResult, cut_at, run_limited, without_credentials
 from clia.git.graph import GitGraph
 from clia.git.libgit2 import GitHandle
 from clia.git.objects import GitObjects
@@ -62,7 +62,6 @@ _BAD = (
     *("fsck error", "index-pack failed", "invalid index-pack output", "index-pack died", "pack has bad object"),
     *("did not send all necessary objects", "missing necessary objects"),
 )
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 _SUFFIXES = (".pack", ".rev", ".idx")
 """A pack's files, in the order in which they are moved: the index makes the pack visible."""
 
@@ -86,16 +85,13 @@ def first_line(text: str) -> str:
     return text.strip().partition("\n")[0] or "git gives no reason"
 
 
-def without_credentials(text: str) -> str:
-    return _CREDENTIALS.sub("", text)
-
-
 class GitQuarantine:
     """A quarantine repository in a directory that the caller removes."""
 
     def __init__(self, way: RemoteAddress, where: str, ours: GitHandle, command: GitCommand) -> None:
         self._way = way
         self._where = where
+        self._pack_folder = os.path.join(where, "objects", "pack")
         self._ours = ours
         self._reaching = command.reaching
         self._handle = GitHandle(where, durable=False)
@@ -109,18 +105,16 @@ class GitQuarantine:
         Raise ``TransportError`` if the other side cannot be reached, ``Denied`` with the codes of ``fetch`` if its data is refused.
         """
         end = monotonic() + limits.seconds
-        done = self._git(limits, "ls-remote", "--refs", "--", self._way.url, *refs)
-        if done.late:
-            raise self._unreachable(f"no answer within {limits.seconds:g} seconds")
-        if done.code:
-            raise self._unreachable(done.err)
-        lines = (line.split("\t", 1) for line in done.out.decode("utf-8", "replace").splitlines())
-        found = {line[1]: line[0] for line in lines if len(line) == 2 and line[1] in refs}
-        problem = self._attempt(list(found.values()), limits._replace(seconds=end - monotonic()))
+        result = self._git(limits, "ls-remote", "--refs", "--", self._way.url, *refs)
+        if result.late or result.code:
+            raise self._unreachable(f"no answer within {limits.seconds:g} seconds" if result.late else result.err)
+        lines = (line.split("\t", 1) for line in result.out.decode("utf-8", "replace").splitlines())
+        tips = {line[1]: line[0] for line in lines if len(line) == 2 and line[1] in refs}
+        problem = self._attempt(list(tips.values()), limits._replace(seconds=end - monotonic()))
         if problem is not None:
             shown = without_credentials(self._way.url)
             raise Denied(f"refused data from {shown}: {problem.reason}", code=problem.code, fields={"url": shown})
-        return found
+        return tips
 
     def fetch(self, cids: Sequence[str], limits: TransferLimits) -> FetchResult:
         """Fetch commits by id with everything they reach. A refused id does not affect the others.
@@ -139,12 +133,12 @@ class GitQuarantine:
             if problem is None:
                 arrived += batch
             elif problem.code == "too-slow":  # no time is left for the others
-                late = [cid for each in (batch, *waiting) for cid in each]
+                late = [cid for cids in (batch, *waiting) for cid in cids]
                 refused |= dict.fromkeys(late, ("too-slow", f"took longer than {limits.seconds:g} seconds"))
                 break
             elif problem.cid in batch:
                 refused[problem.cid] = (problem.code, problem.reason)
-                waiting.append([each for each in batch if each != problem.cid])
+                waiting.append([cid for cid in batch if cid != problem.cid])
             elif len(batch) > 1:
                 middle = len(batch) // 2
                 waiting += [batch[middle:], batch[:middle]]
@@ -153,65 +147,65 @@ class GitQuarantine:
             else:
                 refused[batch[0]] = (problem.code, problem.reason)
         for cid in arrived:
-            if not is_commit(self._handle.repo, cid):
+            if kind_of(self._handle.repo, cid) != _COMMIT:
                 refused[cid] = ("not-a-commit", "not a commit")
         return FetchResult(tuple(cid for cid in arrived if cid not in refused), refused)
 
     def admit(self) -> None:
         """Move everything that arrived into the repository. No ref reaches it yet."""
-        source, target = (os.path.join(each, "objects", "pack") for each in (self._where, self._ours.common_dir))
+        target = os.path.join(self._ours.common_dir, "objects", "pack")
         os.makedirs(target, exist_ok=True)
-        arrived = [each for each in self._packs() if each.endswith(_SUFFIXES)]
+        arrived = [name for name in self._packs() if name.endswith(_SUFFIXES)]
         for suffix in _SUFFIXES:
-            for name in (each for each in arrived if each.endswith(suffix)):
+            for name in (name for name in arrived if name.endswith(suffix)):
                 # A pack's name is a hash of its content.
                 if not os.path.exists(os.path.join(target, name)):
-                    os.rename(os.path.join(source, name), os.path.join(target, name))
+                    os.rename(os.path.join(self._pack_folder, name), os.path.join(target, name))
             if self._ours.durable and arrived:
-                _sync(target)
+                folder = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
 
     def _attempt(self, cids: Sequence[str], limits: TransferLimits) -> _Problem | None:
         """Fetch ids with everything they reach. Return None, or the problem; then nothing of the transfer is kept."""
-        if not cids or self._has(cids, limits):
-            return None
+        complete_here = ("rev-list", "--objects", "--quiet", "--stdin", "--not", "--alternate-refs")
+        present = all(kind_of(self._handle.repo, cid) is not None for cid in cids)
+        if present and (not cids or self._git(limits, *complete_here, given=cids).code == 0):
+            return None  # nothing to fetch
         if limits.seconds <= 0:
             return _Problem("too-slow", "no time is left")
         if limits.bytes <= 0:
             return _Problem("too-large", "no room is left")
         before = self._packs()
+        complete = False
         try:
-            done = self._git(limits, *_FETCH, "--", self._way.url, given=cids)
-            came = self._packs() - before
-            problem = self._complaint(done, came, limits) or self._objection(came, limits)
-        except BaseException:
-            self._remove(self._packs() - before)
-            raise
-        if problem is not None:
-            self._remove(self._packs() - before)
+            result = self._git(limits, *_FETCH, "--", self._way.url, given=cids)
+            arrived = self._packs() - before
+            problem = self._complaint(result, arrived, limits) or self._objection(arrived, limits)
+            complete = problem is None
+        finally:
+            if not complete:
+                self._remove(self._packs() - before)
         return problem
 
-    def _has(self, cids: Sequence[str], limits: TransferLimits) -> bool:
-        """Return whether ids are complete here, so that there is nothing to fetch."""
-        if any(kind_of(self._handle.repo, cid) is None for cid in cids):
-            return False
-        return self._git(limits, "rev-list", "--objects", "--quiet", "--stdin", "--not", "--alternate-refs", given=cids).code == 0
-
-    def _complaint(self, done: GitResult, came: set[str], limits: TransferLimits) -> _Problem | None:
+    def _complaint(self, result: GitResult, arrived: set[str], limits: TransferLimits) -> _Problem | None:
         """Return the problem that git reports, if any."""
-        if done.late:
+        if result.late:
             return _Problem("too-slow", f"took longer than {limits.seconds:g} seconds")
-        if not done.code:
+        if not result.code:
             return None
-        reason = without_credentials(done.err)
+        reason = without_credentials(result.err)
         missing = _NOT_THERE.search(reason)
         if missing is not None:
             return _Problem("missing-object", "the other side does not serve it", missing.group(1))
         # Git does not say why its helper died, but a file that was cut off has exactly this size.
-        if any(self._size({each}) >= cut_at(limits) for each in came) or any(each in reason for each in _TOO_LARGE):
+        if any(self._size({name}) >= cut_at(limits) for name in arrived) or _has_any(reason, _TOO_LARGE):
             return _Problem("too-large", f"larger than {limits.bytes} bytes")
-        if any(each in reason for each in _NOT_WHOLE):
+        if _has_any(reason, _NOT_WHOLE):
             return _Problem("missing-object", "the other side has only a part of it")
-        if any(each in reason for each in _BAD) and not any(each in reason for each in _CUT_OFF):
+        if _has_any(reason, _BAD) and not _has_any(reason, _CUT_OFF):
             return _Problem("bad-objects", f"git refused it: {reason.splitlines()[0]}")
         raise self._unreachable(reason)
 
@@ -223,29 +217,28 @@ class GitQuarantine:
             return _Problem("bad-objects", "not sent as a pack")
         if self._size(names) > limits.bytes:
             return _Problem("too-large", f"larger than {limits.bytes} bytes")
-        indexes = [os.path.join(self._where, "objects", "pack", each) for each in sorted(names) if each.endswith(".idx")]
-        much = oversized(self._handle.repo, indexes, limits)
-        return None if much is None else _Problem("too-large", much)
+        indexes = [os.path.join(self._pack_folder, name) for name in sorted(names) if name.endswith(".idx")]
+        excess = oversized(self._handle.repo, indexes, limits)
+        return None if excess is None else _Problem("too-large", excess)
 
     def _packs(self) -> set[str]:
-        return set(os.listdir(os.path.join(self._where, "objects", "pack")))
+        return set(os.listdir(self._pack_folder))
 
     def _size(self, names: set[str] | None = None) -> int:
-        folder = os.path.join(self._where, "objects", "pack")
-        return sum(os.path.getsize(os.path.join(folder, each)) for each in (self._packs() if names is None else names))
+        return sum(os.path.getsize(os.path.join(self._pack_folder, name)) for name in (self._packs() if names is None else names))
 
     def _loose(self) -> list[str]:
-        return [each for each in os.listdir(os.path.join(self._where, "objects")) if each not in ("info", "pack")]
+        return [name for name in os.listdir(os.path.join(self._where, "objects")) if name not in ("info", "pack")]
 
     def _remove(self, packs: set[str]) -> None:
         """Remove what a refused transfer left behind."""
-        for each in packs:
-            os.unlink(os.path.join(self._where, "objects", "pack", each))
-        for each in self._loose():
-            shutil.rmtree(os.path.join(self._where, "objects", each))
-        for each in ("shallow", "shallow.lock"):
+        for name in packs:
+            os.unlink(os.path.join(self._pack_folder, name))
+        for name in self._loose():
+            shutil.rmtree(os.path.join(self._where, "objects", name))
+        for name in ("shallow", "shallow.lock"):
             with suppress(FileNotFoundError):
-                os.unlink(os.path.join(self._where, each))
+                os.unlink(os.path.join(self._where, name))
         self._handle.renew()  # libgit2 would still see open packs
 
     def _git(self, limits: TransferLimits, *words: str, given: Sequence[str] = ()) -> GitResult:
@@ -259,13 +252,13 @@ class GitQuarantine:
         command, environment = self._command.whole(*words)
         listed = os.path.join(self._where, "given")
         with open(listed, "w", encoding="ascii") as file:
-            file.writelines(f"{each}\n" for each in given)
+            file.writelines(f"{cid}\n" for cid in given)
         # An address such as ../other.git is relative to the top of the worktree.
         return run_limited(command, environment | more, self._ours.work_dir or self._ours.git_dir, limits, listed)
 
     def _unreachable(self, reason: str) -> TransportError:
-        said, url = without_credentials(reason), without_credentials(self._way.url)
-        if FORGE in url and any(each in said for each in _SHUT_OUT):
+        reason, url = without_credentials(reason), without_credentials(self._way.url)
+        if FORGE in url and _has_any(reason, _SHUT_OUT):
             return TransportError(
                 f"the forge at {url} denied access to this space",
                 code="pass-refused",
@@ -274,17 +267,13 @@ class GitQuarantine:
                     "check that the forge serves the space at the end of the address",
                     "use the clone that has the private key: the pass is signed with it",
                 ],
-                fields={"url": url, "reason": said},
+                fields={"url": url, "reason": reason},
             )
-        return TransportError(f"cannot reach {url}: {first_line(said)}", fields={"url": url, "reason": said})
+        return TransportError(f"cannot reach {url}: {first_line(reason)}", fields={"url": url, "reason": reason})
 
 
-def _sync(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _has_any(text: str, parts: Iterable[str]) -> bool:
+    return any(part in text for part in parts)
 
 
 SUM = 64
@@ -299,14 +288,6 @@ _TREE_ENTRY = re.compile(rb"([0-7]+) [^\0]+\0(.{20})", re.DOTALL)
 _COMMIT, _TREE, _BLOB = 1, 2, 3
 
 
-class _TreeSize(NamedTuple):
-    """The size of a tree when it is checked out."""
-
-    paths: int
-    depth: int
-    size: int  # of the large files that arrived
-
-
 def oversized(repo: pygit2.Repository, indexes: Iterable[str], limits: TransferLimits) -> str | None:
     """Return what exceeds the limits in the packs of these indexes, or None."""
     import pygit2
@@ -315,7 +296,7 @@ def oversized(repo: pygit2.Repository, indexes: Iterable[str], limits: TransferL
     trees: list[bytes] = []
     large: dict[bytes, int] = {}
     for raw in _names(indexes):
-        kind, size = (int(each) for each in repo.odb.read_header(pygit2.Oid(raw=raw)))
+        kind, size = map(int, repo.odb.read_header(pygit2.Oid(raw=raw)))
         total += size
         if size > (limits.bytes if kind == _BLOB else STRUCTURE_MAX):
             return f"object {raw.hex()} has {size} bytes"
@@ -338,10 +319,6 @@ def kind_of(repo: pygit2.Repository, cid: str) -> int | None:
         return None
 
 
-def is_commit(repo: pygit2.Repository, cid: str) -> bool:
-    return kind_of(repo, cid) == _COMMIT
-
-
 def _names(indexes: Iterable[str]) -> Iterator[bytes]:
     """Yield the ids in pack indexes of version 2: a header, 256 counts, then the ids."""
     for path in indexes:
@@ -352,26 +329,29 @@ def _names(indexes: Iterable[str]) -> Iterator[bytes]:
 
 
 def _oversized_tree(repo: pygit2.Repository, trees: Iterable[bytes], large: dict[bytes, int], most: int) -> str | None:
-    known: dict[bytes, _TreeSize] = {}
+    sizes: dict[bytes, tuple[int, int, int]] = {}  # paths, depth and bytes of large files, when checked out
     for top in trees:
-        waiting = [top]  # not recursive: it may be deep
-        while waiting:
-            raw = waiting[-1]
-            below = None if raw in known else _below(repo, raw)
-            unknown = [each for is_folder, each in below or () if is_folder and each not in known]
+        stack = [top]  # not recursive: it may be deep
+        while stack:
+            raw = stack[-1]
+            entries = [] if raw in sizes else _entries(repo, raw)
+            unknown = [cid for is_folder, cid in entries if is_folder and cid not in sizes]
             if unknown:
-                waiting += unknown
+                stack += unknown
                 continue
-            waiting.pop()
-            if below is None:
+            stack.pop()
+            if raw in sizes:
                 continue
-            made = known[raw] = _whole(below, known, large)
-            if made.paths > PATHS_MAX or made.depth > DEPTH_MAX or made.size > most:
-                return f"tree {raw.hex()} has {made.paths} paths, {made.depth} levels and {made.size} bytes"
+            inner = [sizes[cid] if is_folder else (0, 0, large.get(cid, 0)) for is_folder, cid in entries]
+            paths, size = len(inner) + sum(row[0] for row in inner), sum(row[2] for row in inner)
+            depth = 1 + max((row[1] for row in inner), default=0)
+            sizes[raw] = (paths, depth, size)
+            if paths > PATHS_MAX or depth > DEPTH_MAX or size > most:
+                return f"tree {raw.hex()} has {paths} paths, {depth} levels and {size} bytes"
     return None
 
 
-def _below(repo: pygit2.Repository, raw: bytes) -> list[tuple[bool, bytes]]:
+def _entries(repo: pygit2.Repository, raw: bytes) -> list[tuple[bool, bytes]]:
     """Return the entries of a tree as (is folder, id). A missing tree is empty: git has checked completeness."""
     try:
         kind, data = repo.read(raw.hex())
@@ -379,12 +359,4 @@ def _below(repo: pygit2.Repository, raw: bytes) -> list[tuple[bool, bytes]]:
         return []
     if int(kind) != _TREE:
         return []
-    return [(int(found[1], 8) == 0o40000, found[2]) for found in _TREE_ENTRY.finditer(bytes(data))]
-
-
-def _whole(below: list[tuple[bool, bytes]], known: dict[bytes, _TreeSize], large: dict[bytes, int]) -> _TreeSize:
-    paths = depth = size = 0
-    for is_folder, each in below:
-        inner = known[each] if is_folder else _TreeSize(0, 0, large.get(each, 0))
-        paths, depth, size = paths + 1 + inner.paths, max(depth, inner.depth), size + inner.size
-    return _TreeSize(paths, depth + 1, size)
+    return [(int(entry[1], 8) == 0o40000, entry[2]) for entry in _TREE_ENTRY.finditer(bytes(data))]

@@ -13,6 +13,7 @@ import os
 import random
 import re
 import time
+from contextlib import suppress
 from itertools import islice
 
 from clia.errors import Conflict, GitError, InvalidInput, StaleRef
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from clia.git.libgit2 import GitHandle
 
 
-_FIRST_PAUSE, _LONGEST_PAUSE, _PATIENCE, _STALE_AFTER = 0.0005, 0.05, 30.0, 1.0
+_FIRST_PAUSE, _LONGEST_PAUSE, PATIENCE, STALE_AFTER = 0.0005, 0.05, 30.0, 1.0
 _OURS = ("refs/heads/agents/", "refs/clia/", "refs/notes/clia/", "refs/clia-tracking/")
 """Refs that are moved under clia's locks. A lock on any other ref may be held by a live process."""
 _NOTHING = "0" * 40
@@ -72,6 +73,8 @@ class GitRefs:
         return RefScan(seen, sorted(name for name in before.keys() | loose.keys() if before.get(name) != loose.get(name)))
 
     def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
+        import pygit2
+
         self.check(name, old, new)
         swap = self._swap if name.startswith(_OURS) else self._swap_by_git
         # Pauses with jitter keep writers from colliding again and again.
@@ -80,11 +83,13 @@ class GitRefs:
         while True:
             try:
                 swap(name, old, new, why)
-            except (KeyError, OSError, ValueError, _pygit2_error()) as err:
-                if not (_folder_vanished(err) or is_lock_failure(err)):
+            except (KeyError, OSError, ValueError, pygit2.GitError) as err:
+                # ``git pack-refs`` may remove an empty folder during the write, which libgit2 reports in two ways.
+                folder_vanished = isinstance(err, KeyError) or "no such file or directory" in message_of(err).lower()
+                if not (folder_vanished or is_lock_failure(err)):
                     raise git_error(f"cannot move ref {name}", err, ref=name) from None
                 self._handle.renew()
-                if time.monotonic() - started > _PATIENCE:
+                if time.monotonic() - started > PATIENCE:
                     raise _held(name, self._packed_lock if "packed-refs.lock" in message_of(err) else lock.path) from None
             else:
                 return
@@ -108,13 +113,10 @@ class GitRefs:
     def _swap_by_git(self, name: str, old: str | None, new: str | None, why: str) -> None:
         """Move a user's branch with the git command: if we are killed, git still finishes and removes its lock."""
         words = ("-d", name, old or _NOTHING) if new is None else (name, new, old or _NOTHING)
-        done = self._command.attempt("update-ref", "-m", why, *words)
-        if done.code == 0:
-            return
-        actual = self.get(name)
-        if actual != old:
-            raise stale(name, old, actual)
-        raise OSError(done.err)
+        result = self._command.attempt("update-ref", "-m", why, *words)
+        if result.code:
+            actual = self.get(name)
+            raise stale(name, old, actual) if actual != old else OSError(result.err)
 
     def move_together(self, moves: Sequence[tuple[str, str | None, str | None]], why: str) -> bool:
         del moves, why
@@ -135,12 +137,15 @@ class GitRefs:
         if old is not None:
             return
         parts = name.split("/")
-        for parent in ("/".join(parts[:count]) for count in range(3, len(parts))):
-            if self.get(parent) is not None:
-                raise _in_the_way(name, parent)
-        below = self.under(f"{name}/")
-        if below:
-            raise _in_the_way(name, below[0][0])
+        parents = ("/".join(parts[:count]) for count in range(3, len(parts)))
+        others = [parent for parent in parents if self.get(parent) is not None] or [ref for ref, _ in self.under(f"{name}/")]
+        if others:
+            raise Conflict(
+                f"cannot create {name} while {others[0]} exists",
+                code="ref-clash",
+                hints=[f"git cannot store both; rename or delete {others[0]}"],
+                fields={"ref": name, "other": others[0]},
+            )
 
     def followed_by(self, name: str) -> str | None:
         common = self._handle.common_dir
@@ -189,22 +194,9 @@ class LockFile:
         now = time.monotonic()
         if self._seen != (info.st_ino, info.st_mtime_ns):
             self._seen, self._since = (info.st_ino, info.st_mtime_ns), now
-        elif now - self._since >= _STALE_AFTER:
-            try:
+        elif now - self._since >= STALE_AFTER:
+            with suppress(OSError):
                 os.unlink(self.path)
-            except OSError:
-                return
-
-
-def _folder_vanished(err: Exception) -> bool:
-    """Return whether ``git pack-refs`` removed an empty folder during the write, which libgit2 reports in two ways."""
-    return isinstance(err, KeyError) or "no such file or directory" in message_of(err).lower()
-
-
-def _pygit2_error() -> type[Exception]:
-    import pygit2
-
-    return pygit2.GitError
 
 
 def _held(name: str, lock: str) -> GitError:
@@ -223,15 +215,6 @@ def stale(name: str, expected: str | None, actual: str | None) -> StaleRef:
         f"{name} has moved: expected {expected or 'nothing'}, found {actual or 'nothing'}",
         hints=["read the ref again and retry"],
         fields={"ref": name, "expected": expected, "actual": actual},
-    )
-
-
-def _in_the_way(name: str, other: str) -> Conflict:
-    return Conflict(
-        f"cannot create {name} while {other} exists",
-        code="ref-clash",
-        hints=[f"git cannot store both; rename or delete {other}"],
-        fields={"ref": name, "other": other},
     )
 
 
@@ -263,7 +246,7 @@ NO_FILE = "none"
 
 def read_loose(common_dir: str, prefix: str, after: str = "") -> Iterator[tuple[str, str]]:
     """Yield name and target of the loose refs below a prefix, sorted, after a name."""
-    for name in sorted(each for each in _names(common_dir, prefix.rstrip("/")) if each > after):
+    for name in sorted(name for name in _names(common_dir, prefix.rstrip("/")) if name > after):
         try:
             file = os.open(os.path.join(common_dir, *name.split("/")), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -280,8 +263,8 @@ def read_loose(common_dir: str, prefix: str, after: str = "") -> Iterator[tuple[
 
 def _names(common_dir: str, below: str) -> Iterator[str]:
     try:
-        with os.scandir(os.path.join(common_dir, *below.split("/"))) as found:
-            entries = [(each.name, each.is_dir(follow_symlinks=False)) for each in found]
+        with os.scandir(os.path.join(common_dir, *below.split("/"))) as scan:
+            entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan]
     except OSError:
         return
     for name, is_folder in entries:
@@ -293,17 +276,18 @@ def _names(common_dir: str, below: str) -> Iterator[str]:
 
 def read_packed(common_dir: str, prefix: str, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
     """Return name and target of the packed refs below a prefix, sorted, after a name, at most ``limit``."""
-    first, low, high = (_bytes(each) for each in (prefix, after, prefix))
+    first, low = (name.encode("utf-8", "surrogateescape") for name in (prefix, after))
     try:
-        with open(_packed_refs_path(common_dir), "rb") as file:
+        with open(os.path.join(common_dir, "packed-refs"), "rb") as file:
             if not os.fstat(file.fileno()).st_size:
                 return []
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                if not _is_sorted(data):
-                    return _cut(sorted(each for each in _refs(data[:]) if each[0].startswith(prefix)), after, limit)
+                header = data[: max(0, data.find(b"\n"))]
+                if not header.startswith(b"# pack-refs with:") or b" sorted" not in header:
+                    return sorted(ref for ref in _refs(data[:]) if ref[0].startswith(prefix) and ref[0] > after)[:limit]
                 start = _at_or_after(data, low + b"\0" if low >= first else first)
                 if limit is None:
-                    return _refs(data[start : _at_or_after(data, high + b"\xff")])
+                    return _refs(data[start : _at_or_after(data, first + b"\xff")])
                 return _first_refs(data, start, prefix, limit)
     except FileNotFoundError:
         return []
@@ -314,7 +298,7 @@ def read_packed(common_dir: str, prefix: str, after: str = "", limit: int | None
 def packed_state(common_dir: str) -> str | None:
     """Return a fingerprint of the packed file, or None if it was written a moment ago."""
     try:
-        info = os.stat(_packed_refs_path(common_dir))
+        info = os.stat(os.path.join(common_dir, "packed-refs"))
     except FileNotFoundError:
         return NO_FILE
     except OSError as err:
@@ -324,38 +308,19 @@ def packed_state(common_dir: str) -> str | None:
     return f"{info.st_dev} {info.st_ino} {info.st_size} {info.st_mtime_ns} {info.st_ctime_ns}"
 
 
-def _packed_refs_path(common_dir: str) -> str:
-    return os.path.join(common_dir, "packed-refs")
-
-
-def _bytes(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")
-
-
-def _is_sorted(data: mmap.mmap) -> bool:
-    line = data[: max(0, data.find(b"\n"))]
-    return line.startswith(b"# pack-refs with:") and b" sorted" in line
-
-
 def _at_or_after(data: mmap.mmap, name: bytes) -> int:
     """Return where the first line starts whose ref is not before a name."""
     low, high = data.find(b"\n") + 1, len(data)  # the header sorts with nothing
     while low < high:
-        start = _line_before(data, (low + high) // 2, low)
+        start = max(low, data.rfind(b"\n", low, (low + high) // 2) + 1)
+        while start > low and data[start] == ord("^"):  # such a line belongs to the ref before it
+            start = max(low, data.rfind(b"\n", low, start - 1) + 1)
         end = _line_end(data, start)
         if data[start + 41 : end] < name:
             low = _next_ref(data, end + 1)
         else:
             high = start
     return low
-
-
-def _line_before(data: mmap.mmap, place: int, low: int) -> int:
-    """Return where the line of the ref at a place starts; a ``^`` line belongs to the ref before it."""
-    start = max(low, data.rfind(b"\n", low, place) + 1)
-    while start > low and data[start] == ord("^"):
-        start = max(low, data.rfind(b"\n", low, start - 1) + 1)
-    return start
 
 
 def _line_end(data: mmap.mmap, start: int) -> int:
@@ -375,16 +340,12 @@ def _refs(lines: bytes) -> list[tuple[str, str]]:
 
 
 def _first_refs(data: mmap.mmap, start: int, prefix: str, limit: int) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    while start < len(data) and len(found) < limit:
+    refs: list[tuple[str, str]] = []
+    while start < len(data) and len(refs) < limit:
         end = _line_end(data, start)
         name, cid = _refs(data[start:end])[0]
         if not name.startswith(prefix):
             break
-        found.append((name, cid))
+        refs.append((name, cid))
         start = _next_ref(data, end + 1)
-    return found
-
-
-def _cut(found: list[tuple[str, str]], after: str, limit: int | None) -> list[tuple[str, str]]:
-    return list(islice((each for each in found if each[0] > after), limit))
+    return refs

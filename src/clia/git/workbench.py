@@ -12,6 +12,7 @@ import re
 from contextlib import suppress
 
 from clia.errors import Conflict, GitError, InvalidInput, NotFound, TransportError
+from clia.git.command import without_credentials
 from clia.git.records import FileChange, LineOrigin, Pushed
 from clia.git.worktrees import GitWorktrees
 
@@ -32,21 +33,14 @@ _GC = ("-c", "gc.autoDetach=false", "-c", "gc.worktreePruneExpire=never")
 # Packs that repacking keeps.
 _KEPT = (".keep", ".promisor")
 _LARGE = 1_000_000
-"""Number of packed objects beyond which git gc takes too long: it reads all of them (half an hour for 3 million)."""
+"""Number of packed objects beyond which git gc takes too long: it reads all of them (half an hour for 3 million).
+
+Each has 28 bytes in an index."""
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _PLAIN = (
-    "--literal-pathspecs",
-    *("-c", f"core.attributesFile={os.devnull}", "-c", "diff.algorithm=default", "-c", "diff.renameLimit=1000"),
-    *(
-        "-c",
-        "diff.suppressBlankEmpty=false",
-        "-c",
-        "diff.orderFile=",
-        "-c",
-        "diff.noprefix=false",
-        "-c",
-        "diff.mnemonicPrefix=false",
-    ),
+    *("--literal-pathspecs", "-c", f"core.attributesFile={os.devnull}", "-c", "diff.algorithm=default"),
+    *("-c", "diff.renameLimit=1000", "-c", "diff.suppressBlankEmpty=false", "-c", "diff.orderFile="),
+    *("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false"),
 )
 _DIFF = (
     *_PLAIN,
@@ -56,7 +50,6 @@ _DIFF = (
 _ESCAPED = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 _ESCAPES = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _AT_ONCE = 1000  # commits whose patches are in memory together
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 _STATES = {"*": "new", " ": "moved", "=": "same", "!": "refused"}
 _SUMMARY = re.compile(r"\[(?P<what>[^\]]*)\](?: \((?P<reason>.*)\))?")
 _REF = re.compile(r"refs/[^\s:*?\[\\^~]+")
@@ -76,15 +69,15 @@ class GitWorkbench(GitWorktrees):
             progress("git fsck: every object and ref")
         result = self._command.attempt("fsck", "--strict", "--no-dangling", "--no-progress", more=_NO_FETCH)
         lines = [*result.out.decode("utf-8", "replace").splitlines(), *result.err.splitlines()]
-        found = {line.strip() for line in lines if line.strip() and not line.startswith(_NOTICES)}
-        if result.code and not found:
-            found.add(f"git fsck exited with {result.code}")
-        return sorted(found)
+        complaints = {line.strip() for line in lines if line.strip() and not line.startswith(_NOTICES)}
+        if result.code and not complaints:
+            complaints.add(f"git fsck exited with {result.code}")
+        return sorted(complaints)
 
     def is_partial(self) -> bool:
         """Return whether objects may be missing on purpose."""
         out = self._command.attempt("config", "-z", "--get-regexp", _PARTIAL).out.decode("utf-8", "replace")
-        return any(each.partition("\n")[2].lower() not in ("false", "no", "off", "0") for each in out.split("\0")[:-1])
+        return any(item.partition("\n")[2].lower() not in ("false", "no", "off", "0") for item in out.split("\0")[:-1])
 
     def is_shallow(self) -> bool:
         try:
@@ -95,44 +88,37 @@ class GitWorkbench(GitWorktrees):
     def pack(self) -> None:
         """Pack objects and refs, with git's grace period for unreachable objects."""
         self._command.run("pack-refs", "--all")
-        if self._packed() > _LARGE and not self.is_partial():
+        index_bytes = 0
+        for path in self._pack_indexes():
+            with suppress(FileNotFoundError):  # repacked meanwhile
+                index_bytes += os.path.getsize(path)
+        if index_bytes > _LARGE * 28 and not self.is_partial():
             # Only new objects and small packs. Unreachable objects stay until someone runs git gc.
             self._command.run("repack", "-d", "-l", "-q", "--geometric=2")
             return
-        asked = self._command.attempt("config", "--get", "gc.pruneExpire").out.decode("utf-8", "replace").strip()
+        configured = self._command.attempt("config", "--get", "gc.pruneExpire").out.strip()
         # A shorter period than git's could remove objects that are being written.
-        grace = "never" if asked == "never" else "2.weeks.ago"
+        grace = "never" if configured == b"never" else "2.weeks.ago"
         self._command.run(*_GC, "-c", f"gc.pruneExpire={grace}", "gc", "--quiet")
-
-    def _packed(self) -> int:
-        """Estimate the number of packed objects: each has 28 bytes in an index."""
-        sizes = []
-        for path in self._pack_indexes():
-            with suppress(FileNotFoundError):  # repacked meanwhile
-                sizes.append(os.path.getsize(path))
-        return sum(sizes) // 28
 
     def drop_objects(self, cids: Sequence[str]) -> list[str]:
         """Remove those of the objects that nothing reaches; return the ids that still exist."""
         for cid in cids:
             if not _ID.fullmatch(cid):
                 raise InvalidInput(f"{cid!r} is not an object id", code="invalid-id", fields={"id": cid})
-        cids, asked = self._unreachable(cids), cids
-        self._unlink(cids)
-        packed = [bytes.fromhex(cid) for cid in self._present(cids)]
+        # Removing an object that a ref, reflog or index reaches would break the repository.
+        words = ("rev-list", "--objects", "--no-object-names", "--all", "--reflog", "--indexed-objects")
+        reached = set(self._command.run(*words, more=_NO_FETCH).decode("ascii").split())
+        unreachable = [cid for cid in cids if cid not in reached]
+        self._unlink(unreachable)
+        packed = [bytes.fromhex(cid) for cid in self._present(unreachable)]
         if any(_mentions(index, packed) for index in self._pack_indexes()):
             # -A makes unreachable objects loose, with the age of their pack, so that the others keep their grace period.
             self._command.run("repack", "-A", "-d", "-q", more=_NO_FETCH)
-            self._unlink(cids)
-        if any(_mentions(graph, [bytes.fromhex(cid) for cid in cids]) for graph in self._commit_graphs()):
+            self._unlink(unreachable)
+        if any(_mentions(graph, [bytes.fromhex(cid) for cid in unreachable]) for graph in self._commit_graphs()):
             self._command.run("commit-graph", "write", "--reachable", "--no-progress", more=_NO_FETCH)
-        return self._present(asked)
-
-    def _unreachable(self, cids: Sequence[str]) -> list[str]:
-        """Return the ids that no ref, reflog or index reaches: removing others would break the repository."""
-        words = ("rev-list", "--objects", "--no-object-names", "--all", "--reflog", "--indexed-objects")
-        reached = set(self._command.run(*words, more=_NO_FETCH).decode("ascii").split())
-        return [cid for cid in cids if cid not in reached]
+        return self._present(cids)
 
     def size(self) -> int:
         """Return the size of the repository's objects on disk, in bytes."""
@@ -195,25 +181,25 @@ class GitWorkbench(GitWorktrees):
 
     def changes(self, old: str | None, new: str, paths: Sequence[str] = ()) -> list[FileChange]:
         out = self._command.run(*_DIFF, "-z", "-M", "--raw", "--numstat", old or _EMPTY_TREE, new, "--", *paths)
-        return _changes(iter([os.fsdecode(each) for each in out.split(b"\0")[:-1]]))
+        return _changes(iter([os.fsdecode(part) for part in out.split(b"\0")[:-1]]))
 
     def patch_ids(self, commits: Sequence[str]) -> dict[str, str]:
         """Return the patch id of each commit that changes something."""
-        found: dict[str, str] = {}
+        patch_ids: dict[str, str] = {}
         for start in range(0, len(commits), _AT_ONCE):
-            ids = "".join(f"{each}\n" for each in commits[start : start + _AT_ONCE]).encode("ascii")
+            ids = "".join(f"{cid}\n" for cid in commits[start : start + _AT_ONCE]).encode("ascii")
             # Without -m or -c git shows no patch for a merge.
             patches = self._command.run(*_DIFF, "--stdin", "--root", "-p", "--no-renames", data=ids)
             lines = self._command.run("patch-id", "--stable", data=patches).decode("ascii").splitlines()
-            found |= {commit: patch for patch, commit in (line.split() for line in lines)}
-        return found
+            patch_ids |= {commit: patch for patch, commit in (line.split() for line in lines)}
+        return patch_ids
 
     def remotes(self) -> list[str]:
         return sorted(self._command.run("remote").decode("utf-8", "replace").splitlines())
 
     def remote_url(self, remote: str) -> str | None:
-        found = self._settings_of(remote, "url")
-        return found[0] if found else None
+        urls = self._settings_of(remote, "url")
+        return urls[0] if urls else None
 
     def add_fetch_rules(self, remote: str, rules: Sequence[str]) -> list[str]:
         """Add missing fetch rules to a remote; return those added."""
@@ -245,7 +231,8 @@ class GitWorkbench(GitWorktrees):
         if not refs:
             return []  # git would push what is configured
         result = self._transfer(*_PUSH, "--", remote, *(f"{ref}:{ref}" for ref in dict.fromkeys(refs)))
-        results = {each.ref: each for each in map(_pushed, result.out.decode("utf-8", "replace").splitlines()) if each}
+        lines = result.out.decode("utf-8", "replace").splitlines()
+        results = {pushed.ref: pushed for pushed in map(_pushed, lines) if pushed}
         if results:
             return [results[ref] for ref in dict.fromkeys(refs) if ref in results]
         reason = without_credentials(result.err)
@@ -271,7 +258,7 @@ def _mentions(file: str, ids: Sequence[bytes]) -> bool:
             data = content.read()
     except FileNotFoundError:
         return False
-    return any(each in data for each in ids)
+    return any(cid in data for cid in ids)
 
 
 def _origins(out: bytes) -> Iterator[LineOrigin]:
@@ -288,14 +275,8 @@ def _origins(out: bytes) -> Iterator[LineOrigin]:
             yield LineOrigin(commit, number, paths[commit], line[1:].decode("utf-8", "replace"))
             at_start = True
         elif line.startswith(b"filename "):
-            paths[commit] = os.fsdecode(_unquoted(line.removeprefix(b"filename ")))
-
-
-def _unquoted(name: bytes) -> bytes:
-    """Unquote a path: git quotes and escapes unusual characters in output that does not end with NUL."""
-    if not name.startswith(b'"'):
-        return name
-    return _ESCAPED.sub(_unescaped, name[1:-1])
+            name = line.removeprefix(b"filename ")  # quoted and escaped if it has unusual characters
+            paths[commit] = os.fsdecode(_ESCAPED.sub(_unescaped, name[1:-1]) if name.startswith(b'"') else name)
 
 
 def _unescaped(match: re.Match[bytes]) -> bytes:
@@ -305,24 +286,20 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 def _changes(parts: Iterator[str]) -> list[FileChange]:
     """Parse `--raw --numstat -z`: first the status of each path, then its line counts."""
-    happened: list[tuple[str, str, str | None]] = []
+    states: list[tuple[str, str, str | None]] = []
     counts: dict[str, tuple[int | None, int | None]] = {}
     for part in parts:
         if part.startswith(":"):
             status = part.rpartition(" ")[2][0]
             first = next(parts)
-            happened.append((status, next(parts), first) if status in "RC" else (status, first, None))
+            states.append((status, next(parts), first) if status in "RC" else (status, first, None))
             continue
         added, removed, path = part.split("\t", 2)
         if not path:  # a rename: old and new path follow
             next(parts)
             path = next(parts)
-        counts[path] = (_count(added), _count(removed))
-    return [FileChange(status, path, old, *counts.get(path, (None, None))) for status, path, old in happened]
-
-
-def _count(text: str) -> int | None:
-    return None if text == "-" else int(text)
+        counts[path] = (None, None) if added == "-" else (int(added), int(removed))
+    return [FileChange(status, path, old, *counts.get(path, (None, None))) for status, path, old in states]
 
 
 def _pushed(line: str) -> Pushed | None:
@@ -334,10 +311,6 @@ def _pushed(line: str) -> Pushed | None:
     summary = _SUMMARY.match(parts[2])
     reason = "" if summary is None or state != "refused" else summary["reason"] or summary["what"]
     return Pushed(parts[1].partition(":")[2], state, reason)
-
-
-def without_credentials(text: str) -> str:
-    return _CREDENTIALS.sub("", text)
 
 
 def _unreachable(doing: str, remote: str, reason: str) -> TransportError:

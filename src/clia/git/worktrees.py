@@ -20,12 +20,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from clia.git.command import GitCommand, GitResult
+    from clia.git.command import GitCommand
     from clia.git.libgit2 import GitHandle
 
 _RECORD = "clia.json"
 # A split index would leave shared files behind.
 _PRIVATE = ("-c", "core.splitIndex=false")
+_WOULD_LOSE = ("would be overwritten", "would lose", "would be removed", "resolve your current index")
 # Nested repositories become gitlinks, as in git; files outside the sparse cone are added too (`--sparse`).
 _ADD = ("-c", "advice.addEmbeddedRepo=false", "-c", "add.ignoreErrors=false", "add", "-A", "--sparse", "--", ".")
 
@@ -48,7 +49,7 @@ class GitWorktrees:
             taken = "already exists" in result.err or "locked worktree" in result.err
             raise _in_use(place, result.err) if taken else result.failure(*words)
         try:
-            self._record(place, agent, commit)
+            self.record(place, agent, commit)
         except CliaError:
             self._command.attempt("worktree", "remove", "--force", "--", place)
             raise
@@ -61,9 +62,9 @@ class GitWorktrees:
             if admin is None:
                 return None
             with open(os.path.join(admin, _RECORD), encoding="utf-8") as file:
-                found = dict(json.load(file))
-            tree = found.get("tree")
-            return Checkout(str(found["agent"]), str(found["base"]), place, None if tree is None else str(tree))
+                record = dict(json.load(file))
+            tree = record.get("tree")
+            return Checkout(str(record["agent"]), str(record["base"]), place, None if tree is None else str(tree))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -73,15 +74,14 @@ class GitWorktrees:
         admin = self._admin_of(place) if os.path.isdir(place) else None
         if admin is None:
             return None
-        result = self._command.attempt(
-            "rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=place, more=self._variables(place, admin)
-        )
+        words = ("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        result = self._command.attempt(*words, cwd=place, more=self._variables(place, admin))
         return result.out.decode("ascii").strip() or None
 
     def top_of(self, path: str) -> str | None:
         """Return the top of the worktree of this repository that contains a path, or None."""
-        found = find_repository(path)
-        return found if found is not None and self._admin_of(found) is not None else None
+        top = find_repository(path)
+        return top if top is not None and self._admin_of(top) is not None else None
 
     def claim_worktree(self, directory: str, agent: str) -> None:
         """Record that a detached linked worktree belongs to an agent; ``Conflict`` if it is a user's."""
@@ -91,27 +91,41 @@ class GitWorktrees:
         attached = self._command.attempt("symbolic-ref", "--quiet", "HEAD", cwd=place).code == 0
         if admin is None or admin == self._handle.common_dir or head is None or attached:
             raise _in_use(place, "it is not a detached linked worktree")
-        self._record(place, agent, head)
+        self.record(place, agent, head)
 
     def prepare(self, checkout: Checkout, tree: str) -> None:
         """Record that a checkout's tree is about to be committed on its base."""
-        self._record(checkout.directory, checkout.agent, checkout.base, tree)
+        self.record(checkout.directory, checkout.agent, checkout.base, tree)
 
     def move_worktree(self, directory: str, agent: str, commit: str) -> None:
         """Move an agent's worktree to another commit; ``Conflict`` if uncommitted work would be lost."""
         place = self._require_ours(directory)
         words = ("-c", "advice.detachedHead=false", "checkout", "--quiet", "--detach", "--no-overwrite-ignore", commit, "--")
         result = self._command.attempt(*words, cwd=place)
+        if result.code and any(text in result.err for text in _WOULD_LOSE):
+            files = sorted(line.strip() for line in result.err.splitlines() if line.startswith("\t"))
+            raise Conflict(
+                f"{place} has uncommitted work that would be lost: {_listed(files) or result.err}",
+                code="uncommitted-work",
+                hints=["commit it with clia commit, or move it away"],
+                fields={"directory": place, "files": files, "reason": result.err},
+            )
         if result.code:
-            raise _would_lose(place, result) if _is_about_work(result.err) else result.failure(*words)
-        self._record(place, agent, commit)
+            raise result.failure(*words)
+        self.record(place, agent, commit)
 
     def snapshot(self, directory: str, tree: str) -> str:
         """Return the tree of a directory's files as ``git add -A`` would stage them over ``tree``. No index is changed."""
         place = os.path.abspath(directory)
         if not os.path.isdir(place):
             raise FileError(f"{place} is not a directory", fields={"path": place, "reason": "not a directory"})
-        admin = self._admin_if_top(place)
+        admin = self._admin_of(place)
+        above = find_repository(place)
+        inside = admin is None and above is not None and above != os.path.realpath(place) and self._admin_of(above)
+        if inside or os.path.realpath(place) == self._handle.common_dir:
+            hints = ["name the directory that holds the worktree's .git"]
+            message = f"{place} is not the top of a worktree"
+            raise InvalidInput(message, code="not-a-worktree-top", hints=hints, fields={"path": place})
         with self._private_index(place, admin) as more:
             if not os.path.exists(more["GIT_INDEX_FILE"]):
                 self._command.run(*_PRIVATE, "read-tree", tree, cwd=place, more=more)
@@ -122,7 +136,7 @@ class GitWorktrees:
         """Tell an agent's worktree that its files were committed as ``new``."""
         place = self._require_ours(directory)
         # The record first: if we die after it, the index is old, and the next snapshot works from the files.
-        self._record(place, agent, new)
+        self.record(place, agent, new)
         self._command.run("update-ref", "--no-deref", "-m", f"clia: committed over {old}", "HEAD", new, cwd=place)
         self._command.run("reset", "--quiet", "--", ".", cwd=place)
         self._command.attempt("update-index", "-q", "--refresh", cwd=place)
@@ -157,12 +171,12 @@ class GitWorktrees:
         """Return ignored files that git would overwrite silently; they may be the only copy."""
         out = self._command.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=A", old, new)
         added = map(os.fsdecode, out.split(b"\0")[:-1])
-        present = sorted({found for path in added if (found := _obstacle(place, path))})
+        present = sorted({obstacle for path in added if (obstacle := _obstacle(place, path))})
         listed: list[str] = []
         for start in range(0, len(present), 1000):
             words = ("--literal-pathspecs", "ls-files", "--others", "-z", "--", *present[start : start + 1000])
             out = self._command.run(*words, cwd=place, more=more)
-            listed += [os.fsdecode(each) for each in out.split(b"\0")[:-1]]
+            listed += map(os.fsdecode, out.split(b"\0")[:-1])
         return sorted(listed)
 
     @contextmanager
@@ -197,29 +211,16 @@ class GitWorktrees:
         moved_by_hand = not os.path.lexists(registered)
         return admin if moved_by_hand or os.path.realpath(registered) == os.path.realpath(pointer) else None
 
-    def _admin_if_top(self, place: str) -> str | None:
-        """As ``_admin_of``, but refuse a directory inside a worktree, or a git directory."""
-        admin = self._admin_of(place)
-        above = find_repository(place)
-        inside = admin is None and above is not None and above != os.path.realpath(place) and self._admin_of(above)
-        if inside or os.path.realpath(place) == self._handle.common_dir:
-            raise InvalidInput(
-                f"{place} is not the top of a worktree",
-                code="not-a-worktree-top",
-                hints=["name the directory that holds the worktree's .git"],
-                fields={"path": place},
-            )
-        return admin
-
     def _require_ours(self, directory: str) -> str:
-        found = self.checkout_of(directory)
-        if found is None:
+        checkout = self.checkout_of(directory)
+        if checkout is None:
             place = os.path.abspath(directory)
             message = f"{place} is not an agent's checkout"
             raise InvalidInput(message, code="not-a-checkout", hints=["clia checkout"], fields={"path": place})
-        return found.directory
+        return checkout.directory
 
-    def _record(self, place: str, agent: str, base: str, tree: str | None = None) -> None:
+    def record(self, place: str, agent: str, base: str, tree: str | None = None) -> None:
+        """Record the agent and base of a worktree, and the tree that is about to be committed on the base."""
         admin = self._admin_of(place)
         if admin is None:
             raise FileError(f"{place} is no longer a worktree", fields={"path": place, "reason": "its .git is gone"})
@@ -261,20 +262,6 @@ def _obstacle(place: str, path: str) -> str | None:
         if os.path.islink(full) or not os.path.isdir(full):
             break
     return reached
-
-
-def _is_about_work(err: str) -> bool:
-    return "would be overwritten" in err or "would lose" in err or "would be removed" in err or "resolve your current index" in err
-
-
-def _would_lose(place: str, result: GitResult) -> Conflict:
-    files = sorted(line.strip() for line in result.err.splitlines() if line.startswith("\t"))
-    return Conflict(
-        f"{place} has uncommitted work that would be lost: {_listed(files) or result.err}",
-        code="uncommitted-work",
-        hints=["commit it with clia commit, or move it away"],
-        fields={"directory": place, "files": files, "reason": result.err},
-    )
 
 
 def _listed(files: Sequence[str]) -> str:

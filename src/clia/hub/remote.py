@@ -17,8 +17,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import CliaError, Denied, GitError, StaleRef, TransportError
-from clia.git.command import run_limited
-from clia.git.quarantine import without_credentials
+from clia.git.command import run_limited, without_credentials
 from clia.git.records import TransferLimits
 from clia.git.refs import LockFile, stale
 from clia.hub.records import PUBLISHED_REFS, Outage

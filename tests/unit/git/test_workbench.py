@@ -490,7 +490,7 @@ def test_after_a_death_behind_the_record_the_next_snapshot_is_right(at: Bench, t
     tree.write("w/new.txt", "new\n")
     taken = at.bench.snapshot(place, old)
     new = git("commit-tree", "-p", old, "-m", "x", taken, cwd=at.root).strip()
-    at.bench._record(place, "scout", new)  # and no more
+    at.bench.record(place, "scout", new)  # and no more
     assert at.bench.snapshot(place, new) == taken
     at.bench.settle(place, "scout", new, new)
     assert git("status", "--porcelain", cwd=place) == ""
