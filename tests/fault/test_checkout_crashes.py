@@ -86,7 +86,7 @@ def test_a_checkout_that_was_killed_before_it_said_whose_it_is_is_claimed(root: 
     desk = tmp_path / "desk"
 
     def checkout() -> None:
-        before(GitWorkbench, "_record")
+        before(GitWorkbench, "record")
         with clia.open(root, settings=settings()) as space:
             space.checkout("scout", desk)
 
