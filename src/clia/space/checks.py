@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.errors import CliaError, FileError, GitError, NoSuchObject
+from clia.errors import FileError, GitError, NoSuchObject
 from clia.space.behaviour_chains import VERSIONS, read_behaviour, read_state
 from clia.space.events import event_of
 from clia.space.relations import retracted, stated
@@ -55,8 +55,8 @@ class Report(NamedTuple):
 
     def joined(self, findings: Iterable[Finding], unseen: Iterable[str]) -> Report:
         """Add the findings of other checks."""
-        found = tuple(sorted({*self.findings, *findings}, key=str))
-        return self._replace(findings=found, unseen=tuple(sorted({*self.unseen, *unseen})))
+        everything = tuple(sorted({*self.findings, *findings}, key=str))
+        return self._replace(findings=everything, unseen=tuple(sorted({*self.unseen, *unseen})))
 
 
 class Checks:
@@ -67,52 +67,42 @@ class Checks:
         self._workbench = workbench
 
     def verify(self, types: Types, progress: Say | None = None) -> Report:
-        say: Say = progress or _quiet
+        say: Say = progress or (lambda _: None)
+        refs = self._core.refs
         check = _Check(self._core, types, whole=self.is_whole())
-        for name in self._names():
+        prefixes = (names.HEADS, names.ARCHIVE, names.RECORDS, names.TRACES, names.SESSIONS)
+        for name in sorted({ref.removeprefix(prefix) for prefix in prefixes for ref, _ in refs.under(prefix)}):
             say(f"agent {name}")
             check.agent(name)
-        for ref, tip in self._core.refs.under(names.EVENTS):
-            check.chain(ref, tip)
-        for ref, tip in self._core.refs.under(names.BEHAVIOURS):
-            check.behaviour(ref, tip)
+        for ref, tip in refs.under(names.EVENTS):
+            check.attempt(ref, check.chain, ref, tip)
+        for ref, tip in refs.under(names.BEHAVIOURS):
+            check.attempt(ref, check.versions, ref, tip)
         for name in self._envelope.unfinished():
             # Another process may be finishing it right now.
             if check.at_rest(name) and name in self._envelope.unfinished():
                 check.found("unfinished", f"a verb of {name!r} was begun and neither finished nor undone", names.head(name))
         say("index")
-        edges = 0
-        try:
-            edges = self._index(check)
-        except (NoSuchObject, GitError) as err:
-            check.broken(err, None)
+        check.attempt(None, self._check_index, check)
         say("git fsck")
         for complaint in self._workbench.check():
             check.found("git-fsck", complaint)
-        return Report(
-            tuple(sorted(set(check.findings), key=str)), check.agents, len(check.commits), check.traces, edges, check.unseen()
-        )
+        findings, unseen = tuple(sorted(set(check.findings), key=str)), tuple(sorted(check.unseen))
+        return Report(findings, check.agents, len(check.commits), check.traces, check.edges, unseen)
 
     def is_whole(self) -> bool:
         """Whether the clone is neither partial nor shallow."""
         return not (self._workbench.is_partial() or self._workbench.is_shallow())
 
-    def _names(self) -> list[str]:
-        prefixes = (names.HEADS, names.ARCHIVE, names.RECORDS, names.TRACES, names.SESSIONS)
-        found = {ref.removeprefix(prefix) for prefix in prefixes for ref, _ in self._core.refs.under(prefix)}
-        return sorted(found)
-
-    def _index(self, check: _Check) -> int:
+    def _check_index(self, check: _Check) -> None:
         """Compare the index with git."""
-        self._relations.catch_up()
-        edges = self._relations.edges()
-        rows = {each[:4] for each in edges}
-        wanted = check.edges()
+        rows = {edge[:4] for edge in self._relations.edges()}
+        wanted = {edge for edge in check.stated if edge[3] not in check.retracted}
+        check.edges = len(rows)
         for src, kind, dst, origin in sorted(rows - wanted):
             check.found("index-row", f"the index has {src} -{kind}-> {dst}, which git does not say", cid=origin)
         for src, kind, dst, origin in sorted(wanted - rows):
             check.found("index-gap", f"the index lacks {src} -{kind}-> {dst}", cid=origin)
-        return len(rows)
 
 
 class _Check:
@@ -122,14 +112,13 @@ class _Check:
         self._core = core
         self._types = types
         self._whole = whole
-        self._stated: set[tuple[str, str, str, str]] = set()
-        self._retracted: set[str] = set()
-        self._missing: set[str] = set()
         self._present: set[str] = set()
+        self.stated: set[tuple[str, str, str, str]] = set()
+        self.retracted: set[str] = set()
+        self.unseen: set[str] = set()
         self.findings: list[Finding] = []
         self.commits: set[str] = set()
-        self.agents = 0
-        self.traces = 0
+        self.agents = self.traces = self.edges = 0
 
     def found(self, code: str, message: str, ref: str | None = None, cid: str | None = None) -> None:
         self.findings.append(Finding(code, message, ref, cid))
@@ -142,12 +131,6 @@ class _Check:
         except FileError:
             return True  # the repository is read-only
 
-    def unseen(self) -> tuple[str, ...]:
-        return tuple(sorted(self._missing))
-
-    def edges(self) -> set[tuple[str, str, str, str]]:
-        return {each for each in self._stated if each[3] not in self._retracted}
-
     def agent(self, name: str) -> None:
         if not names.is_name(name):
             self.found("invalid-name", f"{name!r} is not a valid agent name", names.HEADS + name)
@@ -157,34 +140,26 @@ class _Check:
         record = core.refs.get(names.record(name))
         if head is None:
             if record is not None and self.at_rest(name) and core.refs.get(names.head(name)) is None:
-                self.found(
-                    "no-branch",
-                    f"the agent {name!r} has a record and no branch; git branch agents/{name} COMMIT brings it back",
-                    names.record(name),
-                )
+                message = f"the agent {name!r} has a record and no branch; git branch agents/{name} COMMIT brings it back"
+                self.found("no-branch", message, names.record(name))
             return
         self.agents += 1
         if record is None:
             self.found("no-record", f"the agent {name!r} has a branch and no record", names.head(name))
-        self._try(names.head(name), self._history, name, head)
-        self._try(names.record(name), self._record, name, record)
-        self._try(names.traces(name), self._notes, name)
-        self._try(names.sessions(name), self._checkpoints, name)
+        self.attempt(names.head(name), self._history, name, head)
+        self.attempt(names.record(name), self._record, name, record)
+        self.attempt(names.traces(name), self._notes, name)
+        self.attempt(names.sessions(name), self._checkpoints, name)
 
-    def _try(self, ref: str, look: Callable[..., None], *words: str | None) -> None:
-        """Run one check; a missing or damaged object ends only this check."""
+    def attempt(self, ref: str | None, look: Callable[..., None], *arguments: Any) -> None:
+        """Run one check; a missing or damaged object is reported, and ends only this check."""
         try:
-            look(*words)
+            look(*arguments)
         except (NoSuchObject, GitError) as err:
-            self.broken(err, ref)
-
-    def broken(self, err: CliaError, ref: str | None) -> None:
-        """Report an object that cannot be read."""
-        cid = err.fields.get("cid")
-        if isinstance(err, NoSuchObject) and not self._whole:
-            self._missing.add(f"{ref}: {err.message}" if ref else err.message)
-        else:
-            self.found(err.code, err.message, ref, cid)
+            if isinstance(err, NoSuchObject) and not self._whole:
+                self.unseen.add(f"{ref}: {err.message}" if ref else err.message)
+            else:
+                self.found(err.code, err.message, ref, err.fields.get("cid"))
 
     def _history(self, name: str, head: str) -> None:
         genesis = None
@@ -193,11 +168,7 @@ class _Check:
             self._commit(name, commit)
             genesis = commit if commit.kind == SPAWN else genesis
         if genesis is None:
-            message = f"the agent {name!r} has no genesis"
-            if self._whole:
-                self.found("no-genesis", message, names.head(name), head)
-            else:
-                self._missing.add(message)
+            self._missing(f"the agent {name!r} has no genesis", names.head(name), head, "no-genesis")
 
     def _commit(self, name: str, commit: AgentCommit) -> None:
         ref = names.head(name)
@@ -205,24 +176,23 @@ class _Check:
             self.found("unknown-kind", f"{commit.cid} is of the unknown kind {commit.kind!r}", ref, commit.cid)
         for trailer, cid in (("briefing", commit.briefing), ("profile", commit.profile), ("behaviour", commit.behaviour)):
             if cid is not None and not self._exists(cid):
-                self._gone(f"{commit.cid} names a {trailer} {cid} that does not exist", ref, cid)
+                self._missing(f"{commit.cid} names a {trailer} {cid} that does not exist", ref, cid)
         if commit.kind == SPAWN and commit.parent:
-            self._stated.add((commit.parent, "sub-agent-of", name, commit.cid))
+            self.stated.add((commit.parent, "sub-agent-of", name, commit.cid))
         elif commit.kind == "session-merge" and commit.merged:
-            self._stated.add((name, "merges", commit.merged, commit.cid))
+            self.stated.add((name, "merges", commit.merged, commit.cid))
             if len(commit.parents) != 2:
-                self._cut_off("not-a-merge", f"{commit.cid} is a session-merge without two parents", ref, commit.cid)
+                self._missing(f"{commit.cid} is a session-merge without two parents", ref, commit.cid, "not-a-merge")
         elif commit.kind == DECISION:
             self._decision(ref, commit)
 
     def _decision(self, ref: str, commit: AgentCommit) -> None:
         """A decision names what it answers and changes no file."""
         if commit.request is None or commit.value is None or commit.by is None:
-            self.found(
-                "not-a-decision", f"the decision {commit.cid} does not say what was answered, how and by whom", ref, commit.cid
-            )
+            message = f"the decision {commit.cid} does not say what was answered, how and by whom"
+            self.found("not-a-decision", message, ref, commit.cid)
         if not commit.parents:
-            self._cut_off("not-a-decision", f"the decision {commit.cid} has no parent", ref, commit.cid)
+            self._missing(f"the decision {commit.cid} has no parent", ref, commit.cid, "not-a-decision")
         elif self._core.objects.commit(commit.parents[0]).tree != commit.tree:
             self.found("not-a-decision", f"the decision {commit.cid} changes files", ref, commit.cid)
 
@@ -231,15 +201,12 @@ class _Check:
             self._present.add(cid)
         return cid in self._present
 
-    def _gone(self, message: str, ref: str, cid: str) -> None:
-        self._cut_off("missing-object", message, ref, cid)
-
-    def _cut_off(self, code: str, message: str, ref: str, cid: str) -> None:
+    def _missing(self, message: str, ref: str, cid: str, code: str = "missing-object") -> None:
         """Report a finding, or an unseen object in a shallow or partial clone."""
         if self._whole:
             self.found(code, message, ref, cid)
         else:
-            self._missing.add(message)
+            self.unseen.add(message)
 
     def _record(self, name: str, record: str | None) -> None:
         if record is None:
@@ -247,8 +214,8 @@ class _Check:
         core = self._core
         files = core.objects.entries(core.objects.commit(record).tree)
         last = next(core.own_commits(name, core.refs.get(names.head(name)) or core.refs.get(names.archived(name)) or ""), None)
-        said = {"briefing.json": last.briefing, "profile.json": last.profile} if last else {}
-        for path, cid in said.items():
+        named = {"briefing.json": last.briefing, "profile.json": last.profile} if last else {}
+        for path, cid in named.items():
             if cid is not None and (path not in files or files[path].cid != cid):
                 self.found("record-differs", f"the record of {name!r} does not hold the {path} of its commits", names.record(name))
         for path, entry in files.items():
@@ -261,52 +228,43 @@ class _Check:
         for commit, blob in core.notes.all(ref).items():
             self.traces += 1
             if not self._exists(commit):
-                self._gone(f"a trace is bound to {commit}, which does not exist", ref, commit)
-            self._try(ref, self._note, name, commit, blob)
+                self._missing(f"a trace is bound to {commit}, which does not exist", ref, commit)
+            self.attempt(ref, self._note, name, commit, blob)
 
     def _note(self, name: str, commit: str, blob: str) -> None:
-        made = parse(self._core.objects.blob(blob))
-        if made is None or made["type"] != "console-trace":
-            return  # somebody else's note
-        if made["commit"] != commit or made["agent"] != name:
-            self.found("misbound", f"the trace of {made['commit']} is bound to {commit}", names.traces(name), blob)
+        note = parse(self._core.objects.blob(blob)) or {"type": "note of another program"}
+        if note["type"] == "console-trace" and (note["commit"], note["agent"]) != (commit, name):
+            self.found("misbound", f"the trace of {note['commit']} is bound to {commit}", names.traces(name), blob)
 
     def _checkpoints(self, name: str) -> None:
         core = self._core
         ref = names.sessions(name)
         bound = core.notes.all(ref)
-        made = {blob: parse(core.objects.blob(blob)) for blob in sorted(set(bound.values()))}
+        notes = {blob: parse(core.objects.blob(blob)) or {} for blob in sorted(set(bound.values()))}
         for commit, blob in bound.items():
             if not self._exists(commit):
-                self._gone(f"a session's checkpoint is bound to {commit}, which does not exist", ref, commit)
-            said = made[blob] or {}
-            if said.get("type") == "session":
-                self._checkpoint(ref, blob, said, bound)
+                self._missing(f"a session's checkpoint is bound to {commit}, which does not exist", ref, commit)
+            if notes[blob].get("type") == "session":
+                self._checkpoint(ref, blob, notes[blob], bound)
 
-    def _checkpoint(self, ref: str, blob: str, said: Mapping[str, Any], bound: Mapping[str, str]) -> None:
+    def _checkpoint(self, ref: str, blob: str, checkpoint: Mapping[str, Any], bound: Mapping[str, str]) -> None:
         """The base of a checkpoint exists: another checkpoint, or the flow."""
-        base, origin = said.get("base"), said.get("origin")
+        base, origin = checkpoint.get("base"), checkpoint.get("origin")
         if base is not None and base not in bound:
-            self._gone(f"the checkpoint {blob} stands on that of {base}, which is not there", ref, blob)
+            self._missing(f"the checkpoint {blob} stands on that of {base}, which is not there", ref, blob)
         flow = origin.get("flow") if isinstance(origin, dict) else None
         if base is None and not (isinstance(flow, str) and self._exists(flow)):
-            self._gone(f"the checkpoint {blob} is of the flow {flow}, which does not exist", ref, blob)
+            self._missing(f"the checkpoint {blob} is of the flow {flow}, which does not exist", ref, blob)
 
     def chain(self, ref: str, tip: str) -> None:
         name = ref.removeprefix(names.EVENTS)
-        try:
-            for commit in self._core.graph.walk([tip]):
-                body = event_of(commit) or {}
-                self._stated.update(each[:4] for each in stated(name, commit.cid, body))
-                self._retracted.update(retracted(body))
-        except (NoSuchObject, GitError) as err:
-            self.broken(err, ref)
+        for commit in self._core.graph.walk([tip]):
+            body = event_of(commit) or {}
+            self.stated.update(edge[:4] for edge in stated(name, commit.cid, body))
+            self.retracted.update(retracted(body))
 
-    def behaviour(self, ref: str, tip: str) -> None:
-        """Every version is stored under its own id, and the state refers only to existing versions."""
-        self._try(ref, self._versions, ref, tip)
-
-    def _versions(self, ref: str, tip: str) -> None:
+    def versions(self, ref: str, tip: str) -> None:
+        """Every version of a behaviour is stored under its own id, and the state refers only to existing versions."""
         core, name = self._core, ref.removeprefix(names.BEHAVIOURS)
         entries = core.objects.entries(core.objects.commit(tip).tree)
         if not any(path.startswith(VERSIONS) for path in entries):
@@ -318,12 +276,8 @@ class _Check:
                 self.found("broken-behaviour", f"{path} of the behaviour {name!r} is the object {entry.cid}", ref, entry.cid)
             elif read_behaviour(core.objects, entry.cid) is None:
                 self.found("broken-behaviour", f"the version {entry.cid} of {name!r} is not a behaviour", ref, entry.cid)
-        said = read_state(core.objects, tip)
-        current = frozenset([said.current] if said.current is not None else [])
-        for what, cids in (("current", current), ("adopted", said.adopted), ("retired", said.retired)):
-            for cid in sorted(cids - said.versions):
+        state = read_state(core.objects, tip)
+        current = frozenset([state.current] if state.current is not None else [])
+        for what, cids in (("current", current), ("adopted", state.adopted), ("retired", state.retired)):
+            for cid in sorted(cids - state.versions):
                 self.found("broken-behaviour", f"{cid} is {what} of the behaviour {name!r}, and no version of it", ref, cid)
-
-
-def _quiet(text: str) -> None:
-    del text

@@ -1,14 +1,16 @@
 """The feed of ref changes: agents that moved, appeared or disappeared, flows, and peers.
 
 Invariant: each change is reported once, however many processes look. The known refs and the entries about them are written in one
-transaction, and only if nobody looked in between; refs are read after the record of the last look, so an older state is never
-news. The first look only records. Changes between two looks are reported as one. Clones that share the feed each remember their
-own refs; the last report on each agent is shared, so a clone that comes later with the same or an older state adds nothing.
+transaction, which fails if another process looked in between; refs are read after the record of the last look, so an older state
+is never reported as new. The first look only records. Changes between two looks are reported as one. Clones that share the feed
+each remember their own refs; the last report on each agent is shared, so the same or an older state is not reported by a second
+clone.
 """
 
 from __future__ import annotations
 
 import zlib
+from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import CliaError, Conflict
@@ -31,19 +33,12 @@ TOLD = "feed/told/"
 """The last report on each agent and flow, for clones that share the feed."""
 _BUCKETS = 256  # one change among 100,000 refs writes about 25 kB
 _AGENT, _ARCHIVED, _FLOW, _PEER, _REMOTE = "agents/", "archive/", "flows/", "peers/", "remotes/"
-_WATCHED = {
-    _AGENT: names.HEADS,
-    _ARCHIVED: names.ARCHIVE,
-    _FLOW: names.BEHAVIOURS,
-    _PEER: names.PEERS,
-    _REMOTE: names.REMOTES,
-}
+_PREFIXES = (names.HEADS, names.ARCHIVE, names.BEHAVIOURS, names.PEERS, names.REMOTES)
+_WATCHED = dict(zip((_AGENT, _ARCHIVED, _FLOW, _PEER, _REMOTE), _PREFIXES, strict=True))
 _PLACES = 100
 """Maximum number of a peer's refs named in one entry; the total is always given."""
 
 HEAD, ARCHIVED, RESTORED, GONE, CHANGED_FLOW, CHANGED_PEER = "head", "archived", "restored", "gone", "flow", "peer"
-
-
 KEPT = 10_000
 """Entries kept when the feed is trimmed."""
 
@@ -51,8 +46,8 @@ KEPT = 10_000
 def oldest(store: Store) -> int:
     """The first position that is still available, or will be."""
     with store.reading() as view:
-        kept = view.streams.read(FEED, limit=1)
-        return kept[0].position if kept else view.streams.end(FEED) + 1
+        first = view.streams.read(FEED, limit=1)
+        return first[0].position if first else view.streams.end(FEED) + 1
 
 
 def trim(store: Store, keep: int = KEPT) -> int:
@@ -76,10 +71,6 @@ class _KnownRefs(NamedTuple):
     buckets: Mapping[str, Mapping[str, str]]
     refs: Mapping[str, str]
 
-    @property
-    def first(self) -> bool:
-        return self.since is None
-
 
 _NOTHING = _KnownRefs(ABSENT, None, {}, {}, {})
 
@@ -96,13 +87,13 @@ class RefWatcher:
     def look(self) -> int:
         """Report what changed among the refs; returns the number of entries."""
         while True:
-            seen = self._seen()
-            now = self._refs(seen.refs)
-            if not seen.first and (now is seen.refs or now == seen.refs):
-                self._last = seen
+            known = self._known()
+            now = self._refs(known.refs)
+            if known.since is not None and (now is known.refs or now == known.refs):
+                self._last = known
                 return 0
             try:
-                return self._tell(seen, now)
+                return self._report(known, now)
             except Conflict as err:
                 if err.code != "stale-value":
                     raise
@@ -111,7 +102,8 @@ class RefWatcher:
     def _refs(self, before: Mapping[str, str]) -> Mapping[str, str]:
         look = self._core.refs.look(list(_WATCHED.values()), self._mark)
         if look.moved is None:
-            listed = _watched([self._core.refs.under(prefix) for prefix in _WATCHED.values()])
+            refs = (ref for prefix in _WATCHED.values() for ref in self._core.refs.under(prefix))
+            listed = {key: cid for ref, cid in refs if (key := _key_of(ref)) is not None}
             self._found = self._found if listed == self._found else listed
         elif look.moved:
             self._found = self._moved(look.moved)
@@ -139,7 +131,7 @@ class RefWatcher:
         found = {key: cid for key, cid in self._found.items() if key not in now}
         return found | {key: cid for key, cid in now.items() if cid is not None}
 
-    def _seen(self) -> _KnownRefs:
+    def _known(self) -> _KnownRefs:
         with self._core.store.reading() as view:
             record = view.values.get(SEEN)
             if record is None:
@@ -154,36 +146,46 @@ class RefWatcher:
         same = last.since == since
         if same and last.version == record.version:
             return last
-        kept = {name: last.buckets[name] for name in versions if same and last.versions.get(name) == versions[name]}
-        if len(kept) * 2 < len(versions):
-            kept = {name: refs for name, refs in _all_buckets(view) if name in versions}
-        for name in versions:
-            if name not in kept:
-                kept[name] = _bucket(view, name)
-        return _KnownRefs(record.version, since, versions, kept, _joined(kept))
+        buckets = {name: last.buckets[name] for name in versions if same and last.versions.get(name) == versions[name]}
+        if len(buckets) * 2 < len(versions):
+            rows = ((key.removeprefix(BUCKET), refs) for key, refs in view.values.scan(BUCKET))
+            buckets = {name: refs for name, refs in rows if name in versions}
+        for name in versions.keys() - buckets.keys():
+            row = view.values.get(BUCKET + name)
+            buckets[name] = {} if row is None else row.value
+        all_refs: dict[str, str] = {}
+        for refs in buckets.values():
+            all_refs.update(refs)
+        return _KnownRefs(record.version, since, versions, buckets, all_refs)
 
-    def _tell(self, seen: _KnownRefs, now: Mapping[str, str]) -> int:
+    def _report(self, known: _KnownRefs, now: Mapping[str, str]) -> int:
         core = self._core
         at = timestamp(core.clock())
-        since = seen.since or timestamp(core.clock(), "milliseconds")
-        changed = {key for key, _ in now.items() ^ seen.refs.items()}
-        entries = [] if seen.first else [self._entry(*each, at) for each in _changes(changed, seen.refs, now)]
-        entries += [] if seen.first else _of_peers(changed, now, at)
-        made = _split(seen.buckets, now, changed)
+        changed = {key for key, _ in now.items() ^ known.refs.items()}
+        entries: list[dict[str, Any]] = []
+        if known.since is not None:
+            entries = [self._entry(*change, at) for change in _changes(changed, known.refs, now)]
+            entries += _of_peers(changed, now, at)
+        since = known.since or timestamp(core.clock(), "milliseconds")
+        changed_buckets = _split(known.buckets, now, changed)
         with core.store.writing() as transaction:
-            versions = dict(seen.versions)
-            for name, refs in sorted(made.items()):
+            versions = dict(known.versions)
+            for name, refs in sorted(changed_buckets.items()):
                 versions[name] = transaction.values.put(BUCKET + name, refs)
-            version = transaction.values.put(SEEN, {"since": since, "versions": versions}, expected=seen.version)
+            version = transaction.values.put(SEEN, {"since": since, "versions": versions}, expected=known.version)
             if core.clone is not None:
                 entries = [entry for entry in entries if self._is_news(transaction, entry)]
             transaction.streams.append(FEED, entries)
-        self._last = _KnownRefs(version, since, versions, {**seen.buckets, **made}, now)
+        self._last = _KnownRefs(version, since, versions, {**known.buckets, **changed_buckets}, now)
         return len(entries)
 
-    def _entry(self, event: str, what: tuple[str, str], before: str | None, cid: str | None, at: str) -> dict[str, Any]:
-        said = {what[0]: what[1], "cid": cid, "before": before, "kind": None if cid is None else self._kind(cid)}
-        return {"event": event, **{key: each for key, each in said.items() if each is not None}, "at": at}
+    def _entry(self, event: str, subject: tuple[str, str], before: str | None, cid: str | None, at: str) -> dict[str, Any]:
+        kind = None
+        if cid is not None:
+            with suppress(CliaError):  # a missing commit, which has no kind, as a plain git commit
+                kind = self._core.read(cid).kind
+        facts = {subject[0]: subject[1], "cid": cid, "before": before, "kind": kind}
+        return {"event": event, **{key: value for key, value in facts.items() if value is not None}, "at": at}
 
     def _is_news(self, transaction: Transaction, entry: Mapping[str, Any]) -> bool:
         """Record a change of an agent or flow unless another clone reported it or a newer one."""
@@ -192,30 +194,18 @@ class RefWatcher:
             return True  # peers belong to one clone
         key, cid = TOLD + _bucket_of(name), entry.get("cid")
         row = transaction.values.get(key)
-        told = dict(row.value) if row is not None and isinstance(row.value, dict) else {}
-        event, last = told.get(name, (None, None))
+        reports = dict(row.value) if row is not None and isinstance(row.value, dict) else {}
+        event, last = reports.get(name, (None, None))
         if last == cid and entry["event"] in (event, HEAD):
             return False  # for the same head, archiving or restoring comes last
-        if (event, last) == (entry["event"], cid) or (cid is not None and last not in (None, cid) and self._holds(last, cid)):
-            return False
-        transaction.values.put(key, {**told, name: [entry["event"], cid]})
+        if (
+            cid is not None
+            and last not in (None, cid)
+            and (self._core.objects.kind(last) is None or self._core.contains(last, cid))
+        ):
+            return False  # a commit that is missing here counts as newer
+        transaction.values.put(key, {**reports, name: [entry["event"], cid]})
         return True
-
-    def _holds(self, newer: str, cid: str) -> bool:
-        """Whether a commit is an ancestor of another; a commit that is missing here counts as newer."""
-        return self._core.objects.kind(newer) is None or self._core.graph.descends(newer, cid)
-
-    def _kind(self, cid: str) -> str | None:
-        """A commit's kind; None for a plain git commit, or a missing one."""
-        try:
-            return self._core.read(cid).kind
-        except CliaError:
-            return None
-
-
-def _watched(listed: list[list[tuple[str, str]]]) -> dict[str, str]:
-    """The refs of agents, flows and peers, by short name."""
-    return {key: cid for refs in listed for ref, cid in refs if (key := _key_of(ref)) is not None}
 
 
 def _key_of(ref: str) -> str | None:
@@ -229,12 +219,12 @@ def _key_of(ref: str) -> str | None:
 
 def _of_peers(changed: set[str], new: Mapping[str, str], at: str) -> Iterator[dict[str, Any]]:
     """One entry for each peer: a sync may move thousands of refs."""
-    found: dict[str, list[str]] = {}
+    places_of: dict[str, list[str]] = {}
     for key in sorted(changed):
         if key.startswith((_PEER, _REMOTE)):
             _, peer, *place = key.split("/", 2)
-            found.setdefault(peer, []).extend(place)
-    for peer, places in sorted(found.items()):
+            places_of.setdefault(peer, []).extend(place)
+    for peer, places in sorted(places_of.items()):
         moved = {"places": places[:_PLACES], "moved": len(places)}
         yield {"event": CHANGED_PEER if _PEER + peer in new else GONE, "peer": peer, **moved, "at": at}
 
@@ -243,13 +233,12 @@ def _changes(
     changed: set[str], old: Mapping[str, str], new: Mapping[str, str]
 ) -> Iterator[tuple[str, tuple[str, str], str | None, str | None]]:
     """The changes of agents, then flows, sorted by name: what happened, before and after."""
-    flows = {key for key in changed if key.startswith(_FLOW)}
     for name in sorted({key.partition("/")[2] for key in changed if key.startswith((_AGENT, _ARCHIVED))}):
         at_work, archived = _AGENT + name, _ARCHIVED + name
         event = _agent_event((old.get(at_work), old.get(archived)), (new.get(at_work), new.get(archived)))
         if event is not None:
             yield event[0], ("agent", name), event[1], event[2]
-    for key in sorted(flows):
+    for key in sorted(key for key in changed if key.startswith(_FLOW)):
         yield CHANGED_FLOW if key in new else GONE, ("flow", key.removeprefix(_FLOW)), old.get(key), new.get(key)
 
 
@@ -257,13 +246,13 @@ def _agent_event(
     old: tuple[str | None, str | None], new: tuple[str | None, str | None]
 ) -> tuple[str, str | None, str | None] | None:
     """What happened to an agent, given its head and its archived head; None if nothing visible."""
-    (head_before, kept_before), (head, kept) = old, new
-    before = head_before or kept_before
+    (head_before, archived_before), (head, archived) = old, new
+    before = head_before or archived_before
     if head is not None:
         if head == head_before:
             return None  # only the archived head changed
-        return (HEAD if head_before is not None or kept_before is None else RESTORED), before, head
-    return (ARCHIVED, before, kept) if kept is not None else (GONE, before, None)
+        return (HEAD if head_before is not None or archived_before is None else RESTORED), before, head
+    return (ARCHIVED if archived is not None else GONE), before, archived
 
 
 def _bucket_of(key: str) -> str:
@@ -272,29 +261,12 @@ def _bucket_of(key: str) -> str:
 
 def _split(buckets: Mapping[str, Mapping[str, str]], now: Mapping[str, str], changed: set[str]) -> dict[str, dict[str, str]]:
     """The buckets that changed, including those that became empty."""
-    made: dict[str, dict[str, str]] = {}
+    changed_buckets: dict[str, dict[str, str]] = {}
     for key in changed:
         name = _bucket_of(key)
-        made.setdefault(name, dict(buckets.get(name, {})))
+        bucket = changed_buckets.setdefault(name, dict(buckets.get(name, {})))
         if key in now:
-            made[name][key] = now[key]
+            bucket[key] = now[key]
         else:
-            made[name].pop(key, None)
-    return made
-
-
-def _all_buckets(view: Transaction) -> Iterator[tuple[str, Mapping[str, str]]]:
-    return ((key.removeprefix(BUCKET), refs) for key, refs in view.values.scan(BUCKET))
-
-
-def _bucket(view: Transaction, name: str) -> Mapping[str, str]:
-    kept = view.values.get(BUCKET + name)
-    refs: Mapping[str, str] = {} if kept is None else kept.value
-    return refs
-
-
-def _joined(buckets: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for refs in buckets.values():
-        found.update(refs)
-    return found
+            bucket.pop(key, None)
+    return changed_buckets
