@@ -387,11 +387,7 @@ class Space:
     @verb("POST", "/adopt", ADMIN, "upkeep")
     def adopt(self, remote: str = "origin", *, fetch: bool = True) -> list[Adopted]:
         """Adopt what other clones published on a remote."""
-        exchange = self._components.exchange
-        exchange.set_up(remote)
-        if fetch:
-            exchange.fetch(remote)
-        return exchange.adopt(remote, self._components.keys.continues)
+        return self._components.exchange.adopt(remote, self._components.keys.continues, fetch=fetch)
 
     # Core verbs that services implement
 

@@ -7,11 +7,12 @@ left. The caller holds the ref's lock. Nothing is published unless asked.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import GitError, NoSuchObject, NotFound, StaleRef
 from clia.space.behaviour_chains import unite as unite_behaviours
-from clia.space.events import PURGED, event_of, read_events, revoked_by, unite
+from clia.space.events import PURGED, event_of, read_events, revoked_by, texts_in, unite
 from clia.space.registry import OBJECTS_LOCK, TYPES_LOCK
 from clia.values import refs as names
 
@@ -100,9 +101,9 @@ class Adoption:
     def _settle_head(self, name: str, theirs: str) -> str | None:
         """Adopt the head of an agent that is not at work here; it may be archived."""
         core = self._core
-        put_away = core.refs.get(names.archived(name))
-        if put_away is not None:
-            return None if core.graph.descends(put_away, theirs) else DIVERGED
+        archived = core.refs.get(names.archived(name))
+        if archived is not None:
+            return None if core.graph.descends(archived, theirs) else DIVERGED
         if core.clone is None:
             core.mark_foreign(name)  # before anyone can see it and work on it; a shared store has no foreign agents
         core.refs.move(names.head(name), None, theirs, "clia: adopt")
@@ -119,51 +120,35 @@ class Adoption:
     def was_purged(self, ref: str, theirs: str) -> bool:
         """Whether a history contains what was purged from it here."""
         core = self._core
-        tip = core.refs.get(names.events(ref.removeprefix(names.TRACES)))
-        for event in read_events(core, tip) if tip else ():
-            if event.body.get("event") == PURGED and event.body.get("ref") == ref:
-                recorded = event.body.get("gone")
-                gone = [cid for cid in recorded if names.is_id(cid)] if isinstance(recorded, list) else []
-                if any(self._holds(theirs, cid) for cid in gone):
-                    return True
+        for event in read_events(core, core.refs.get(names.events(ref.removeprefix(names.TRACES)))):
+            for cid in texts_in(event.body, PURGED, "gone") if event.body.get("ref") == ref else ():
+                with suppress(GitError, NoSuchObject):
+                    if names.is_id(cid) and core.contains(theirs, cid):
+                        return True
         return False
-
-    def _holds(self, tip: str, cid: str) -> bool:
-        """Whether a history contains a commit that may be missing here."""
-        core = self._core
-        try:
-            return core.objects.kind(cid) == "commit" and core.graph.descends(tip, cid)
-        except (GitError, NoSuchObject):
-            return False
 
     def _unite_files(self, ref: str, ours: str, theirs: str) -> None:
         """Unite two trees of objects. They are content-addressed, so they never conflict."""
         core = self._core
-        tree = core.objects.commit(ours).tree
-        ours_by_path = core.objects.entries(tree)
-        new = {
-            path: entry
-            for path, entry in core.objects.entries(core.objects.commit(theirs).tree).items()
-            if path not in ours_by_path
-        }
-        by = core.person_stamp()
-        both = core.objects.write_commit(
-            core.objects.update_tree(tree, new), [ours, theirs], by, by, "Objects of two clones united by clia\n"
-        )
-        core.refs.move(ref, ours, both, "clia: unite objects")
+        here, there = (core.objects.entries(core.objects.commit(cid).tree) for cid in (ours, theirs))
+        new = {path: entry for path, entry in there.items() if path not in here}
+        self._unite(ref, ours, theirs, new, "objects")
+
+    def _unite(self, ref: str, ours: str, theirs: str, changes: Mapping[str, TreeEntry | None], what: str) -> None:
+        """Unite two commits: our tree with some changes."""
+        core = self._core
+        by, tree = core.person_stamp(), core.objects.update_tree(core.objects.commit(ours).tree, changes)
+        both = core.objects.write_commit(tree, [ours, theirs], by, by, f"{what.capitalize()} of two clones united by clia\n")
+        core.refs.move(ref, ours, both, f"clia: unite {what}")
 
     def _unite_grants(self, ours: str, theirs: str) -> None:
         """Unite two sets of grants, without those that either clone revoked."""
         core = self._core
-        here, there = (core.objects.entries(core.objects.commit(each).tree) for each in (ours, theirs))
-        events = (event_of(each) or {} for each in core.graph.walk([ours, theirs]))
+        here, there = (core.objects.entries(core.objects.commit(cid).tree) for cid in (ours, theirs))
+        events = (event_of(commit) or {} for commit in core.graph.walk([ours, theirs]))
         revoked = {f"{cid}.json" for body in events for cid in revoked_by(body)}
-        changes: dict[str, TreeEntry | None] = {path: each for path, each in there.items() if path not in here}
-        changes = {path: each for path, each in changes.items() if path not in revoked}
-        changes |= dict.fromkeys(here.keys() & revoked)
-        by, tree = core.person_stamp(), core.objects.update_tree(core.objects.commit(ours).tree, changes)
-        both = core.objects.write_commit(tree, [ours, theirs], by, by, "Capabilities of two clones united by clia\n")
-        core.refs.move(names.CAPABILITIES, ours, both, "clia: unite capabilities")
+        new = {path: entry for path, entry in there.items() if path not in here and path not in revoked}
+        self._unite(names.CAPABILITIES, ours, theirs, {**new, **dict.fromkeys(here.keys() & revoked)}, "capabilities")
 
 
 class Adopted(NamedTuple):
@@ -184,32 +169,36 @@ class RemoteExchange:
         self._core = core
         self._envelope = envelope
         self._workbench = workbench
-        self._taking = Adoption(core)
+        self._adoption = Adoption(core)
 
-    def adopt(self, remote: str, continues: Callable[[str], bool]) -> list[Adopted]:
-        """Adopt what was fetched from a remote. ``continues`` tells whether a chain of keys extends ours."""
+    def adopt(self, remote: str, continues: Callable[[str], bool], *, fetch: bool) -> list[Adopted]:
+        """Adopt what was fetched from a remote. ``continues`` tells whether a chain of keys extends ours.
+
+        From now on, plain ``git fetch`` fetches the space's refs as well.
+        """
+        rules = fetch_rules(remote)
+        self._workbench.add_fetch_rules(remote, rules)
+        if fetch:
+            self._workbench.fetch(remote, rules)
         adopted = []
         top = f"{names.TRACKING}{remote}/"
         for kind, target in names.KINDS:
             for tracked, cid in self._core.refs.under(top + kind):
                 ref = target + tracked.removeprefix(top + kind)
-                if not names.is_shared(ref) or self._holds(ref, cid) or not self._taking.is_sound(ref, cid):
+                ours = self._core.refs.get(ref)
+                present = ours is not None and self._core.graph.descends(ours, cid)
+                if not names.is_shared(ref) or present or not self._adoption.is_sound(ref, cid):
                     continue
                 # Only a chain that extends our keys may replace them.
-                outcome = self._take(ref, cid) if ref != names.KEYS or continues(cid) else DIVERGED
+                outcome = self._settle(ref, cid) if ref != names.KEYS or continues(cid) else DIVERGED
                 if outcome is not None:
                     adopted.append(Adopted(ref, outcome, cid))
         return adopted
 
-    def _holds(self, ref: str, theirs: str) -> bool:
-        ours = self._core.refs.get(ref)
-        return ours == theirs or (ours is not None and self._core.graph.descends(ours, theirs))
-
-    def _take(self, ref: str, theirs: str) -> str | None:
-        core = self._core
+    def _settle(self, ref: str, theirs: str) -> str | None:
         with self._envelope.at_work(lock_of(ref)):
             try:
-                return self._taking.settle(ref, core.refs.get(ref), theirs)
+                return self._adoption.settle(ref, self._core.refs.get(ref), theirs)
             except StaleRef:
                 return DIVERGED  # plain git moved it just now; the next adoption retries
 
@@ -219,9 +208,10 @@ class RemoteExchange:
         ``federation`` adds the space's public keys and its grants to peers. All or nothing; never forced.
         """
         core = self._core
-        if remote not in self._workbench.remotes():
-            known = ", ".join(self._workbench.remotes()) or "none"
-            raise NotFound(f"there is no remote {remote!r}", code="no-such-remote", hints=[f"remotes here: {known}"])
+        remotes = self._workbench.remotes()
+        if remote not in remotes:
+            hints = [f"remotes here: {', '.join(remotes) or 'none'}"]
+            raise NotFound(f"there is no remote {remote!r}", code="no-such-remote", hints=hints)
         wanted = [names.SPACE, names.TYPES, names.OBJECTS, *(ref for ref, _ in core.refs.under(names.BEHAVIOURS))]
         wanted += [names.KEYS, names.CAPABILITIES] if federation else []
         for name in agents:
@@ -229,10 +219,3 @@ class RemoteExchange:
             wanted += [names.head(name), names.archived(name), names.record(name), names.events(name)]
             wanted += [names.traces(name), names.sessions(name)] if traces else []
         return self._workbench.push(remote, [ref for ref in wanted if core.refs.get(ref) is not None])
-
-    def set_up(self, remote: str) -> list[str]:
-        """Configure git to fetch the space's refs as well; returns the refspecs that were missing."""
-        return self._workbench.add_fetch_rules(remote, fetch_rules(remote))
-
-    def fetch(self, remote: str) -> None:
-        self._workbench.fetch(remote, fetch_rules(remote))

@@ -6,6 +6,7 @@ the resulting state, so reading the state walks nothing. A chain moves by compar
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import NoSuchObject, StaleRef
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 DEFINE, PROPOSE, TRIAL, ADOPT, RETIRE = "define", "propose", "trial", "adopt", "retire"
 EVENTS = (DEFINE, PROPOSE, TRIAL, ADOPT, RETIRE)
 CURRENT, VERSIONS, ADOPTED, RETIRED = "current", "versions/", "adopted/", "retired/"
-_KNOWN_MAX = 1000
+_STATES_MAX = 1000
 
 
 class ChainState(NamedTuple):
@@ -88,8 +89,8 @@ class BehaviourChains:
 
     def tips(self) -> list[tuple[str, str]]:
         """Each behaviour and its chain's tip, sorted by name."""
-        found = ((ref.removeprefix(names.BEHAVIOURS), tip) for ref, tip in self._core.refs.under(names.BEHAVIOURS))
-        return [each for each in found if names.is_name(each[0])]
+        chains = ((ref.removeprefix(names.BEHAVIOURS), tip) for ref, tip in self._core.refs.under(names.BEHAVIOURS))
+        return [(name, tip) for name, tip in chains if names.is_name(name)]
 
     def state(self, name: str) -> ChainState:
         return self.at(self._core.refs.get(names.behaviour(name)))
@@ -98,12 +99,11 @@ class BehaviourChains:
         """The state of a chain at one of its commits."""
         if tip is None:
             return ChainState()
-        found = self._states.get(tip)
-        if found is None:
-            if len(self._states) >= _KNOWN_MAX:
+        if tip not in self._states:
+            if len(self._states) >= _STATES_MAX:
                 self._states.clear()
-            found = self._states[tip] = read_state(self._core.objects, tip)
-        return found
+            self._states[tip] = read_state(self._core.objects, tip)
+        return self._states[tip]
 
     def may_run(self, cid: str) -> bool:
         """Whether a person adopted this version here, under any name."""
@@ -112,11 +112,8 @@ class BehaviourChains:
     def states(self) -> Iterator[tuple[str, ChainState]]:
         """Each behaviour and its state, sorted by name. An unreadable chain allows nothing and hides no other."""
         for name, tip in self.tips():
-            try:
-                found = self.at(tip)
-            except NoSuchObject:
-                continue
-            yield name, found
+            with suppress(NoSuchObject):
+                yield name, self.at(tip)
 
     def history(self, tip: str) -> Iterator[ChainEntry]:
         """The history of a chain, newest first, including what other clones did once chains are united."""
@@ -127,7 +124,7 @@ class BehaviourChains:
                 continue
             body = event_of(commit) or {}
             event, evidence = body.get("event"), body.get("evidence")
-            said = {key: each for key, each in body.items() if isinstance(each, str)}
+            texts = {key: value for key, value in body.items() if isinstance(value, str)}
             yield ChainEntry(
                 commit.cid,
                 event if event in EVENTS else DEFINE,
@@ -135,11 +132,11 @@ class BehaviourChains:
                 f"{commit.author.name} <{commit.author.email}>",
                 commit.author.at,
                 text,
-                said.get("was"),
-                said.get("parent"),
-                tuple(each for each in evidence if names.is_id(each)) if isinstance(evidence, list) else (),
-                said.get("from"),
-                said.get("measure"),
+                texts.get("was"),
+                texts.get("parent"),
+                tuple(filter(names.is_id, evidence)) if isinstance(evidence, list) else (),
+                texts.get("from"),
+                texts.get("measure"),
             )
 
     def change(self, name: str, decide: Callable[[ChainState], ChainChange | None]) -> ChainState:
@@ -150,40 +147,40 @@ class BehaviourChains:
         with self._envelope.among_others(), core.locks.hold(names.behaviour_lock(name)):
             while True:
                 before = self.state(name)
-                wanted = decide(before)
-                if wanted is None:
+                change = decide(before)
+                if change is None:
                     return before
-                new = self._write(name, before, wanted)
+                new = self._write(name, before, change)
                 core.reached("objects-written")
                 try:
-                    core.refs.move(ref, before.tip, new, f"clia: {wanted.event}")
+                    core.refs.move(ref, before.tip, new, f"clia: {change.event}")
                 except StaleRef:
                     continue  # plain git moved it
                 core.reached("committed")
                 return self.at(new)
 
-    def _write(self, name: str, before: ChainState, wanted: ChainChange) -> str:
+    def _write(self, name: str, before: ChainState, change: ChainChange) -> str:
         core = self._core
-        event, cid = wanted.event, wanted.cid
-        body = {"event": event, "cid": cid, **wanted.said} | ({"was": before.current} if before.current else {})
+        event, cid = change.event, change.cid
+        body = {"event": event, "cid": cid, **change.said} | ({"was": before.current} if before.current else {})
         trailers = [(BEHAVIOUR, cid), (EVENT, canonical_bytes(body).decode("utf-8"))]
-        whole = compose(wanted.why, trailers, f"{event} {name}")
-        tree = core.objects.update_tree(before.tree, self._files(before, wanted))
-        return core.objects.write_commit(tree, [before.tip] if before.tip else [], wanted.by, core.person_stamp(), whole)
+        message = compose(change.why, trailers, f"{event} {name}")
+        tree = core.objects.update_tree(before.tree, self._files(before, change))
+        return core.objects.write_commit(tree, [before.tip] if before.tip else [], change.by, core.person_stamp(), message)
 
-    def _files(self, before: ChainState, wanted: ChainChange) -> dict[str, TreeEntry | None]:
-        event, cid = wanted.event, wanted.cid
+    def _files(self, before: ChainState, change: ChainChange) -> dict[str, TreeEntry | None]:
+        event, cid = change.event, change.cid
         write = self._core.objects.write_blob
-        nothing = TreeEntry(FILE, write(b""))
+        empty = TreeEntry(FILE, write(b""))
         # Recorded once: from now on not every version of the chain was added by a person.
-        files: dict[str, TreeEntry | None] = {f"{ADOPTED}{each}": nothing for each in before.adopted - before.marked}
-        if wanted.data is not None:
-            files[f"{VERSIONS}{cid}.json"] = TreeEntry(FILE, write(wanted.data))
+        files: dict[str, TreeEntry | None] = {f"{ADOPTED}{version}": empty for version in before.adopted - before.marked}
+        if change.data is not None:
+            files[f"{VERSIONS}{cid}.json"] = TreeEntry(FILE, write(change.data))
         if event == RETIRE:
-            files |= {f"{RETIRED}{cid}": nothing}
+            files |= {f"{RETIRED}{cid}": empty}
             files |= {CURRENT: None} if cid == before.current else {}
         elif event != PROPOSE:
-            files |= {f"{ADOPTED}{cid}": nothing}
+            files |= {f"{ADOPTED}{cid}": empty}
             files |= {f"{RETIRED}{cid}": None} if cid in before.retired else {}
             files |= {CURRENT: TreeEntry(FILE, write(f"{cid}\n".encode("ascii")))} if event != TRIAL else {}
         return files
@@ -191,9 +188,9 @@ class BehaviourChains:
 
 def read_behaviour(objects: GitObjects, cid: str) -> Behaviour | None:
     """The behaviour with this id; None for another kind of object, ``NoSuchObject`` if there is none."""
-    made = parse(objects.blob(cid)) if names.is_id(cid) else None
-    found = as_typed(made) if made else None
-    return found if isinstance(found, Behaviour) else None
+    typed_object = parse(objects.blob(cid)) if names.is_id(cid) else None
+    behaviour = as_typed(typed_object) if typed_object else None
+    return behaviour if isinstance(behaviour, Behaviour) else None
 
 
 def read_state(objects: GitObjects, tip: str) -> ChainState:
@@ -201,12 +198,14 @@ def read_state(objects: GitObjects, tip: str) -> ChainState:
     tree = objects.commit(tip).tree
     entries = objects.entries(tree)
     versions = frozenset(path[len(VERSIONS) : -5] for path in entries if path.startswith(VERSIONS) and path.endswith(".json"))
-    adopted = _listed(entries, ADOPTED)
-    current = entries.get(CURRENT)
-    if current is not None and not any(path.startswith((ADOPTED, RETIRED)) for path in entries):
-        adopted = versions  # written when only people could add versions
-    said = None if current is None else objects.blob(current.cid).decode("ascii", "replace").strip()
-    return ChainState(tip, tree, said, versions, adopted, _listed(entries, RETIRED), marked=_listed(entries, ADOPTED))
+    marked, retired = (
+        frozenset(path.removeprefix(prefix) for path in entries if path.startswith(prefix)) for prefix in (ADOPTED, RETIRED)
+    )
+    if CURRENT not in entries:
+        return ChainState(tip, tree, None, versions, marked, retired, marked)
+    current = objects.blob(entries[CURRENT].cid).decode("ascii", "replace").strip()
+    # Without any mark, the chain was written when only people could add versions.
+    return ChainState(tip, tree, current, versions, marked if marked or retired else versions, retired, marked)
 
 
 def unite(core: Core, ref: str, ours: str, theirs: str) -> bool:
@@ -223,14 +222,14 @@ def unite(core: Core, ref: str, ours: str, theirs: str) -> bool:
     retired |= _retired_since(core, theirs, ours) & there.retired
     tree = objects.commit(ours).tree
     mine, yours = objects.entries(tree), objects.entries(objects.commit(theirs).tree)
-    nothing = TreeEntry(FILE, objects.write_blob(b""))
-    files: dict[str, TreeEntry | None] = {path: each for path, each in yours.items() if path not in mine}
-    files |= {f"{ADOPTED}{cid}": nothing for cid in here.adopted | there.adopted}
-    files |= {f"{RETIRED}{cid}": nothing if cid in retired else None for cid in here.retired | there.retired}
+    empty = TreeEntry(FILE, objects.write_blob(b""))
+    files: dict[str, TreeEntry | None] = {path: entry for path, entry in yours.items() if path not in mine}
+    files |= {f"{ADOPTED}{cid}": empty for cid in here.adopted | there.adopted}
+    files |= {f"{RETIRED}{cid}": empty if cid in retired else None for cid in here.retired | there.retired}
     current = _current(core, here, there)
-    said = {here.current: mine.get(CURRENT), there.current: yours.get(CURRENT)}
-    files[CURRENT] = said[current] if current is not None and current not in retired else None
-    changes = {path: each for path, each in files.items() if each is not None or path in mine}
+    current_files = {here.current: mine.get(CURRENT), there.current: yours.get(CURRENT)}
+    files[CURRENT] = current_files[current] if current is not None and current not in retired else None
+    changes = {path: entry for path, entry in files.items() if entry is not None or path in mine}
     by = core.person_stamp()
     both = objects.write_commit(objects.update_tree(tree, changes), [ours, theirs], by, by, "Two clones' chain united by clia\n")
     core.refs.move(ref, ours, both, "clia: unite behaviours")
@@ -251,17 +250,8 @@ def _retired_since(core: Core, tip: str, other: str) -> frozenset[str]:
 
 
 def _kinds(objects: GitObjects, state: ChainState) -> set[str]:
-    found = (_read_kind(objects, cid) for cid in sorted(state.versions))
-    return {kind for kind in found if kind is not None}
-
-
-def _read_kind(objects: GitObjects, cid: str) -> str | None:
-    try:
-        found = read_behaviour(objects, cid)
-    except NoSuchObject:
-        return None
-    return None if found is None else found.kind
-
-
-def _listed(entries: Mapping[str, TreeEntry], prefix: str) -> frozenset[str]:
-    return frozenset(path.removeprefix(prefix) for path in entries if path.startswith(prefix))
+    behaviours = []
+    for cid in state.versions:
+        with suppress(NoSuchObject):
+            behaviours.append(read_behaviour(objects, cid))
+    return {behaviour.kind for behaviour in behaviours if behaviour is not None}

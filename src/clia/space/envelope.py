@@ -157,9 +157,9 @@ class Envelope:
         bound: dict[str, RefMove] = {}
         for binding in intent.notes:
             blob = core.objects.write_blob(binding.text.encode("utf-8"))
-            made = core.notes.prepared(binding.ref, binding.commit, blob, by, _about(intent, binding))
-            if made is not None:
-                bound[binding.ref] = RefMove(binding.ref, *made)
+            ends = core.notes.prepared(binding.ref, binding.commit, blob, by, _about(intent, binding))
+            if ends is not None:
+                bound[binding.ref] = RefMove(binding.ref, *ends)
         return core.refs.move_together((*intent.before, intent.point, *bound.values(), *intent.after), f"clia: {intent.verb}")
 
     def followers(self, ref: str, old: str, new: str) -> tuple[tuple[str, str, str], ...]:
@@ -195,19 +195,24 @@ class Envelope:
 
     def _recover(self, name: str) -> None:
         certain = self._meet is None or self._meet(name)
-        for key, row in self._lost(name):
-            self._settle_lost(key, _from_json(row), certain)
-        found = self._core.store.get(INTENT + name)
-        if found is None:
+        for key, lost in self._lost(name):
+            self._settle_lost(key, _from_json(lost), certain)
+        row = self._core.store.get(INTENT + name)
+        if row is None:
             return
-        intent, mine = _from_json(found.value), self._is_mine(found.value)
+        intent, mine = _from_json(row.value), self._is_mine(row.value)
         if self._landed(intent):
             # The worktree to update is on the machine that began.
             self._finish(intent if mine else intent._replace(follow=()))
         elif not certain:
-            raise _unsettled(name)
+            raise Conflict(
+                f"something was begun with {name!r}, and the hub that could say whether it is done is away",
+                code="hub-unsettled",
+                hints=["try again when the hub is back"],
+                fields={"agent": name},
+            )
         else:
-            self._undo(intent, None if mine else found.value)
+            self._undo(intent, None if mine else row.value)
 
     def _lost(self, name: str) -> list[tuple[str, Any]]:
         """Intents on this agent that were undone for other machines, at most one each."""
@@ -230,10 +235,9 @@ class Envelope:
 
     def _landed(self, intent: Intent) -> bool:
         """Whether the point of no return was passed, even if others continued from there."""
-        core, new = self._core, intent.point.new
-        head = core.refs.get(intent.point.ref)
+        head = self._core.refs.get(intent.point.ref)
         # An object that another machine never sent is missing here.
-        return head == new or (head is not None and core.objects.kind(new) == "commit" and core.graph.descends(head, new))
+        return head == intent.point.new or (head is not None and self._core.contains(head, intent.point.new))
 
     def _finish(self, intent: Intent) -> list[str]:
         core = self._core
@@ -243,7 +247,7 @@ class Envelope:
             core.notes.bind(binding.ref, binding.commit, blob, by, _about(intent, binding))
         for move in intent.after:
             self._follow_up(move)
-        complaints = [each for each in (self._bring_along(*follow) for follow in intent.follow) if each is not None]
+        complaints = [complaint for follow in intent.follow if (complaint := self._bring_along(*follow)) is not None]
         core.reached("notes-bound")
         with core.store.writing() as transaction:
             if self._is_ours_to_settle(transaction, intent):
@@ -256,10 +260,10 @@ class Envelope:
     def _is_ours_to_settle(self, transaction: Transaction, intent: Intent) -> bool:
         """Finish an intent. Whoever deletes it settles it; another machine may have undone it before it landed."""
         values = transaction.values
-        found = {INTENT + intent.agent: values.get(INTENT + intent.agent)}
+        rows = {INTENT + intent.agent: values.get(INTENT + intent.agent)}
         if self._core.clone is not None:
-            found |= {key: values.get(key) for key, _ in values.scan(LOST)}
-        mine = [key for key, row in found.items() if _is_about(row, intent)]
+            rows |= {key: values.get(key) for key, _ in values.scan(LOST)}
+        mine = [key for key, row in rows.items() if _is_about(row, intent)]
         for key in mine:
             values.delete(key)
         return bool(mine)
@@ -275,7 +279,7 @@ class Envelope:
                 return
             # Only plain git moves it under our lock: unite both histories.
             commit = core.objects.commit(move.new)
-            parents = [each for each in (actual, move.new) if each is not None]
+            parents = [cid for cid in (actual, move.new) if cid is not None]
             both = core.objects.write_commit(commit.tree, parents, commit.author, commit.committer, "Chains united by clia\n")
             core.refs.move(move.ref, actual, both, "clia: follow up")
 
@@ -316,8 +320,8 @@ def _is_about(row: Versioned | None, intent: Intent) -> bool:
 
 def _fits(transaction: Transaction, intent: Intent) -> bool:
     """Whether the streams of an intent still end where it expects."""
-    ends = ((transaction.streams.end(each.stream), each) for each in intent.appends if each.until is not None)
-    return all(end + len(each.bodies) == each.until for end, each in ends)
+    expected = (append for append in intent.appends if append.until is not None)
+    return all(transaction.streams.end(append.stream) + len(append.bodies) == append.until for append in expected)
 
 
 def _taken_over(name: str) -> Conflict:
@@ -329,21 +333,12 @@ def _taken_over(name: str) -> Conflict:
     )
 
 
-def _unsettled(name: str) -> Conflict:
-    return Conflict(
-        f"something was begun with {name!r}, and the hub that could say whether it is done is away",
-        code="hub-unsettled",
-        hints=["try again when the hub is back"],
-        fields={"agent": name},
-    )
-
-
 def settle(transaction: Transaction, intent: Intent) -> None:
     """Apply the intent's changes to the store."""
     if intent.drain is not None:
         transaction.streams.forget(*intent.drain)
-    for each in intent.appends:
-        transaction.streams.append(each.stream, each.bodies)
+    for append in intent.appends:
+        transaction.streams.append(append.stream, append.bodies)
     for key, value in intent.puts:
         transaction.values.put(key, value)
     for key in intent.deletes:
@@ -352,23 +347,19 @@ def settle(transaction: Transaction, intent: Intent) -> None:
 
 def _from_json(row: dict[str, Any]) -> Intent:
     try:
-        return _read(row)
-    except (TypeError, KeyError, IndexError, AttributeError):
+        return Intent(
+            agent=row["agent"],
+            verb=row["verb"],
+            point=RefMove(*row["point"]),
+            before=tuple(RefMove(*move) for move in row["before"]),
+            notes=tuple(Binding(*note) for note in row["notes"]),
+            after=tuple(RefMove(*move) for move in row["after"]),
+            follow=tuple((place, old, new) for place, old, new in row["follow"]),
+            drain=None if row["drain"] is None else (row["drain"][0], row["drain"][1]),
+            appends=tuple(Append(stream, tuple(bodies), *until) for stream, bodies, *until in row["appends"]),
+            puts=tuple((key, value) for key, value in row["puts"]),
+            deletes=tuple(row.get("deletes", ())),
+        )
+    except (TypeError, KeyError, IndexError, AttributeError, ValueError):
         message = "the store holds an intent that cannot be read; what was begun cannot be settled"
         raise StoreError(message, code="store-corrupt", hints=["move the store aside and run 'clia rebuild'"]) from None
-
-
-def _read(row: dict[str, Any]) -> Intent:
-    return Intent(
-        agent=row["agent"],
-        verb=row["verb"],
-        point=RefMove(*row["point"]),
-        before=tuple(RefMove(*each) for each in row["before"]),
-        notes=tuple(Binding(*each) for each in row["notes"]),
-        after=tuple(RefMove(*each) for each in row["after"]),
-        follow=tuple((each[0], each[1], each[2]) for each in row["follow"]),
-        drain=None if row["drain"] is None else (row["drain"][0], row["drain"][1]),
-        appends=tuple(Append(each[0], tuple(each[1]), *each[2:]) for each in row["appends"]),
-        puts=tuple((each[0], each[1]) for each in row["puts"]),
-        deletes=tuple(row.get("deletes", ())),
-    )

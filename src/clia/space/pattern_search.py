@@ -25,14 +25,14 @@ _CHARACTERS = 1024 * 1024  # characters of a batch, unless one text is longer
 
 def matching(pattern: str, texts: Iterable[tuple[str, T]]) -> list[T]:
     """The items whose texts match, in order."""
-    found: list[T] = []
+    matches: list[T] = []
     try:
         with limited_subprocess(__name__, SECONDS) as ask:
             for batch in _batches(texts):
-                said = ask([pattern, [text for text, _ in batch]])
-                if isinstance(said, str):
-                    raise InvalidInput(f"{pattern!r} is not a valid regular expression: {said}", code="invalid-pattern")
-                found += (batch[place][1] for place in said)
+                answer = ask([pattern, [text for text, _ in batch]])
+                if isinstance(answer, str):
+                    raise InvalidInput(f"{pattern!r} is not a valid regular expression: {answer}", code="invalid-pattern")
+                matches += (batch[place][1] for place in answer)
     except SubprocessFailed as err:
         raise InvalidInput(
             f"{pattern!r} cannot be searched for: {err}",
@@ -40,25 +40,25 @@ def matching(pattern: str, texts: Iterable[tuple[str, T]]) -> list[T]:
             hints=["repeat nothing that repeats itself, as in (a+)+", "name one agent, or search for a plain text"],
             fields={"field": "text"},
         ) from None
-    return found
+    return matches
 
 
 def _batches(texts: Iterable[tuple[str, T]]) -> Iterator[list[tuple[str, T]]]:
     """Batches of texts. The last may be empty: the pattern is checked even if there is nothing to search."""
     batch: list[tuple[str, T]] = []
     characters = 0
-    for each in texts:
-        batch.append(each)
-        characters += len(each[0])
+    for item in texts:
+        batch.append(item)
+        characters += len(item[0])
         if len(batch) >= _BATCH or characters >= _CHARACTERS:
             yield batch
             batch, characters = [], 0
     yield batch
 
 
-def _places(asked: Any) -> list[int] | str:
+def _places(question: Any) -> list[int] | str:
     """The matching texts, or what is wrong with the pattern."""
-    pattern, texts = asked
+    pattern, texts = question
     try:
         compiled = re.compile(pattern)  # compiled once: the module caches it
     except (re.error, OverflowError) as err:

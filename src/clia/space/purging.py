@@ -83,8 +83,7 @@ class Purging:
     def _sweep(self, agent: str, ref: str) -> list[str]:
         """Remove the objects of the old notes history; returns those that could not be removed."""
         core = self._core
-        with core.store.reading() as view:
-            to_sweep = view.values.get(_SWEEP + agent)
+        to_sweep = core.store.get(_SWEEP + agent)
         if to_sweep is None:
             return []
         core.refs.forget_past(ref)
@@ -136,21 +135,19 @@ class Purging:
     def _elsewhere(self, agent: str, ref: str, text: str) -> list[str]:
         core = self._core
         head = core.head(agent) or core.refs.get(names.archived(agent))
-        commits = (
-            [commit.cid for commit in core.own_commits(agent, head) if text in core.objects.commit(commit.cid).message]
-            if head
-            else []
-        )
+        own = [commit.cid for commit in core.own_commits(agent, head)] if head else []
+        commits = [cid for cid in own if text in core.objects.commit(cid).message]
         remaining = [f"commit {cid}: its message holds the text, and is part of its id" for cid in commits]
-        remaining += [
-            f"session {session}: its journal holds the text, and a replay needs it" for session in self._journals(agent, text)
-        ]
+        sessions = self._journals(agent, text)
+        remaining += [f"session {session}: its journal holds the text, and a replay needs it" for session in sessions]
+        remotes = self._workbench.remotes()
         if core.refs.shared:
             remaining.append(
                 "other machines: they keep the text until they are in step with the hub, and the hub until its next gc"
             )
-        others = [commit for commit in self._workbench.remotes() if not core.refs.shared or not self._is_at(commit, ref)]
-        remaining += [f"remote {commit}: if {ref} was published, ask its owner to purge it too" for commit in others]
+            # The hub has the ref's current value since the push.
+            remotes = [remote for remote in remotes if core.refs.get(names.tracking(remote, ref)) != core.refs.get(ref)]
+        remaining += [f"remote {remote}: if {ref} was published, ask its owner to purge it too" for remote in remotes]
         if core.refs.under(names.ANNOUNCE):
             remaining.append(f"peers: each one that knows {ref} keeps its copy; tell them about the rewrite: clia announce")
         remaining.append("files of commits: purge looks at traces only")
@@ -164,11 +161,6 @@ class Purging:
             bodies = [(name, entry.body) for name in streams for entry in view.streams.read(name)]
             bodies += [row for prefix in prefixes[1:] for row in view.values.scan(prefix)]
         return sorted({name.rpartition("/")[2] for name, body in bodies if without(body, text) != body})
-
-    def _is_at(self, remote: str, ref: str) -> bool:
-        """Whether a remote is known to have the ref's current value, as the hub after a push."""
-        refs = self._core.refs
-        return refs.get(names.tracking(remote, ref)) == refs.get(ref)
 
 
 def _without_note(data: bytes, text: str) -> bytes:
@@ -191,7 +183,7 @@ def without(entry: Any, text: str) -> Any:
     """An entry without the text; its time, kind and counts stay."""
     if not isinstance(entry, dict):
         return _cleaned(entry, text)
-    return {key: each if key in _KEPT else _cleaned(each, text) for key, each in entry.items()}
+    return {key: value if key in _KEPT else _cleaned(value, text) for key, value in entry.items()}
 
 
 def _cleaned(value: Any, text: str) -> Any:

@@ -11,7 +11,7 @@ from clia.git.records import FILE, TreeEntry
 from clia.space.events import append_event, read_events
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
-from clia.values.typed_objects import as_bytes, as_object, as_typed, parse
+from clia.values.typed_objects import as_bytes, as_object
 from clia.values.types import AGENT_COMMIT, RESERVED, Types
 
 TYPE_CHECKING = False
@@ -36,10 +36,9 @@ class Registry:
         """The types as of the ref's current value."""
         tip = self._core.refs.get(names.TYPES)
         if tip != self._read[0]:
-            events = read_events(self._core, tip) if tip else ()
-            said = [(each.body.get("name"), each.body.get("parent")) for each in events if each.body.get("event") == "type"]
-            known = [(name, parent) for name, parent in said if isinstance(name, str) and isinstance(parent, str)]
-            self._read = (tip, Types(known))
+            bodies = [event.body for event in read_events(self._core, tip) if event.body.get("event") == "type"]
+            pairs = [(body.get("name"), body.get("parent")) for body in bodies]
+            self._read = (tip, Types((name, parent) for name, parent in pairs if isinstance(name, str) and isinstance(parent, str)))
         return self._read[1]
 
     def check_kind(self, kind: str) -> None:
@@ -69,7 +68,7 @@ class Registry:
                     )
                 return False
             self.types().check_new(name, parent)
-            if any(self.types().is_a(parent, each) for each in RESERVED - {AGENT_COMMIT}):
+            if any(self.types().is_a(parent, kind) for kind in RESERVED - {AGENT_COMMIT}):
                 message = f"the type {name} would be a kind of {parent}, whose commits are made by a verb of their own"
                 raise InvalidInput(message, code="reserved-kind", fields={"type": name, "parent": parent})
             body = {"event": "type", "name": name, "parent": parent, "cid": cid, "from": origin}
@@ -78,9 +77,9 @@ class Registry:
 
     def write(self, thing: TypedObject | Mapping[str, Any]) -> str:
         core = self._core
-        made = core.clean.value(as_object(thing))
-        core.sought(lambda: self._check_type(made["type"]), UnknownKind)
-        data = as_bytes(made)
+        typed_object = core.clean.value(as_object(thing))
+        core.sought(lambda: self._check_type(typed_object["type"]), UnknownKind)
+        data = as_bytes(typed_object)
         cid = core.objects.blob_id(data)
         core.fresh(OBJECTS_LOCK)
         with self._envelope.among_others(), core.locks.hold(OBJECTS_LOCK):
@@ -110,7 +109,7 @@ class Registry:
 
     def read(self, cid: str) -> TypedObject | dict[str, Any]:
         check_text(cid, "cid")
-        made = parse(self._core.sought(lambda: self._core.objects.blob(cid), NoSuchObject))
-        if made is None:
+        typed_object = self._core.sought(lambda: self._core.typed(cid), NoSuchObject)
+        if typed_object is None:
             raise NoSuchObject(f"the object {cid} is not a typed object", code="not-typed", fields={"cid": cid})
-        return as_typed(made)
+        return typed_object

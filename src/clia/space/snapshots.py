@@ -12,6 +12,7 @@ from clia.errors import InvalidInput, UnsafePath
 from clia.git.records import EXECUTABLE, FILE, LINK, SUBMODULE, TreeEntry
 from clia.space.model import File, Link, Submodule
 from clia.values import paths
+from clia.values.refs import is_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,57 +36,49 @@ class Snapshots:
 
     def full(self, agent: str, tree: str, files: Mapping[str, Content]) -> str:
         """The tree of exactly these files; ``tree`` is the agent's current one."""
-        present, values = self._remembered(agent, tree)
+        last = self._last.get(agent)
+        present, values = last[1:] if last is not None and last[0] == tree else (self._objects.entries(tree), {})
         changed: dict[str, Content] = {}
         for path, value in files.items():
             before = values.get(path, ...)
             # A link and a submodule both hold one text: compare their types, too.
             if before is not value and (type(before) is not type(value) or before != value):
                 changed[path] = value
-        made: dict[str, TreeEntry | None] = dict(self._entries(changed, present))
-        made.update(dict.fromkeys(present.keys() - files.keys()))
-        new = self._objects.update_tree(tree, made) if made else tree
-        self._remember(agent, new, _applied(present, made), dict(files))
+        written, removed = self._entries(changed, present), present.keys() - files.keys()
+        new = self._objects.update_tree(tree, {**written, **dict.fromkeys(removed)}) if written or removed else tree
+        entries = present | written
+        for path in removed:
+            del entries[path]
+        with self._turn:
+            self._last[agent] = (new, entries, dict(files))
+            self._last.move_to_end(agent)
+            while len(self._last) > _REMEMBERED:
+                self._last.popitem(last=False)
         return new
 
     def delta(self, tree: str, changes: Mapping[str, Content | None]) -> str:
         """The tree with some paths set, and those with None removed."""
-        content = {path: value for path, value in changes.items() if value is not None}
-        for path in changes.keys() - content.keys():
+        removed = [path for path, value in changes.items() if value is None]
+        for path in removed:
             paths.check_removed(path)
-        made: dict[str, TreeEntry | None] = dict(self._entries(content, {}))
-        made.update({path: None for path, value in changes.items() if value is None})
-        return self._objects.update_tree(tree, made)
-
-    def _remembered(self, agent: str, tree: str) -> tuple[dict[str, TreeEntry], dict[str, Content]]:
-        found = self._last.get(agent)
-        if found is not None and found[0] == tree:
-            return found[1], found[2]
-        return self._objects.entries(tree), {}
-
-    def _remember(self, agent: str, tree: str, entries: dict[str, TreeEntry], values: dict[str, Content]) -> None:
-        with self._turn:
-            self._last[agent] = (tree, entries, values)
-            self._last.move_to_end(agent)
-            while len(self._last) > _REMEMBERED:
-                self._last.popitem(last=False)
+        written = self._entries({path: value for path, value in changes.items() if value is not None}, {})
+        return self._objects.update_tree(tree, {**written, **dict.fromkeys(removed)})
 
     def _entries(self, files: Mapping[str, Content], present: Mapping[str, TreeEntry]) -> dict[str, TreeEntry]:
         """The entries that must be written: those that differ from the tree."""
         described = {path: _described(path, value) for path, value in files.items()}
-        found: dict[str, TreeEntry] = {}
-        waiting: dict[str, tuple[int, bytes]] = {}
+        entries: dict[str, TreeEntry] = {}
+        blobs: dict[str, tuple[int, bytes]] = {}
         for path, (mode, data) in described.items():
             if path not in present:
                 paths.check(path)
             if mode == SUBMODULE:
-                found[path] = TreeEntry(mode, data.decode("ascii"))
+                entries[path] = TreeEntry(mode, data.decode("ascii"))
             elif present.get(path) != TreeEntry(mode, self._objects.blob_id(data)):
                 self._check_special(path, mode, data)
-                waiting[path] = (mode, data)
-        for path, (mode, data) in waiting.items():
-            found[path] = TreeEntry(mode, self._objects.write_blob(data))
-        return {path: entry for path, entry in found.items() if present.get(path) != entry}
+                blobs[path] = (mode, data)
+        entries |= {path: TreeEntry(mode, self._objects.write_blob(data)) for path, (mode, data) in blobs.items()}
+        return {path: entry for path, entry in entries.items() if present.get(path) != entry}
 
     def check_tree(self, old: str, new: str) -> None:
         """Check the changed files of a tree that git itself interprets."""
@@ -98,15 +91,17 @@ class Snapshots:
     def _check_special(self, path: str, mode: int, data: bytes) -> None:
         if paths.is_gitmodules(path):
             self._check_gitmodules(path, mode, data)
-        elif paths.is_gitattributes(path):
-            _check_gitattributes(path, data)
+        elif paths.is_gitattributes(path) and (
+            len(data) > _ATTRIBUTES_MAX or any(len(line) >= _ATTRIBUTE_LINE for line in data.split(b"\n"))
+        ):  # git would report it as damage
+            raise UnsafePath(f"{path!r}: git does not read attributes this long", fields={"path": path})
 
     def _check_gitmodules(self, path: str, mode: int, data: bytes) -> None:
         """Refuse a ``.gitmodules`` file that git's own check refuses: it could run programs in a clone."""
-        said = self._objects.config_entries(data) if mode != LINK else None
-        if said is None:
+        entries = self._objects.config_entries(data) if mode != LINK else None
+        if entries is None:
             raise UnsafePath(f"{path!r}: not a readable .gitmodules file", fields={"path": path})
-        for key, value in said:
+        for key, value in entries:
             section, _, rest = key.partition(".")
             name, _, field = rest.rpartition(".")
             bad_name = not name or ".." in name.replace("\\", "/").split("/")
@@ -117,48 +112,20 @@ class Snapshots:
                 raise UnsafePath(f"{path!r}: the value of {key} is unsafe", fields={"path": path, "key": key})
 
 
-def _check_gitattributes(path: str, data: bytes) -> None:
-    """Refuse lines and files that git considers too long, and would report as damage."""
-    if len(data) > _ATTRIBUTES_MAX or any(len(line) >= _ATTRIBUTE_LINE for line in data.split(b"\n")):
-        raise UnsafePath(f"{path!r}: git does not read attributes this long", fields={"path": path})
-
-
 def _described(path: str, value: object) -> tuple[int, bytes]:
     """The mode and data of a content; ``InvalidInput`` names the path."""
-    if isinstance(value, bytes):
-        return FILE, value
-    if isinstance(value, File) and _is_data(value.data):
-        return (EXECUTABLE if value.executable else FILE), value.data
-    if isinstance(value, Link) and _is_target(value.target):
-        return LINK, value.target.encode("utf-8", "surrogateescape")
-    if isinstance(value, Submodule) and _is_id(value.commit):
-        return SUBMODULE, value.commit.encode("ascii")
+    match value:
+        case bytes():
+            return FILE, value
+        case File(bytes() as data, executable):
+            return (EXECUTABLE if executable else FILE), data
+        case Link(str() as target) if target and "\0" not in target:
+            return LINK, target.encode("utf-8", "surrogateescape")
+        case Submodule(str() as commit) if is_id(commit) and commit.strip("0"):  # git treats all zeros as none
+            return SUBMODULE, commit.encode("ascii")
     raise InvalidInput(
         f"the content of {path!r} cannot be stored: {type(value).__name__}",
         code="invalid-content",
         hints=["give bytes, clia.File, clia.Link or clia.Submodule"],
         fields={"path": path},
     )
-
-
-def _is_data(data: object) -> bool:
-    return isinstance(data, bytes)
-
-
-def _is_target(text: object) -> bool:
-    return isinstance(text, str) and text != "" and "\0" not in text
-
-
-def _is_id(text: object) -> bool:
-    """Whether a text is a commit id; git treats all zeros as none."""
-    return isinstance(text, str) and len(text) == 40 and all(char in "0123456789abcdef" for char in text) and text.strip("0") != ""
-
-
-def _applied(present: Mapping[str, TreeEntry], made: Mapping[str, TreeEntry | None]) -> dict[str, TreeEntry]:
-    found = dict(present)
-    for path, entry in made.items():
-        if entry is None:
-            del found[path]
-        else:
-            found[path] = entry
-    return found
