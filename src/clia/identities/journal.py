@@ -7,18 +7,17 @@ Transfer copies entries unchanged, so that a merge still sees one entry; its rec
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, NamedTuple
 
 from clia.errors import FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
 from clia.identities.contexts import AGENCY, AGENTS, candidates
 from clia.identities.files import FILE, LINK, MISSING, DirectoryEntry, LocalFiles, WritableLocalFiles
-from clia.identities.working_path import WorkingPath, below, inside
+from clia.identities.working_path import WorkingPath, below, inside, no_repository
 from clia.values import documents
 from clia.values.canonical import digest
 from clia.values.clock import timestamp
-from clia.values.json_text import append_to_array
+from clia.values.json_text import append_to_array, pretty_bytes
 from clia.values.names import check_slug
 
 TYPE_CHECKING = False
@@ -44,35 +43,12 @@ def write_target(
     """The directory that a write from ``place`` goes to: below ``agents_dir`` if no repository encloses the path."""
     check_slug(slug)
     if scope == LOCAL:
-        directory = place.path
-    elif place.repositories:
-        directory = place.repositories[-1 if scope == SUBMODULE else 0]
-    elif agents_dir is not None:
-        return _in_agents_dir(files, agents_dir, slug)
-    else:
-        raise NotFound(
-            f"{place.path} is not inside a repository",
-            code="no-repository",
-            hints=["run the command inside a git repository", "or name the directory of the identities: --agents-dir DIR"],
-            fields={"path": place.path},
-        )
-    return target_at(files, place, directory, slug)
-
-
-def target_at(files: LocalFiles, place: WorkingPath, directory: str, slug: str) -> WriteTarget:
-    """The identity's directory below a domain directory; ``UnsafePath`` if a link leaves the repository."""
-    home = files.real(below(directory, f"{AGENTS}/{slug}"))
-    boundary = next((root for root in reversed(place.repositories) if inside(directory, root)), directory)
-    if not inside(home, boundary) or "/.git/" in f"{home.removeprefix(boundary)}/":
-        raise UnsafePath(
-            f"{below(directory, f'{AGENTS}/{slug}')} leads to {home}, outside {boundary}",
-            hints=["nothing was written; replace the link with a directory"],
-            fields={"path": home, "boundary": boundary},
-        )
-    return WriteTarget(directory, home, _short_name(directory), boundary, False)
-
-
-def _in_agents_dir(files: LocalFiles, agents_dir: str, slug: str) -> WriteTarget:
+        return target_at(files, place, place.path, slug)
+    if place.repositories:
+        return target_at(files, place, place.repositories[-1 if scope == SUBMODULE else 0], slug)
+    if agents_dir is None:
+        hints = ("run the command inside a git repository", "or name the directory of the identities: --agents-dir DIR")
+        raise no_repository(place.path, "is not inside a repository", *hints)
     real = files.real(agents_dir)
     domain = real.removesuffix(f"/{AGENTS}") or "/"
     home = files.real(below(real, slug))
@@ -81,19 +57,26 @@ def _in_agents_dir(files: LocalFiles, agents_dir: str, slug: str) -> WriteTarget
     return WriteTarget(domain, home, _short_name(domain), real, True)
 
 
+def target_at(files: LocalFiles, place: WorkingPath, directory: str, slug: str) -> WriteTarget:
+    """The identity's directory below a domain directory; ``UnsafePath`` if a link leaves the repository."""
+    path = below(directory, f"{AGENTS}/{slug}")
+    home = files.real(path)
+    boundary = next((root for root in reversed(place.repositories) if inside(directory, root)), directory)
+    if not inside(home, boundary) or "/.git/" in f"{home.removeprefix(boundary)}/":
+        raise UnsafePath(
+            f"{path} leads to {home}, outside {boundary}",
+            hints=["nothing was written; replace the link with a directory"],
+            fields={"path": home, "boundary": boundary},
+        )
+    return WriteTarget(directory, home, _short_name(directory), boundary, False)
+
+
 def _short_name(directory: str) -> str:
-    """A directory's short name."""
-    # Bytes that are not Unicode are escaped, because the name becomes part of a document.
+    """A directory's name; bytes that are not Unicode are escaped, because it becomes part of a document."""
     return (directory.rpartition("/")[2] or "root").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 SCHEMA_VERSION = "0.4.0"
-
-
-class AppendResult(NamedTuple):
-    path: str
-    created: bool
-    added: tuple[dict[str, Any], ...]
 
 
 def agency_path(files: LocalFiles, target: WriteTarget) -> str | None:
@@ -128,8 +111,11 @@ def agency_entries(files: LocalFiles, path: str) -> tuple[list[Any], str]:
 
 def append_entries(
     files: WritableLocalFiles, target: WriteTarget, slug: str, choose: Callable[[list[Any]], Sequence[dict[str, Any]]]
-) -> AppendResult:
-    """Append the entries that ``choose`` returns for the present ones; it is called under the lock."""
+) -> tuple[str, bool, tuple[dict[str, Any], ...]]:
+    """Append the entries that ``choose`` returns for the present ones; it is called under the lock.
+
+    Returns the path, whether the file is new, and the added entries.
+    """
     files.make_directory(target.home)
     path = agency_path(files, target)
     # Lock the file's real directory, so that two links to one file share the lock.
@@ -138,24 +124,19 @@ def append_entries(
         if path is None:
             path = f"{target.home}/{slug}@{target.prefix}.agency.triad.json"
             added = tuple(choose([]))
-            document = {"schemaVersion": SCHEMA_VERSION, "slug": slug, "entries": list(added)}
             if added:
-                files.create(path, _encoded(json.dumps(document, ensure_ascii=False, indent=2) + "\n", path))
-            return AppendResult(path, bool(added), added)
+                data = pretty_bytes({"schemaVersion": SCHEMA_VERSION, "slug": slug, "entries": list(added)})
+                documents.check_size(len(data), path)
+                files.create(path, data)
+            return path, bool(added), added
         present, text = agency_entries(files, path)
         added = tuple(choose(present))
         if added:
-            data = _encoded(append_to_array(text, "entries", added), path)
+            data = append_to_array(text, "entries", added).encode("utf-8")
             if documents.parse(data, path).get("entries") != [*present, *added]:
                 raise FileError(f"{path}: the entries cannot be appended safely; nothing was written", fields={"path": path})
             files.replace(path, data)
-        return AppendResult(path, False, added)
-
-
-def _encoded(text: str, path: str) -> bytes:
-    data = text.encode("utf-8")
-    documents.check_size(len(data), path)
-    return data
+        return path, False, added
 
 
 AUTO = "auto"
@@ -189,15 +170,15 @@ def append_note(
     """Append ``note`` to the agency at ``target``; ``signature`` replaces ``auto``."""
     _check_note(note)
     entry = _journal_entry(slug, note, signature if note.signature == AUTO else note.signature, target.prefix, timestamp(clock()))
-    known: list[dict[str, Any]] = []
+    same: list[dict[str, Any]] = []  # entries with this idempotency key
 
     def choose(present: list[Any]) -> list[dict[str, Any]]:
-        known.extend(each for each in present if note.idempotency_key and _idempotency_key(each) == note.idempotency_key)
-        return [] if known else [entry]
+        same.extend(other for other in present if note.idempotency_key and _idempotency_key(other) == note.idempotency_key)
+        return [] if same else [entry]
 
-    result = append_entries(files, target, slug, choose)
-    kept = known[0] if known else entry
-    return JournalResult(result.path, kept, digest(kept), bool(result.added), result.created)
+    path, created, added = append_entries(files, target, slug, choose)
+    written = same[0] if same else entry
+    return JournalResult(path, written, digest(written), bool(added), created)
 
 
 def _check_note(note: Note) -> None:
@@ -205,51 +186,28 @@ def _check_note(note: Note) -> None:
         if value is not None and not value.strip():
             raise InvalidInput(f"{field} must not be empty", code="empty-value", fields={"field": field})
     texts = [note.text, note.signature, note.idempotency_key or "", *note.tags, *note.dirs_touched]
-    if any("\0" in text or not _is_unicode(text) for text in texts):
+    if re.search("[\0\ud800-\udfff]", "".join(texts)):
         raise InvalidInput("a journal entry must be Unicode text without NUL", code="invalid-text")
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _journal_entry(slug: str, note: Note, signature: str, source: str, moment: str) -> dict[str, Any]:
-    evidence = {"type": note.kind, "weight": 1, "evidence": note.text}
     entry: dict[str, Any] = {
         "timestamp": moment,
         "kind": note.kind,
         "summary": note.text,
         "signature": signature,
         "source": source,
-        "contributions": [{"by": slug, "types": [evidence]}],
+        "contributions": [{"by": slug, "types": [{"type": note.kind, "weight": 1, "evidence": note.text}]}],
     }
     tags = list(dict.fromkeys(tag.strip() for tag in note.tags if tag.strip()))
-    if tags:
-        entry["tags"] = tags
-    extensions: dict[str, Any] = {}
-    if note.dirs_touched:
-        extensions["x-dirsTouched"] = list(dict.fromkeys(note.dirs_touched))
-    if note.idempotency_key:
-        extensions["x-idempotencyKey"] = note.idempotency_key
-    if extensions:
-        entry["extensions"] = extensions
-    return entry
+    extensions = {"x-dirsTouched": list(dict.fromkeys(note.dirs_touched)), "x-idempotencyKey": note.idempotency_key}
+    optional = {"tags": tags, "extensions": {key: value for key, value in extensions.items() if value}}
+    return entry | {key: value for key, value in optional.items() if value}
 
 
 def _idempotency_key(entry: Any) -> Any:
     extensions = entry.get("extensions") if isinstance(entry, dict) else None
     return extensions.get("x-idempotencyKey") if isinstance(extensions, dict) else None
-
-
-def auto_signature(profile: dict[str, Any] | None, slug: str) -> str:
-    """The signature of an identity: its merged ``extensions.journalSignature``, or a dash and its slug."""
-    extensions = (profile or {}).get("extensions")
-    found = extensions.get("journalSignature") if isinstance(extensions, dict) else None
-    return found if isinstance(found, str) and found.strip() else f"-{slug}"
 
 
 _DIGEST = re.compile(r"[0-9a-f]{6,64}")
@@ -305,28 +263,23 @@ def apply_transfer(files: WritableLocalFiles, planned: TransferPlan, clock: Cloc
         known = {digest(each) for each in present}
         return [entry for entry in planned.entries if digest(entry) not in known]
 
-    result = append_entries(files, planned.target, planned.slug, choose)
+    _, _, added = append_entries(files, planned.target, planned.slug, choose)
     if files.kind(planned.receipt) == MISSING:
+        receipt = {
+            "type": "transfer-receipt",
+            "slug": planned.slug,
+            "timestamp": timestamp(clock()),
+            "from": planned.source.directory.removeprefix(planned.target.directory).lstrip("/"),
+            "file": planned.source_file.rpartition("/")[2],
+            "entries": [_entry_summary(entry) for entry in planned.entries],
+        }
         files.make_directory(planned.receipt.rpartition("/")[0])
-        files.replace(planned.receipt, _transfer_receipt(planned, timestamp(clock())))
-    return result.added
-
-
-def _transfer_receipt(planned: TransferPlan, moment: str) -> bytes:
-    body = {
-        "type": "transfer-receipt",
-        "slug": planned.slug,
-        "timestamp": moment,
-        "from": planned.source.directory.removeprefix(planned.target.directory).lstrip("/"),
-        "file": planned.source_file.rpartition("/")[2],
-        "entries": [_entry_summary(entry) for entry in planned.entries],
-    }
-    return (json.dumps(body, ensure_ascii=False, indent=2) + "\n").encode("utf-8")
+        files.replace(planned.receipt, pretty_bytes(receipt))
+    return added
 
 
 def _entry_summary(entry: dict[str, Any]) -> dict[str, Any]:
-    shown = {key: entry.get(key) for key in ("timestamp", "summary", "source")}
-    return {"sha256": digest(entry), **shown}
+    return {"sha256": digest(entry), **{key: entry.get(key) for key in ("timestamp", "summary", "source")}}
 
 
 def _select_entries(entries: list[dict[str, Any]], selectors: Sequence[str], path: str) -> list[dict[str, Any]]:

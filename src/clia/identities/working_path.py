@@ -112,6 +112,10 @@ def _trusted_repositories(files: LocalFiles, found: list[str], trusted: frozense
     return [each for each in found if each == found[-1] or is_owned_by(files, known, each, below(each, ".git"))]
 
 
+def no_repository(path: str, problem: str, *hints: str) -> NotFound:
+    return NotFound(f"{path} {problem}", code="no-repository", hints=list(hints), fields={"path": path})
+
+
 def find_target(files: LocalFiles, roots: Sequence[str], declared: str, kind: str) -> str | None:
     """The real path of the first match below each root, innermost first; None if nothing exists there.
 

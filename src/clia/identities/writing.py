@@ -9,30 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clia.errors import AgentNotFound, AlreadyExists, CliaError, FileError, InvalidInput, UnsafePath
+from clia.identities import journal as journals
 from clia.identities.contexts import AGENCY, AGENDA, AGENT, AGENTS, ARCHIVE, KINDS, ROOT, candidates, root_directives
 from clia.identities.diagnostics import Diagnostic, diagnostic
 from clia.identities.files import DIRECTORY, FILE, LocalFiles, WritableLocalFiles
-from clia.identities.journal import (
-    SCHEMA_VERSION,
-    SUBMODULE,
-    JournalResult,
-    Note,
-    TransferPlan,
-    WriteTarget,
-    append_note,
-    apply_transfer,
-    auto_signature,
-    plan_transfer,
-    target_at,
-    write_target,
-)
 from clia.identities.lineage import lineage, survey_path
-from clia.identities.working_path import below
+from clia.identities.working_path import WorkingPath, below
 from clia.values.clock import timestamp
+from clia.values.json_text import pretty_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,30 +42,25 @@ class NewIdentity(NamedTuple):
     operator: bool = False
 
 
-def scaffold(files: WritableLocalFiles, target: WriteTarget, slug: str, content: NewIdentity, clock: Clock) -> list[str]:
+def scaffold(files: WritableLocalFiles, target: journals.WriteTarget, slug: str, content: NewIdentity, clock: Clock) -> list[str]:
     """Create the three documents and return their paths."""
     files.make_directory(target.home)
     with files.exclusive(target.home):
         entries = files.entries(target.home) or ()
-        for kind in KINDS:
-            taken, _ = candidates(entries, kind)
-            if taken:
-                raise AlreadyExists(
-                    f"{target.home}/{taken[0].name} already exists",
-                    hints=["edit it, or choose another slug"],
-                    fields={"path": f"{target.home}/{taken[0].name}"},
-                )
-        paths = []
-        for kind, document in _new_documents(slug, content, timestamp(clock())).items():
-            path = f"{target.home}/{slug}@{target.prefix}.{kind}.triad.json"
-            files.create(path, (json.dumps(document, ensure_ascii=False, indent=2) + "\n").encode("utf-8"))
-            paths.append(path)
-        return paths
+        present = [entry.name for kind in KINDS for entry in candidates(entries, kind)[0]]
+        if present:
+            path = f"{target.home}/{present[0]}"
+            raise AlreadyExists(f"{path} already exists", hints=["edit it, or choose another slug"], fields={"path": path})
+        documents = _new_documents(slug, content, timestamp(clock()))
+        paths = {kind: f"{target.home}/{slug}@{target.prefix}.{kind}.triad.json" for kind in documents}
+        for kind, document in documents.items():
+            files.create(paths[kind], pretty_bytes(document))
+        return list(paths.values())
 
 
 def _new_documents(slug: str, content: NewIdentity, moment: str) -> dict[str, dict[str, Any]]:
     title = content.title or slug.replace("-", " ").capitalize()
-    common = {"schemaVersion": SCHEMA_VERSION, "slug": slug}
+    common = {"schemaVersion": journals.SCHEMA_VERSION, "slug": slug}
     agent: dict[str, Any] = {
         **common,
         "title": title,
@@ -92,19 +76,11 @@ def _new_documents(slug: str, content: NewIdentity, moment: str) -> dict[str, di
     }
     if slug == ROOT:
         # Identities inherit every field of the directives, so only the given ones are written.
-        said = {"title": content.title, "role": content.role, "purpose": content.purpose}
-        agent = {**common, **{key: value for key, value in said.items() if value}, "guardrails": list(content.guardrails)}
-    agenda = {
-        **common,
-        "title": f"{title}: agenda",
-        "status": "active",
-        "updated": moment,
-        "principles": [],
-        "milestones": [],
-        "backlog": [],
-    }
-    agency = {**common, "title": f"{title}: agency", "updated": moment, "entries": []}
-    return {AGENT: agent, AGENDA: agenda, AGENCY: agency}
+        texts = {"title": content.title, "role": content.role, "purpose": content.purpose}
+        agent = {**common, **{key: value for key, value in texts.items() if value}, "guardrails": list(content.guardrails)}
+    agenda = {"title": f"{title}: agenda", "status": "active", "updated": moment, "principles": [], "milestones": [], "backlog": []}
+    agency = {"title": f"{title}: agency", "updated": moment, "entries": []}
+    return {AGENT: agent, AGENDA: {**common, **agenda}, AGENCY: {**common, **agency}}
 
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
@@ -119,17 +95,12 @@ class ConsolidationPlan(NamedTuple):
     files: tuple[str, ...]  # relative to home, sorted
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "slug": self.slug,
-            "into": self.into,
-            "from": self.home,
-            "archive": self.archive,
-            "receipt": self.receipt,
-            "files": list(self.files),
-        }
+        return {("from" if name == "home" else name): value for name, value in self._asdict().items()}
 
 
-def plan_consolidation(files: LocalFiles, slug: str, into: str, source: WriteTarget, target: WriteTarget) -> ConsolidationPlan:
+def plan_consolidation(
+    files: LocalFiles, slug: str, into: str, source: journals.WriteTarget, target: journals.WriteTarget
+) -> ConsolidationPlan:
     """Plan a consolidation; changes nothing."""
     if source.home == target.home:
         raise InvalidInput(f"{slug} cannot be consolidated into itself", fields={"slug": slug})
@@ -152,10 +123,11 @@ def apply_consolidation(files: WritableLocalFiles, planned: ConsolidationPlan, c
     """Archive, write the receipt, then remove; both directories are locked."""
     with files.exclusive(planned.home), files.exclusive(planned.archive.rpartition(f"/{ARCHIVE}/")[0]):
         contents = {name: _file_content(files, f"{planned.home}/{name}") for name in sorted(_files_below(files, planned.home, ""))}
-        for name, data in contents.items():
-            _check_archived(files, f"{planned.archive}/{name}", data)
-        for name, data in contents.items():
-            _archive(files, f"{planned.archive}/{name}", data)
+        missing = [name for name, data in contents.items() if not _is_archived(files, f"{planned.archive}/{name}", data)]
+        for name in missing:
+            path = f"{planned.archive}/{name}"
+            files.make_directory(path.rpartition("/")[0])
+            files.replace(path, contents[name])
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
         _write_receipt(files, planned, hashes, timestamp(clock()))
         for name, expected in hashes.items():
@@ -166,32 +138,27 @@ def apply_consolidation(files: WritableLocalFiles, planned: ConsolidationPlan, c
 
 def _write_receipt(files: WritableLocalFiles, planned: ConsolidationPlan, hashes: dict[str, str], moment: str) -> None:
     """Write one receipt for all attempts; a later attempt keeps the files of earlier ones."""
-    before = files.read(planned.receipt, MAX_FILE_BYTES)
-    known = json.loads(before)["files"] if before else {}
-    body = {
+    before = json.loads(files.read(planned.receipt, MAX_FILE_BYTES) or b"{}")
+    receipt = {
         "type": "consolidation-receipt",
         "slug": planned.slug,
         "into": planned.into,
-        "timestamp": json.loads(before)["timestamp"] if before else moment,
-        "files": dict(sorted({**known, **hashes}.items())),
+        "timestamp": before.get("timestamp", moment),
+        "files": dict(sorted({**before.get("files", {}), **hashes}.items())),
     }
-    files.replace(planned.receipt, (json.dumps(body, ensure_ascii=False, indent=2) + "\n").encode("utf-8"))
+    files.replace(planned.receipt, pretty_bytes(receipt))
 
 
-def _check_archived(files: LocalFiles, path: str, data: bytes) -> None:
-    there = files.read(path, MAX_FILE_BYTES)
-    if there is not None and there != data:
+def _is_archived(files: LocalFiles, path: str, data: bytes) -> bool:
+    """Whether the archive has the file; ``AlreadyExists`` if it has another of that name."""
+    archived = files.read(path, MAX_FILE_BYTES)
+    if archived not in (None, data):
         raise AlreadyExists(
             f"{path} exists with other content; nothing was removed",
             hints=["move the earlier archive away, then try again"],
             fields={"path": path},
         )
-
-
-def _archive(files: WritableLocalFiles, path: str, data: bytes) -> None:
-    if files.read(path, MAX_FILE_BYTES) is None:
-        files.make_directory(path.rpartition("/")[0])
-        files.replace(path, data)
+    return archived is not None
 
 
 def _files_below(files: LocalFiles, directory: str, below: str) -> Iterator[str]:
@@ -221,7 +188,7 @@ class WriteLocation(NamedTuple):
     """The path that a write starts from, and its scope."""
 
     path: Path = "."
-    scope: str = SUBMODULE
+    scope: str = journals.SUBMODULE
     agents_dir: Path | None = None
 
 
@@ -229,49 +196,52 @@ DEFAULT_LOCATION = WriteLocation()
 
 
 def journal(
-    slug: str, note: Note, where: WriteLocation = DEFAULT_LOCATION, *, clock: Clock = now, files: WritableLocalFiles | None = None
-) -> tuple[JournalResult, list[Diagnostic]]:
-    """Append an entry to the identity's agency."""
-    at = survey_path(where.path)
+    slug: str,
+    note: journals.Note,
+    where: WriteLocation = DEFAULT_LOCATION,
+    *,
+    clock: Clock = now,
+    files: WritableLocalFiles | None = None,
+) -> tuple[journals.JournalResult, list[Diagnostic]]:
+    """Append an entry to the identity's agency; ``auto`` signs with the profile's ``extensions.journalSignature``, or the slug."""
     writer = files or WritableLocalFiles()
+    _, target = _target(writer, slug, where)
+    diagnostics = []
+    if where.agents_dir is not None and not target.used_agents_dir:
+        diagnostics.append(diagnostic("agents-dir-unused", target.home, f"the entry is written to {target.home}"))
+    signature = f"-{slug}"
+    with suppress(CliaError):  # an unreadable profile must not prevent journaling
+        own = (lineage(where.path, slug).profile().get("extensions") or {}).get("journalSignature")
+        signature = own if isinstance(own, str) and own.strip() else signature
+    return journals.append_note(writer, target, slug, note, signature=signature, clock=clock), diagnostics
+
+
+def _target(files: LocalFiles, slug: str, where: WriteLocation) -> tuple[WorkingPath, journals.WriteTarget]:
+    place = survey_path(where.path)
     agents_dir = None if where.agents_dir is None else os.path.abspath(where.agents_dir)
-    target = write_target(writer, at, slug, where.scope, agents_dir)
-    found = []
-    if agents_dir is not None and not target.used_agents_dir:
-        found.append(diagnostic("agents-dir-unused", target.home, f"the entry is written to {target.home}"))
-    done = append_note(writer, target, slug, note, signature=_journal_signature(where.path, slug), clock=clock)
-    return done, found
-
-
-def _journal_signature(path: Path, slug: str) -> str:
-    """The signature of the identity; an unreadable profile must not prevent journaling."""
-    try:
-        return auto_signature(lineage(path, slug).profile().document, slug)
-    except CliaError:
-        return auto_signature(None, slug)
+    return place, journals.write_target(files, place, slug, where.scope, agents_dir)
 
 
 def transfer(
     slug: str, to: Path, selectors: Sequence[str], where: WriteLocation = DEFAULT_LOCATION, *, apply: bool, clock: Clock = now
-) -> tuple[TransferPlan, tuple[dict[str, Any], ...]]:
+) -> tuple[journals.TransferPlan, tuple[dict[str, Any], ...]]:
     """Copy entries to an enclosing directory; without ``apply`` only plan it."""
-    at = survey_path(where.path)
     files = WritableLocalFiles()
-    source = write_target(files, at, slug, where.scope)
+    _, source = _target(files, slug, where._replace(agents_dir=None))
     destination = survey_path(to)
-    target = target_at(files, destination, destination.path, slug)
-    planned = plan_transfer(files, slug, source, target, selectors)
-    return planned, apply_transfer(files, planned, clock) if apply else ()
+    target = journals.target_at(files, destination, destination.path, slug)
+    planned = journals.plan_transfer(files, slug, source, target, selectors)
+    return planned, journals.apply_transfer(files, planned, clock) if apply else ()
 
 
 def consolidate(
     slug: str, into: str, where: WriteLocation = DEFAULT_LOCATION, *, apply: bool, clock: Clock = now
 ) -> ConsolidationPlan:
     """Archive ``slug`` inside ``into`` and remove it; without ``apply`` only plan it."""
-    at = survey_path(where.path)
     files = WritableLocalFiles()
-    source = write_target(files, at, slug, where.scope)
-    target = write_target(files, at, into, where.scope)
+    place = where._replace(agents_dir=None)
+    _, source = _target(files, slug, place)
+    _, target = _target(files, into, place)
     planned = plan_consolidation(files, slug, into, source, target)
     if apply:
         apply_consolidation(files, planned, clock)
@@ -280,11 +250,9 @@ def consolidate(
 
 def init(slug: str, content: NewIdentity, where: WriteLocation = DEFAULT_LOCATION, *, clock: Clock = now) -> list[str]:
     """Create an identity; by default it inherits the root directives if they exist."""
-    at = survey_path(where.path)
     files = WritableLocalFiles()
-    agents_dir = None if where.agents_dir is None else os.path.abspath(where.agents_dir)
-    target = write_target(files, at, slug, where.scope, agents_dir)
-    if not content.inherits and slug != ROOT and (directives := root_directives(files, at)):
+    place, target = _target(files, slug, where)
+    if not content.inherits and slug != ROOT and (directives := root_directives(files, place)):
         repository, path = directives
         content = content._replace(inherits=[path.removeprefix(f"{repository}/")])
     return scaffold(files, target, slug, content, clock)

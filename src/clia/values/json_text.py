@@ -1,4 +1,4 @@
-"""Edit JSON text in place.
+"""Write JSON files, and edit JSON text in place.
 
 Invariant: every byte outside the added or removed part is unchanged, so that unknown keys, number formats, order, indentation
 and line endings survive. Only for texts that have been parsed before: the path must exist.
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     Path = Sequence[str | int]
+
+
+def pretty_bytes(value: Any) -> bytes:
+    """The content of a new JSON file."""
+    return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode("utf-8")
 
 
 def add(text: str, path: Path, value: Any, key: str | None = None) -> str:
