@@ -7,7 +7,7 @@ A2A card has every field that version 1.0 of the protocol requires.
 
 from __future__ import annotations
 
-import json
+import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,9 +15,10 @@ from clia.errors import InvalidDocument, InvalidInput, UnknownKind
 from clia.identities import markdown
 from clia.identities.contexts import AGENTS
 from clia.identities.diagnostics import ERROR
-from clia.identities.merge_rules import label_of, projected_lines
+from clia.identities.merge_rules import MARKS, label_of, projected_lines
 from clia.identities.working_path import depth, inside
 from clia.values.canonical import digest
+from clia.values.json_text import pretty_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,16 +26,8 @@ if TYPE_CHECKING:
     from clia.identities.lineage import MergedDocument
 
 EXPORTED_FIELDS = (
-    "guardrails",
-    "role",
-    "purpose",
-    "responsibilities",
-    "principles",
-    "focusDomains",
-    "operationModes",
-    "checklists",
-    "sections",
-)
+    "guardrails", "role", "purpose", "responsibilities", "principles", "focusDomains", "operationModes", "checklists", "sections",
+)  # fmt: skip
 
 
 def check_complete(merged: MergedDocument) -> None:
@@ -66,9 +59,8 @@ def profile_summary(merged: MergedDocument) -> str:
 def profile_hash(merged: MergedDocument) -> str:
     """SHA-256 of the merged profile, independent of where the tree is checked out."""
     document: dict[str, Any] = dict(merged.document)
-    if "waivedGuardrails" in document:
-        marks = document["waivedGuardrails"]
-        document["waivedGuardrails"] = [{key: mark[key] for key in mark if key != "declaredIn"} for mark in marks]
+    if MARKS in document:
+        document[MARKS] = [{key: mark[key] for key in mark if key != "declaredIn"} for mark in document[MARKS]]
     return digest(document)
 
 
@@ -86,7 +78,7 @@ def shown_from(root: str, repositories: Sequence[str]) -> Callable[[str], str]:
         if found and inside(root, domain or "/"):
             return "../" * (depth(root) - depth(domain or "/")) + f"{AGENTS}/{rest}"
         if tree is not None and inside(path, tree):
-            return _relative(path, root) if inside(root, tree) else _relative_below(path, tree)
+            return os.path.relpath(path, root) if inside(root, tree) else _relative_below(path, tree)
         return f"{AGENTS}/{rest}" if found else path.rpartition("/")[2]
 
     return shown
@@ -96,32 +88,23 @@ def _relative_below(path: str, root: str) -> str:
     return path.removeprefix(root).removeprefix("/")
 
 
-def _relative(path: str, root: str) -> str:
-    ours, theirs = root.split("/"), path.split("/")
-    common = 0
-    while common < min(len(ours), len(theirs)) and ours[common] == theirs[common]:
-        common += 1
-    return "/".join([*[".."] * (len(ours) - common), *theirs[common:]])
-
-
 A2A_PROTOCOL = "1.0"
-_A2A_BINDING = "JSONRPC"
-_A2A_MODES = ["text/plain"]
 
 
-def agent_card(merged: MergedDocument, url: str) -> bytes:
+def _a2a_card(source: ExportSource) -> bytes:
     """The A2A agent card as JSON; each text is one line, because clients show them as names and descriptions."""
-    made = {
+    merged, url = source.merged, check_card_url(source.options.url)
+    card = {
         "name": markdown.one_line(merged.get("title") or merged["slug"]),
         "description": profile_summary(merged),
         "version": profile_hash(merged),
-        "supportedInterfaces": [{"url": url, "protocolBinding": _A2A_BINDING, "protocolVersion": A2A_PROTOCOL}],
+        "supportedInterfaces": [{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": A2A_PROTOCOL}],
         "capabilities": {"streaming": False, "pushNotifications": False},
-        "defaultInputModes": _A2A_MODES,
-        "defaultOutputModes": _A2A_MODES,
+        "defaultInputModes": ["text/plain"],
+        "defaultOutputModes": ["text/plain"],
         "skills": _card_skills(merged),
     }
-    return (json.dumps(made, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
+    return pretty_bytes(card)
 
 
 def check_card_url(url: str | None) -> str:
@@ -156,17 +139,17 @@ def check_card_url(url: str | None) -> str:
 def _card_skills(merged: MergedDocument) -> list[dict[str, Any]]:
     """One skill per focus domain; without domains, the identity itself."""
     tags = [markdown.one_line(each) for each in merged.get("tags") or () if isinstance(each, str)]
-    found: list[dict[str, Any]] = []
-    taken: set[str] = set()
+    skills: list[dict[str, Any]] = []
+    ids: set[str] = set()
     for item in merged.get("focusDomains") or ():
         name = markdown.one_line(label_of(item) if isinstance(item, dict) else "") or markdown.one_line(
             " ".join(projected_lines(item))
         )
         if name:
-            own = _unique_id(name, len(found) + 1, taken)
-            found.append({"id": own, "name": name, "description": _domain_description(item) or name, "tags": tags or [own]})
-    if found:
-        return found
+            own = _unique_id(name, len(skills) + 1, ids)
+            skills.append({"id": own, "name": name, "description": _domain_description(item) or name, "tags": tags or [own]})
+    if skills:
+        return skills
     slug, name = merged["slug"], markdown.one_line(merged.get("title") or merged["slug"])
     return [{"id": slug, "name": name, "description": profile_summary(merged), "tags": tags or [slug]}]
 
@@ -175,17 +158,17 @@ def _domain_description(item: Any) -> str:
     """The description of a focus domain."""
     if not isinstance(item, dict):
         return ""
-    given = [item[key] for key in ("description", "summary", "notes") if isinstance(item.get(key), str)]
-    return next((markdown.one_line(each) for each in given if each.strip()), "")
+    texts = [item[key] for key in ("description", "summary", "notes") if isinstance(item.get(key), str)]
+    return next((markdown.one_line(text) for text in texts if text.strip()), "")
 
 
 def _unique_id(name: str, position: int, taken: set[str]) -> str:
     plain = "-".join(re.findall(r"[a-z0-9]+", name.lower()))[:64].strip("-") or f"skill-{position}"
-    found, copy = plain, 2
-    while found in taken:
-        found, copy = f"{plain}-{copy}", copy + 1
-    taken.add(found)
-    return found
+    unique, copy = plain, 2
+    while unique in taken:
+        unique, copy = f"{plain}-{copy}", copy + 1
+    taken.add(unique)
+    return unique
 
 
 AGENTS_MD, CLAUDE_MD, GEMINI = "agents-md", "claude-md", "gemini"
@@ -225,11 +208,6 @@ def _managed_block(source: ExportSource) -> str:
     return profile_body(source.merged, f"These instructions apply to work as the agent {slug}.", source.shown, 2)
 
 
-def _import_line(source: ExportSource) -> str:
-    del source  # the same for every identity
-    return "@AGENTS.md\n"
-
-
 def _agent_prompt(source: ExportSource) -> str:
     slug = markdown.code_span(source.merged["slug"])
     return profile_body(source.merged, f"You are the agent {slug}.", source.shown, 1)
@@ -251,15 +229,13 @@ def _description(source: ExportSource) -> str:
 
 
 def _claude_agent(source: ExportSource) -> str:
-    fields = [
-        ("name", markdown.quoted_string(source.merged["slug"])),
-        ("description", markdown.quoted_string(_description(source))),
-    ]
-    if source.options.tools:
-        fields.append(("tools", markdown.quoted_string(", ".join(source.options.tools))))
-    if source.options.model:
-        fields.append(("model", markdown.quoted_string(source.options.model)))
-    return with_front_matter(fields, _agent_prompt(source))
+    fields = {
+        "name": source.merged["slug"],
+        "description": _description(source),
+        "tools": ", ".join(source.options.tools),
+        "model": source.options.model,
+    }
+    return with_front_matter([(key, markdown.quoted_string(text)) for key, text in fields.items() if text], _agent_prompt(source))
 
 
 def _skill(source: ExportSource) -> str:
@@ -290,13 +266,9 @@ def _codex_agent(source: ExportSource) -> str:
     return f"# {_NOTE}\n{tomli_w.dumps(fields, multiline_strings=True)}"
 
 
-def _a2a_card(source: ExportSource) -> bytes:
-    return agent_card(source.merged, check_card_url(source.options.url))
-
-
 FORMATS = {
     AGENTS_MD: ExportFormat("AGENTS.md", False, _managed_block),
-    CLAUDE_MD: ExportFormat("CLAUDE.md", False, _import_line),
+    CLAUDE_MD: ExportFormat("CLAUDE.md", False, lambda _: "@AGENTS.md\n"),
     GEMINI: ExportFormat("GEMINI.md", False, _managed_block),
     CLAUDE_AGENT: ExportFormat(".claude/agents/{slug}.md", True, _claude_agent),
     SKILL: ExportFormat(".claude/skills/{slug}/SKILL.md", True, _skill),
@@ -310,25 +282,25 @@ _OPTION_FORMATS = {"url": A2A_CARD, "tools": CLAUDE_AGENT, "model": CLAUDE_AGENT
 
 def chosen_formats(options: ExportOptions) -> list[str]:
     """The requested formats and those they need, each once; ``InvalidInput`` for invalid options."""
-    asked = set(FORMATS) if ALL_FORMATS in options.formats else set(options.formats)
-    unknown = sorted(asked - set(FORMATS))
-    if unknown or not asked:
+    formats = set(FORMATS) if ALL_FORMATS in options.formats else set(options.formats)
+    unknown = sorted(formats - set(FORMATS))
+    if unknown or not formats:
         raise UnknownKind(
             f"{', '.join(map(repr, unknown))} is not an export format" if unknown else "no export format given",
             hints=[f"one of {', '.join(FORMATS)}, {ALL_FORMATS}"],
             fields={"formats": unknown},
         )
-    if A2A_CARD in asked:
+    if A2A_CARD in formats:
         check_card_url(options.url)
     for option, needed in _OPTION_FORMATS.items():
         value = getattr(options, option)
-        if value not in (None, ()) and needed not in asked:
+        if value not in (None, ()) and needed not in formats:
             raise InvalidInput(f"--{option} is only valid with {needed}", code="unused-option", fields={"option": f"--{option}"})
         for each in value if isinstance(value, tuple) else [value] if value is not None else []:
             _check_word(option, each)
-    if CLAUDE_MD in asked:
-        asked.add(AGENTS_MD)  # which it imports
-    return [each for each in FORMATS if each in asked]
+    if CLAUDE_MD in formats:
+        formats.add(AGENTS_MD)  # which it imports
+    return [name for name in FORMATS if name in formats]
 
 
 def _check_word(option: str, value: str) -> None:

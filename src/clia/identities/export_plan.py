@@ -8,24 +8,25 @@ happen under one lock on the root, and everything written stays below it.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
-from contextlib import ExitStack
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clia.errors import FileError, InvalidDocument, NotAllowed, NotFound, UnsupportedFormat
 from clia.identities.contexts import AGENTS
-from clia.identities.diagnostics import Diagnostic, diagnostic, in_order
+from clia.identities.diagnostics import Diagnostic, diagnostic, in_order, record_json
 from clia.identities.export_formats import FORMATS, ExportOptions, ExportSource, check_complete, chosen_formats, shown_from
 from clia.identities.files import DIRECTORY, FILE, LINK, MISSING, LocalFiles, WritableLocalFiles
-from clia.identities.working_path import inside, parents, repositories_above
+from clia.identities.working_path import inside, no_repository, parents, repositories_above
 from clia.values import documents
 from clia.values.documents import MAX_BYTES
+from clia.values.json_text import pretty_bytes
 from clia.values.pointer import token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from clia.identities.lineage import Lineage
 
@@ -43,11 +44,12 @@ class DamagedMarkers(Exception):
 def with_block(data: bytes, slug: str, body: str) -> bytes:
     """The file with the identity's block replaced, or appended if it had none. ``body`` ends with a newline."""
     begin = f'<!-- clia:begin {slug}: made by "clia agents export", edits inside are lost -->'
-    newline = _line_ending(data)
+    first_line, end, _ = data.partition(b"\n")
+    newline = b"\r\n" if end and first_line.endswith(b"\r") else b"\n"
     block = f"{begin}\n\n{body}\n<!-- clia:end {slug} -->".encode().replace(b"\n", newline)
-    found = find_blocks(data).get(slug)
-    if found is not None:
-        return data[: found[0]] + block + data[found[1] :]
+    place = find_blocks(data).get(slug)
+    if place is not None:
+        return data[: place[0]] + block + data[place[1] :]
     if data in (b"", _BOM):
         return data + block + newline
     return data + (b"" if data.endswith((b"\n", b"\r")) else newline) + newline + block + newline
@@ -83,12 +85,6 @@ def find_blocks(data: bytes) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _line_ending(data: bytes) -> bytes:
-    """The line ending of the file's first line."""
-    first = data.partition(b"\n")[0]
-    return b"\r\n" if first.endswith(b"\r") and b"\n" in data else b"\n"
-
-
 MANIFEST_PATH = ".clia/exports/manifest.json"
 _MANIFEST_VERSION = 1
 
@@ -118,11 +114,6 @@ def parse_manifest(data: bytes, path: str) -> dict[str, ManifestEntry]:
     return {name: _manifest_entry(path, name, value) for name, value in files.items()}
 
 
-def dump_manifest(files: Mapping[str, ManifestEntry]) -> bytes:
-    shown = {"files": {name: files[name]._asdict() for name in sorted(files)}, "version": _MANIFEST_VERSION}
-    return (json.dumps(shown, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
-
-
 def _manifest_entry(path: str, name: str, value: Any) -> ManifestEntry:
     at = f"/files/{token(name)}"
     if not isinstance(value, dict):
@@ -130,7 +121,7 @@ def _manifest_entry(path: str, name: str, value: Any) -> ManifestEntry:
     for field in ManifestEntry._fields:
         if not isinstance(value.get(field), str):
             raise _invalid_manifest(path, f"{at}/{field}", "must be a string")
-    return ManifestEntry(value["format"], value["sha256"], value["slug"])
+    return ManifestEntry(*(value[field] for field in ManifestEntry._fields))
 
 
 def _invalid_manifest(path: str, pointer: str, problem: str) -> InvalidDocument:
@@ -152,9 +143,6 @@ class ExportOutcome(NamedTuple):
     format: str
     state: str
     reason: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        return self._asdict()
 
 
 class ExportTarget(NamedTuple):
@@ -186,55 +174,50 @@ class ExportPlan(NamedTuple):
         return [outcome for outcome in self.outcomes if outcome.state == REFUSED or (outcome.state == EDITED and not force)]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "slug": self.slug,
-            "root": self.root,
-            "files": [outcome.to_json() for outcome in self.outcomes],
-            "diagnostics": [each.to_json() for each in self.diagnostics],
-        }
+        files, diagnostics = record_json((self.outcomes, self.diagnostics))
+        return {"slug": self.slug, "root": self.root, "files": files, "diagnostics": diagnostics}
 
 
 def plan_export(files: LocalFiles, root: str, source: ExportSource) -> ExportPlan:
     """Plan the export of a profile; changes nothing."""
     slug = source.merged["slug"]
-    return plan_targets(
-        files, root, slug, "profile", [_export_target(name, slug, source) for name in chosen_formats(source.options)]
-    )
-
-
-def _export_target(name: str, slug: str, source: ExportSource) -> ExportTarget:
-    wanted = FORMATS[name]
-    return ExportTarget(wanted.path.format(slug=slug), name, wanted.whole, lambda: wanted.render(source))
+    targets = []
+    for name in chosen_formats(source.options):
+        path, whole, render = FORMATS[name]
+        targets.append(ExportTarget(path.format(slug=slug), name, whole, partial(render, source)))
+    return plan_targets(files, root, slug, "profile", targets)
 
 
 def plan_targets(files: LocalFiles, root: str, slug: str, origin: str, targets: Sequence[ExportTarget]) -> ExportPlan:
     """Plan an export of several targets; changes nothing. ``origin`` names what they are copies of."""
     planner = _ExportPlanner(files, root, slug, origin)
     outcomes = [planner.look(target) for target in targets]
-    writes = [*planner.writes, *planner.manifest_write()]
-    return ExportPlan(slug, root, tuple(outcomes), tuple(writes), tuple(in_order(planner.diagnostics)))
+    if planner.listed != planner.known:
+        entries = {path: entry._asdict() for path, entry in sorted(planner.listed.items())}
+        manifest = pretty_bytes({"files": entries, "version": _MANIFEST_VERSION})
+        planner.writes.append(PlannedWrite(planner.manifest_path, manifest, False))
+    return ExportPlan(slug, root, tuple(outcomes), tuple(planner.writes), tuple(in_order(planner.diagnostics)))
 
 
 def apply_export(files: WritableLocalFiles, planned: ExportPlan, *, force: bool) -> None:
     """Write the planned files; ``NotAllowed``, with nothing written, if a target is blocked. The caller holds the root."""
     blocked = planned.blocked(force=force)
     if blocked:
-        raise _not_allowed(planned.root, blocked)
+        problems = [f"{outcome.path} {outcome.reason}" for outcome in blocked]
+        hints = [*problems[1:], "nothing was written"]
+        if any(outcome.state == EDITED for outcome in blocked):
+            hints.append("overwrite files that were edited by hand with --force")
+        raise NotAllowed(problems[0], hints=hints, fields={"root": planned.root, "files": record_json(blocked)})
     for write in planned.writes:
-        directory = write.path.rpartition("/")[0]
-        files.make_directory(directory)
-        with ExitStack() as held:
-            if directory != planned.root:
-                held.enter_context(files.exclusive(directory))
-            (files.create if write.new else files.replace)(write.path, write.data)
+        write_file(files, planned.root, write)
 
 
-def _not_allowed(root: str, blocked: Sequence[ExportOutcome]) -> NotAllowed:
-    problems = [f"{outcome.path} {outcome.reason}" for outcome in blocked]
-    hints = [*problems[1:], "nothing was written"]
-    if any(each.state == EDITED for each in blocked):
-        hints.append("overwrite files that were edited by hand with --force")
-    return NotAllowed(problems[0], hints=hints, fields={"root": root, "files": [outcome.to_json() for outcome in blocked]})
+def write_file(files: WritableLocalFiles, root: str, write: PlannedWrite) -> None:
+    """Write a planned file below ``root``, whose lock the caller holds."""
+    directory = write.path.rpartition("/")[0]
+    files.make_directory(directory)
+    with nullcontext() if directory == root else files.exclusive(directory):
+        (files.create if write.new else files.replace)(write.path, write.data)
 
 
 class _TargetRefused(Exception):
@@ -249,9 +232,9 @@ class _ExportPlanner:
         self.origin = origin
         self.writes: list[PlannedWrite] = []
         self.diagnostics: list[Diagnostic] = []
-        self._manifest_path, self._known = self._read_manifest()
-        self._listed = dict(self._known)
-        self._planned = {self._manifest_path: (MANIFEST_PATH, True)}  # real path -> its target, and whether whole
+        self.manifest_path, self.known = self._read_manifest()
+        self.listed = dict(self.known)
+        self._planned = {self.manifest_path: (MANIFEST_PATH, True)}  # real path -> its target, and whether whole
 
     def look(self, wanted: ExportTarget) -> ExportOutcome:
         path, name = wanted.path, wanted.format
@@ -264,33 +247,27 @@ class _ExportPlanner:
                 return ExportOutcome(path, name, FRESH, f"is the same file as {other}")
             current = self._current(real)
             content = wanted.render()
-            if wanted.whole:
-                if self.files.kind(self._absolute(path)) == LINK:
-                    raise _TargetRefused("is a link to a file that clia does not own")
-                data = content if isinstance(content, bytes) else content.encode("utf-8")
-                return self._whole(ExportOutcome(path, name, FRESH), real, current, data)
-            return self._managed(ExportOutcome(path, name, FRESH), real, current, str(content))
+            fresh = ExportOutcome(path, name, FRESH)
+            if not wanted.whole:
+                return self._managed(fresh, real, current, str(content))
+            if self.files.kind(self._absolute(path)) == LINK:
+                raise _TargetRefused("is a link to a file that clia does not own")
+            return self._whole(fresh, real, current, content if isinstance(content, bytes) else content.encode("utf-8"))
         except _TargetRefused as err:
             return ExportOutcome(path, name, REFUSED, str(err))
         except FileError as err:
             return ExportOutcome(path, name, REFUSED, f"cannot be read: {err.fields.get('reason', err.message)}")
 
-    def manifest_write(self) -> list[PlannedWrite]:
-        """The write of the manifest, if it changed."""
-        if self._listed == self._known:
-            return []
-        return [PlannedWrite(self._manifest_path, dump_manifest(self._listed), False)]
-
     def _whole(self, about: ExportOutcome, real: str, current: bytes | None, data: bytes) -> ExportOutcome:
-        known = self._known.get(about.path)
-        if current is not None and known is None and current != data:
+        entry = self.known.get(about.path)
+        if current is not None and entry is None and current != data:
             raise _TargetRefused("exists and is not listed in the manifest")
-        if current is not None and known is not None and known.format != about.format:
-            raise _TargetRefused(f"is another export with that name ({known.format}): remove it, or use another name")
-        self._listed[about.path] = ManifestEntry(about.format, sha256(data), self.slug)
+        if current is not None and entry is not None and entry.format != about.format:
+            raise _TargetRefused(f"is another export with that name ({entry.format}): remove it, or use another name")
+        self.listed[about.path] = ManifestEntry(about.format, sha256(data), self.slug)
         # An up-to-date file need not be listed: a crash before the manifest was written leaves one.
         outcome = self._change(about, real, current, data)
-        if outcome.state == STALE and known is not None and sha256(current or b"") != known.sha256:
+        if outcome.state == STALE and entry is not None and sha256(current or b"") != entry.sha256:
             return outcome._replace(state=EDITED, reason="was edited by hand")
         return outcome
 
@@ -305,9 +282,8 @@ class _ExportPlanner:
             raise _TargetRefused(f"has damaged markers: {err}") from None
         if len(data) > MAX_BLOCK_FILE_BYTES:
             path = self._absolute(about.path)
-            self.diagnostics.append(
-                diagnostic("export-too-long", path, f"{path} has {len(data)} bytes, more than {MAX_BLOCK_FILE_BYTES}")
-            )
+            message = f"{path} has {len(data)} bytes, more than {MAX_BLOCK_FILE_BYTES}"
+            self.diagnostics.append(diagnostic("export-too-long", path, message))
         return self._change(about, real, current, data)
 
     def _change(self, about: ExportOutcome, real: str, current: bytes | None, data: bytes) -> ExportOutcome:
@@ -383,10 +359,6 @@ def output_directory(files: WritableLocalFiles, path: Path, output_root: Path | 
     start = files.real(os.path.abspath(path))
     repositories = repositories_above(files, start)
     if not repositories:
-        raise NotFound(
-            f"{start} is not inside a repository",
-            code="no-repository",
-            hints=["run the command inside a git repository", "or name the directory to write to: --output-root DIR"],
-            fields={"path": start},
-        )
+        hints = ("run the command inside a git repository", "or name the directory to write to: --output-root DIR")
+        raise no_repository(start, "is not inside a repository", *hints)
     return repositories[0]

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clia.identities.merge import MergedItems, is_empty
-from clia.identities.merge_rules import label_of
+from clia.identities.merge_rules import MARKS, label_of
 from clia.identities.waivers import guardrail_digest
 from clia.values.pointer import token
 
@@ -199,7 +199,7 @@ def _merged_parts(merged: MergedDocument, field: str, shown: ShownPath) -> Itera
     value, provenance = merged.get(field), merged.provenance.get(field)
     if is_empty(value):
         return
-    waived = _waived(merged)
+    waived = {mark["guardrail"] for mark in merged.get(MARKS) or ()}
     if not isinstance(provenance, MergedItems):
         yield MarkdownPart(origins_of(merged, field, shown), _field_lines(field, value, waived))
         return
@@ -209,10 +209,6 @@ def _merged_parts(merged: MergedDocument, field: str, shown: ShownPath) -> Itera
         origins = tuple(dict.fromkeys(shown(merged.layers[layer].path) for layer, _ in sources))
         described.append((origins, _field_lines(field, [item], waived)))
     yield from _grouped(described)
-
-
-def _waived(merged: MergedDocument) -> set[str]:
-    return {each["guardrail"] for each in merged.get("waivedGuardrails") or ()}
 
 
 def _grouped(described: Iterable[tuple[tuple[str, ...], list[str]]]) -> list[MarkdownPart]:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from clia.errors import AgentNotFound, InvalidDocument, NotAllowed, NotFound
+from clia.errors import AgentNotFound, InvalidDocument, NotAllowed
 from clia.identities import markdown
 from clia.identities.contexts import AGENTS, KINDS, ContextSearch, IdentityContext
-from clia.identities.diagnostics import ERROR, Diagnostic, in_order
+from clia.identities.diagnostics import ERROR, Diagnostic, in_order, record_json
 from clia.identities.export_formats import check_complete, shown_from
-from clia.identities.export_plan import FRESH, NEW, REFUSED, STALE
+from clia.identities.export_plan import FRESH, NEW, REFUSED, STALE, PlannedWrite, write_file
 from clia.identities.files import DIRECTORY, FILE, MISSING, LocalFiles, WritableLocalFiles
 from clia.identities.lineage import Lineage, MergedDocument, survey_path
 from clia.identities.markdown import GUARDRAILS, PURPOSE, MarkdownSection
 from clia.identities.merge import is_empty
-from clia.identities.working_path import WorkingPath, below, inside
+from clia.identities.merge_rules import MARKS
+from clia.identities.working_path import WorkingPath, below, inside, no_repository
 from clia.values import documents
 from clia.values.names import check_slug, is_slug
 
@@ -41,7 +42,7 @@ class Mirror(NamedTuple):
     data: bytes
 
     def to_json(self) -> dict[str, str]:
-        return {"slug": self.slug, "path": self.path, "source": self.source, "state": self.state, "reason": self.reason}
+        return {name: value for name, value in self._asdict().items() if name != "data"}
 
 
 class MirrorPlan(NamedTuple):
@@ -53,11 +54,7 @@ class MirrorPlan(NamedTuple):
         return all(mirror.state == FRESH for mirror in self.mirrors)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "root": self.root,
-            "files": [mirror.to_json() for mirror in self.mirrors],
-            "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics],
-        }
+        return {"root": self.root, "files": record_json(self.mirrors), "diagnostics": record_json(self.diagnostics)}
 
 
 def mirror_root(files: LocalFiles, place: WorkingPath, slug: str | None) -> str:
@@ -68,22 +65,17 @@ def mirror_root(files: LocalFiles, place: WorkingPath, slug: str | None) -> str:
         return place.repositories[-1]
     if files.kind(below(place.path, f"{AGENTS}/{slug}" if slug else AGENTS)) != MISSING:
         return place.path
-    raise NotFound(
-        f"{place.path} is not inside a repository and has no {AGENTS}",
-        code="no-repository",
-        hints=["run the command inside a git repository, or in the directory with the identities"],
-        fields={"path": place.path},
-    )
+    hint = "run the command inside a git repository, or in the directory with the identities"
+    raise no_repository(place.path, f"is not inside a repository and has no {AGENTS}", hint)
 
 
 def plan_mirrors(files: LocalFiles, place: WorkingPath, slug: str | None, *, merged: bool) -> MirrorPlan:
     """Plan the mirrors of a root; changes nothing."""
     root = place.path
     diagnostics: list[Diagnostic] = []
-    contexts = _root_contexts(files, place, slug, diagnostics)
     shown = shown_from(root, place.repositories)
     mirrors: dict[str, Mirror] = {}
-    for name, context in contexts:
+    for name, context in _root_contexts(files, place, slug, diagnostics):
         home = _generated_directory(files, root, context)
         for file, source, content in _pages(files, place, name, context, shown, merged=merged):
             path = f"{home}/{file}"
@@ -101,14 +93,11 @@ def apply_mirrors(files: WritableLocalFiles, planned: MirrorPlan) -> None:
         raise NotAllowed(
             problems[0],
             hints=[*problems[1:], "nothing was written; move the file away"],
-            fields={"files": [refusal.to_json() for refusal in refused]},
+            fields={"files": record_json(refused)},
         )
-    for each in planned.mirrors:
-        if each.state != FRESH:
-            directory = each.path.rpartition("/")[0]
-            files.make_directory(directory)
-            with files.exclusive(directory):
-                (files.create if each.state == NEW else files.replace)(each.path, each.data)
+    for mirror in planned.mirrors:
+        if mirror.state != FRESH:
+            write_file(files, planned.root, PlannedWrite(mirror.path, mirror.data, mirror.state == NEW))
 
 
 def _root_contexts(
@@ -174,14 +163,14 @@ def _merged_page(merged: MergedDocument, shown: Callable[[str], str]) -> str:
     first, single, rest = _ordered_fields(merged.document)
     sections = markdown.merged_sections(merged, first, shown)
     sections += markdown.facts_section([(field, merged[field], markdown.origins_of(merged, field, shown)) for field in single])
-    sections += markdown.merged_sections(merged, [field for field in rest if field != "waivedGuardrails"], shown)
+    sections += markdown.merged_sections(merged, [field for field in rest if field != MARKS], shown)
     return _page(merged["slug"], merged.kind, merged.document, sections)
 
 
 def _page(slug: str, kind: str, document: dict[str, Any], sections: Sequence[MarkdownSection]) -> str:
-    given = document.get("title")
-    title = given if isinstance(given, str) and given.strip() else slug
-    return markdown.render(title, f"The {kind} document of `{slug}`.", sections, 1)
+    title = document.get("title")
+    heading = title if isinstance(title, str) and title.strip() else slug
+    return markdown.render(heading, f"The {kind} document of `{slug}`.", sections, 1)
 
 
 def _ordered_fields(document: dict[str, Any]) -> tuple[list[str], list[str], list[str]]:
