@@ -88,8 +88,13 @@ class DoctorReport(NamedTuple):
         return {**record_json(self._asdict()), "summary": count_severities(self.all_findings())}
 
 
-def examine_tree(files: LocalFiles, past: GitHistory, seen: IdentityTree) -> DoctorReport:
-    """Examine the identities of ``seen``, including inactive ones; root directives are shown where they are inherited."""
+def doctor(path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None) -> DoctorReport:
+    """The chain, inheritance and findings of each identity visible at a path, active or not.
+
+    Root directives are shown where they are inherited.
+    """
+    files = LocalFiles()
+    seen = rosters.seen_from(files, survey_path(path, ceiling=ceiling))
     checker = Checker()
     general = list(seen.diagnostics)
     agents = []
@@ -101,7 +106,7 @@ def examine_tree(files: LocalFiles, past: GitHistory, seen: IdentityTree) -> Doc
             general += checker.findings(subject)
         else:
             agents.append(_examine_identity(subject, checker))
-    general += git_history.removal_findings(files, past, seen)
+    general += git_history.removal_findings(files, GitHistory(environment), seen)
     repository = next(reversed(seen.top.repositories), None)
     return DoctorReport(seen.top.path, repository, tuple(agents), tuple(in_order(general)))
 
@@ -215,12 +220,6 @@ def smoke(
 ) -> FindingsReport[ResolvedIdentity]:
     """Check that every identity of a tree resolves, twice the same, with an origin for every value."""
     return smoke_tree(LocalFiles(), GitHistory(environment), _identity_tree(path, ceiling), watch)
-
-
-def doctor(path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None) -> DoctorReport:
-    """The chain, inheritance and findings of each identity visible at a path."""
-    files = LocalFiles()
-    return examine_tree(files, GitHistory(environment), rosters.seen_from(files, survey_path(path, ceiling=ceiling)))
 
 
 def schemas() -> dict[str, dict[str, Any]]:

@@ -133,7 +133,13 @@ class Lineage:
         search = ContextSearch(files, place, slug)
         default = search.default_chain()
         if not default:
-            raise _not_found(search)
+            searched = [below(ancestor, f"{AGENTS}/{slug}") for ancestor in reversed(place.ancestors)]
+            trouble = [item.message for item in in_order(search.diagnostics)]
+            raise AgentNotFound(
+                f"no identity {slug!r} at {place.path} or above",
+                hints=[*trouble, f"searched: {', '.join(searched)}", f"create it: clia agents init {slug}"],
+                fields={"slug": slug, "path": place.path, "searched": searched},
+            )
         self._default = tuple(default)
         self._reader.knows(default)
         self._chain = contexts.resolve_chain(search, self._reader, default, allow_uncontained=allow_uncontained)
@@ -206,16 +212,6 @@ class Lineage:
                 document[MARKS] = [mark for mark, _ in marks]
                 provenance[MARKS] = ComputedValue("guardrails waived by an operator", [source for _, source in marks])
         return merged
-
-
-def _not_found(search: ContextSearch) -> AgentNotFound:
-    searched = [below(ancestor, f"{AGENTS}/{search.slug}") for ancestor in reversed(search.place.ancestors)]
-    trouble = [item.message for item in in_order(search.diagnostics)]
-    return AgentNotFound(
-        f"no identity {search.slug!r} at {search.place.path} or above",
-        hints=[*trouble, f"searched: {', '.join(searched)}", f"create it: clia agents init {search.slug}"],
-        fields={"slug": search.slug, "path": search.place.path, "searched": searched},
-    )
 
 
 def survey_path(path: str | os.PathLike[str] = ".", *, ceiling: str | os.PathLike[str] | None = None) -> WorkingPath:

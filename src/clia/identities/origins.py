@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from clia.errors import NotFound
 from clia.identities import merge_rules
+from clia.identities.diagnostics import Diagnostic, record_json
 from clia.identities.merge import ComputedValue, MergedFields, MergedItems, TakenValue, is_empty
 from clia.values import pointer as pointers
 from clia.values.canonical import digest, text_digest
@@ -19,7 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from clia.identities.diagnostics import Diagnostic
     from clia.identities.layers import Layer
     from clia.identities.merge import Provenance, Source
 
@@ -52,27 +52,18 @@ class Explanation(NamedTuple):
     diagnostics: tuple[Diagnostic, ...] = ()  # of the whole merged document
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "pointer": self.pointer,
-            "value": self.value,
-            "valueSha256": self.value_sha256,
-            "rule": self.rule,
-            "story": self.story,
-            "winner": self.winner.to_json() if self.winner else None,
-            "contributors": [contributor.to_json() for contributor in self.contributors],
-            "shadowed": [each.to_json() for each in self.shadowed],
-            "note": self.note,
-        }
+        """Every field but the diagnostics."""
+        fields = record_json(self._asdict()).items()
+        return {("valueSha256" if name == "value_sha256" else name): value for name, value in fields if name != "diagnostics"}
 
 
 def leaf_origins(document: dict[str, Any], provenance: dict[str, Provenance], layers: Sequence[Layer]) -> dict[str, Any]:
     """JSON pointer of each leaf -> ``{path, pointer, rule, contributors}``; ``path`` is null if no file provides it."""
-    found: dict[str, Any] = {}
-    for field, value in document.items():
-        rule = merge_rules.rule_for(field).strategy
-        for at, origin, below in _walk(value, provenance[field], f"/{pointers.token(field)}"):
-            found[at] = _origin(origin, below, rule, layers)
-    return found
+    return {
+        at: _origin(origin, below, merge_rules.rule_for(field).strategy, layers)
+        for field, value in document.items()
+        for at, origin, below in _walk(value, provenance[field], f"/{pointers.token(field)}")
+    }
 
 
 def _walk(value: Any, provenance: Provenance, at: str) -> Iterator[tuple[str, TakenValue | ComputedValue, str]]:
@@ -146,13 +137,13 @@ def _value_at(document: dict[str, Any], parts: list[str], pointer: str) -> Any:
 def _sources(node: Provenance) -> list[Source]:
     """Every source of a value, in layer order, each once."""
     if isinstance(node, TakenValue):
-        found = [node.source, *node.also]
+        sources = [node.source, *node.also]
     elif isinstance(node, ComputedValue):
-        found = list(node.sources)
+        sources = list(node.sources)
     else:
         children = node.fields.values() if isinstance(node, MergedFields) else node.items
-        found = [source for child in children for source in _sources(child)]
-    return sorted(dict.fromkeys(found), key=lambda source: source[0])
+        sources = [source for child in children for source in _sources(child)]
+    return sorted(dict.fromkeys(sources), key=lambda source: source[0])
 
 
 def _shadowed(layers: Sequence[Layer], node: Provenance, parts: list[str], below: str, strategy: str) -> Iterator[ValueOrigin]:
@@ -179,12 +170,11 @@ def _sha256(data: bytes) -> str:
 
 
 def _value_origin(layers: Sequence[Layer], source: Source, below: str) -> ValueOrigin | None:
-    index, at = source
-    layer = layers[index]
+    layer, pointer = layers[source[0]], source[1] + below
     value: Any = layer.document
     try:
-        for part in pointers.split(at + below):
+        for part in pointers.split(pointer):
             value = pointers.step(value, part)
     except KeyError:
         return None
-    return ValueOrigin(layer.path, at + below, _sha256(layer.data), value)
+    return ValueOrigin(layer.path, pointer, _sha256(layer.data), value)

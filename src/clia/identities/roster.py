@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from clia.errors import AgentNotFound, CliaError, FileError
 from clia.identities.contexts import AGENTS, ROOT, ContextSearch, IdentityContext
-from clia.identities.diagnostics import CODES, Diagnostic, diagnostic, in_order
+from clia.identities.diagnostics import CODES, Diagnostic, diagnostic, in_order, record_json
 from clia.identities.files import DIRECTORY, LINK, LocalFiles
 from clia.identities.lineage import Lineage
 from clia.identities.working_path import WorkingPath, below, inside
@@ -37,9 +37,6 @@ class ListedIdentity(NamedTuple):
     contexts: int
     directory: str  # the innermost domain directory that has it
 
-    def to_json(self) -> dict[str, Any]:
-        return self._asdict()
-
 
 class Roster(NamedTuple):
     path: str
@@ -47,11 +44,7 @@ class Roster(NamedTuple):
     diagnostics: tuple[Diagnostic, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "agents": [agent.to_json() for agent in self.agents],
-            "diagnostics": [each.to_json() for each in self.diagnostics],
-        }
+        return dict(record_json(self._asdict()))
 
 
 class IdentityTarget(NamedTuple):
@@ -82,16 +75,14 @@ def is_active(status: object) -> bool:
 
 def roster(files: LocalFiles, place: WorkingPath, *, everything: bool = False) -> Roster:
     """The identities visible from ``place``; with ``everything`` also reserved names."""
-    names, found = visible_names(files, place)
-    found += place.diagnostics
-    agents = []
-    for name, directories in names.items():
-        if is_reserved(name) and not everything:
-            continue
-        listed = _listed_identity(files, place, name, directories[-1], found)
-        if listed is not None:
-            agents.append(listed)
-    return Roster(place.path, tuple(agents), tuple(in_order(found)))
+    names, diagnostics = visible_names(files, place)
+    diagnostics += place.diagnostics
+    listed = [
+        _listed_identity(files, place, name, directories[-1], diagnostics)
+        for name, directories in names.items()
+        if everything or not is_reserved(name)
+    ]
+    return Roster(place.path, tuple(identity for identity in listed if identity), tuple(in_order(diagnostics)))
 
 
 def visible_names(files: LocalFiles, place: WorkingPath) -> tuple[dict[str, list[str]], list[Diagnostic]]:
@@ -106,38 +97,36 @@ def visible_names(files: LocalFiles, place: WorkingPath) -> tuple[dict[str, list
 
 def seen_from(files: LocalFiles, top: WorkingPath) -> IdentityTree:
     """The identities visible from a path."""
-    names, found = visible_names(files, top)
+    names, diagnostics = visible_names(files, top)
     targets = tuple(IdentityTarget(name, top) for name in names if _is_target(name))
-    return IdentityTree(top, targets, top.repositories[-1:], tuple(in_order([*found, *top.diagnostics])))
+    return IdentityTree(top, targets, top.repositories[-1:], tuple(in_order([*diagnostics, *top.diagnostics])))
 
 
 def tree_of(files: LocalFiles, top: WorkingPath, survey_at: Callable[[str], WorkingPath]) -> IdentityTree:
     """The identities visible from a path, and all below it."""
     here = seen_from(files, top)
-    targets, repositories, found = list(here.targets), list(here.repositories), list(here.diagnostics)
-    for directory in _walk(files, top.path, found):
-        if directory.is_repository:
-            repositories.append(directory.directory)
-        if directory.has_agents:
-            place = survey_at(directory.directory)
-            found += place.diagnostics
-            targets += [
-                IdentityTarget(name, place) for name in _names_at(files, place, directory.directory, found) if _is_target(name)
-            ]
-    return IdentityTree(top, tuple(targets), tuple(repositories), tuple(in_order(found)))
+    targets, repositories, diagnostics = list(here.targets), list(here.repositories), list(here.diagnostics)
+    for directory, has_agents, is_repository in _walk(files, top.path, diagnostics):
+        if is_repository:
+            repositories.append(directory)
+        if has_agents:
+            place = survey_at(directory)
+            diagnostics += place.diagnostics
+            names = _names_at(files, place, directory, diagnostics)
+            targets += [IdentityTarget(name, place) for name in names if _is_target(name)]
+    return IdentityTree(top, tuple(targets), tuple(repositories), tuple(in_order(diagnostics)))
 
 
 def domains_below(files: LocalFiles, directory: str) -> list[str]:
     """A directory and those below it that have an agents directory."""
     here = [directory] if _agents_in(files, directory, []) is not None else []
-    return here + [each.directory for each in _walk(files, directory, []) if each.has_agents]
+    return here + [domain for domain, has_agents, _ in _walk(files, directory, []) if has_agents]
 
 
 def as_diagnostic(error: CliaError, path: str) -> Diagnostic:
     """An error of one identity as a finding, so that the others can still be checked."""
     code = error.code if error.code in CODES else "unreadable"
-    fields = error.fields
-    return diagnostic(code, str(fields.get("path", path)), error.message, fields.get("pointer"))
+    return diagnostic(code, str(error.fields.get("path", path)), error.message, error.fields.get("pointer"))
 
 
 def default_chain(files: LocalFiles, place: WorkingPath, slug: str) -> tuple[tuple[IdentityContext, ...], list[Diagnostic]]:
@@ -156,17 +145,17 @@ def _is_target(name: str) -> bool:
 def _listed_identity(
     files: LocalFiles, place: WorkingPath, name: str, innermost: str, diagnostics: list[Diagnostic]
 ) -> ListedIdentity | None:
+    unresolved = ListedIdentity(name, None, None, None, None, None, 0, innermost)
     if not is_slug(name):  # a reserved name such as `_drafts` cannot be resolved
-        return ListedIdentity(name, None, None, None, None, None, 0, innermost)
+        return unresolved
     try:
-        lineage = Lineage(files, place, name)
-        profile = lineage.profile()
+        profile = Lineage(files, place, name).profile()
     except AgentNotFound:
         diagnostics += default_chain(files, place, name)[1]
-        return ListedIdentity(name, None, None, None, None, None, 0, innermost) if is_reserved(name) else None
+        return unresolved if is_reserved(name) else None
     except CliaError as error:
         diagnostics.append(as_diagnostic(error, innermost))
-        return ListedIdentity(name, None, None, None, None, None, len(default_chain(files, place, name)[0]), innermost)
+        return unresolved._replace(contexts=len(default_chain(files, place, name)[0]))
     diagnostics += profile.diagnostics
     extensions = profile.get("extensions") or {}
     return ListedIdentity(
@@ -213,15 +202,9 @@ def _agents_in(files: LocalFiles, directory: str, diagnostics: list[Diagnostic])
         return None
 
 
-class _DomainDirectory(NamedTuple):
-    directory: str
-    has_agents: bool
-    is_repository: bool
-
-
-def _walk(files: LocalFiles, top: str, diagnostics: list[Diagnostic]) -> list[_DomainDirectory]:
-    """The directories below ``top`` that have identities or are repositories, sorted."""
-    directories: list[_DomainDirectory] = []
+def _walk(files: LocalFiles, top: str, diagnostics: list[Diagnostic]) -> list[tuple[str, bool, bool]]:
+    """(directory, has identities, is a repository) of each directory below ``top`` with a ``.clia`` or ``.git``, sorted."""
+    directories: list[tuple[str, bool, bool]] = []
     waiting = [top]
     while waiting:
         directory = waiting.pop()
@@ -233,7 +216,7 @@ def _walk(files: LocalFiles, top: str, diagnostics: list[Diagnostic]) -> list[_D
         names = {entry.name for entry in entries}
         if directory != top and names & {".clia", ".git"}:
             has_agents = ".clia" in names and _agents_in(files, directory, diagnostics) is not None
-            directories.append(_DomainDirectory(directory, has_agents, ".git" in names))
+            directories.append((directory, has_agents, ".git" in names))
         waiting += [
             below(directory, name)
             for name, kind in entries

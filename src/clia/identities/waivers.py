@@ -99,15 +99,12 @@ class Approvals:
 
     def has(self, home: str, approval: str) -> bool:
         """Whether the domain that owns ``home`` has an operator's entry with this hash."""
-        domain = self._domain(home)
+        before, agents, _ = home.rpartition(f"/{AGENTS}/")
+        domain = (before or "/") if agents else next(iter(repositories_above(self._files, home)), home)
         if domain not in self._entries:
             self._entries[domain] = dict(self._read(domain))
         author = self._entries[domain].get(approval)
         return author is not None and self._is_operator(domain, author)
-
-    def _domain(self, home: str) -> str:
-        before, agents, _ = home.rpartition(f"/{AGENTS}/")
-        return (before or "/") if agents else next(iter(repositories_above(self._files, home)), home)
 
     def _read(self, domain: str) -> Iterator[tuple[str, str]]:
         """(hash, author) of every agency entry in one domain directory."""

@@ -58,7 +58,7 @@ def _agents(request: Request, site: Site, paths: RelativePaths) -> Any:
     if text not in _FLAGS:
         raise InvalidInput("all is true or false", code="invalid-field", fields={"field": "all"})
     found = roster_at(site, everything=_FLAGS[text])
-    agents = [{**each.to_json(), "directory": paths.short(each.directory)} for each in found.agents]
+    agents = [{**each._asdict(), "directory": paths.short(each.directory)} for each in found.agents]
     return {"agents": agents, "diagnostics": _diagnostics(paths, found.diagnostics)}
 
 
