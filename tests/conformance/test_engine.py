@@ -14,6 +14,7 @@ import pytest
 
 from clia.engine.monty import MAX_WORKERS, MontyEngine
 from clia.engine.records import LIMIT, LOST, RAISED, RESULT, TIMER, EngineLimits, Failure, FlowAnswer, FlowCall, FlowProgram, Turn
+from clia.engine.runs import MontyRun
 from clia.errors import EngineError, InvalidAnswer, InvalidFlow, InvalidInput
 from support import flows
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clia.engine.records import FlowRun
-    from clia.engine.runs import MontyRun
 
 AT = "2026-03-29T00:59:59.123456+00:00"
 QUICK = EngineLimits(turn_seconds=0.5)
@@ -74,8 +74,9 @@ def failure_of(engine: MontyEngine, source: str, *answers: FlowAnswer) -> Failur
 
 
 def worker_of(run: FlowRun) -> int:
-    session = getattr(run, "_session")  # noqa: B009 - white box: the worker's process is nobody's business but this test's
-    pid = session.worker_pid
+    assert isinstance(run, MontyRun)
+    assert run.session is not None
+    pid = run.session.worker_pid
     assert isinstance(pid, int)
     return pid
 
@@ -571,11 +572,11 @@ def test_a_sealed_dump_that_the_interpreter_cannot_use_is_an_error(engine: Monty
 
     made = program(flows.WAIT, 1)
     with engine.start(made) as run:
-        dump, pending, identity = run.dump(), run.turn.pending, run._job.identity
+        dump, pending, identity = run.dump(), run.turn.pending, run.program.identity
     state = dump[27:]
     for bad in (b"x", state[:100], state[:-3], bytes(1000), state[:20] + bytes(50) + state[70:]):
         with pytest.raises(EngineError):
-            engine.load(made, runs._sealed(identity, bad), pending).answer(1, FlowAnswer(1))
+            engine.load(made, runs.seal(identity, bad), pending).answer(1, FlowAnswer(1))
     assert end_of(engine, body("return 1")).result == 1
 
 
@@ -653,7 +654,7 @@ def test_a_worker_that_is_killed_while_it_runs(engine: MontyEngine) -> None:
 
 
 def test_a_worker_that_hangs_is_ended_as_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clia.engine.monty._GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("clia.engine.monty.GRACE_SECONDS", 0.1)
     made = MontyEngine(EngineLimits(turn_seconds=2))
     with made.start(program(flows.WAIT)) as run:
         os.kill(worker_of(run), signal.SIGSTOP)
@@ -823,7 +824,7 @@ def test_threads_that_ask_at_once_get_one_engine_for_the_process() -> None:
 from clia.facade import backends
 from clia.facade.config import FlowLimits
 
-got = at_once(lambda: backends._engine(FlowLimits()))
+got = at_once(lambda: backends.engine_with(FlowLimits()))
 print(len(got), len({id(each) for each in got}))
 """
     assert in_a_process(AT_ONCE + code, before="") == "8 1\n"

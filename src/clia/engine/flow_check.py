@@ -1,7 +1,7 @@
-"""What cannot work in a flow, before it runs: CPython's reader, our rules, the engine's own compiler, its type checker.
+"""Check a flow before it runs, with CPython's parser, our rules, the engine's compiler and its type checker.
 
-Invariant: nothing of the flow is run: the engine is given the text below a line that stops it. What is said comes in the flow's
-own lines, each thing once.
+Invariant: nothing of the flow runs: the engine gets the source below a line that stops it. Problems have the flow's own line
+numbers, and each is reported once.
 """
 
 from __future__ import annotations
@@ -10,58 +10,65 @@ import ast
 import builtins
 import difflib
 import json
-import warnings
 from contextlib import contextmanager
 
 from clia.engine import flow_rules as catalog
 from clia.engine.flow_rules import problems_of
-from clia.engine.flow_source import HOST, READING, UNREADABLE, FlowText, parse
+from clia.engine.flow_source import HOST, UNREADABLE, FlowText, parse, without_warnings
 from clia.engine.records import LOST, Problem
 from clia.errors import EngineError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
-    from pydantic_monty import MontyRuntimeError, MontySession, MontySyntaxError
+    from pydantic_monty import MontySession
 
     Open = Callable[..., MontySession]  # a session, entered
     Missing = Callable[[str], str | None]  # why a line of Python fails in the engine
 
 MAX_SOURCE = 262_144
-"""Bytes of a flow's text."""
-
+"""Bytes of a flow's source."""
 _STOP = "_clia_stop_()"
-_SHIFT = 1  # the line that stops it
+_SHIFT = 1  # line
 _STUBS = """\
 from typing import Any
 
 {form} request(kind: str, payload: Any = None, tag: str | None = None) -> Any: ...
 {form} suspend(tag: str, payload: Any = None) -> Any: ...
 """
-# What our own rules say better, or what does not hold in a flow.
+# Our own rules report these better, or they do not apply to a flow.
 _NOT_TYPES = frozenset({"unresolved-reference", "unresolved-import"})
 
 
 def check_flow(source: str, open_session: Open, *, types: bool) -> list[Problem]:
-    """What cannot work, sorted by line and column."""
-    unfit = _unfit(source)
-    if unfit is not None:
-        return [unfit]
-    unread, of_engine = _unreadable(source), _compiled(source, open_session)
-    if unread is None:
+    """Return the problems of a flow, sorted by line and column."""
+    try:
+        size = len(source.encode())
+    except UnicodeEncodeError:
+        return [Problem("syntax", "the text holds half of a surrogate pair", 1, 1)]
+    if size > MAX_SOURCE:
+        return [Problem("too-large", f"the text has {size} bytes, more than {MAX_SOURCE}", 1, 1)]
+    syntax_problem, engine_problems = _syntax_problem(source), _compiled(source, open_session)
+    is_async = False
+    if syntax_problem is None:
         text = FlowText(source, parse(source))
+        is_async = text.is_async
         with _released(open_session()) as session:
-            found = [*problems_of(text), *_names(text, lambda line: _missing(session, line))]
-        told = {problem.line for problem in found if problem.severity == "error"}
-        found += [problem for problem in of_engine if problem.line not in told]
+            problems = [*problems_of(text), *_names(text, lambda line: _missing(session, line))]
+        problems += _elsewhere(engine_problems, problems)
     else:
-        found = [_weighed(unread, source, of_engine)]
-    if types and not any(problem.code == "syntax" and problem.severity == "error" for problem in found):
-        told = {problem.line for problem in found if problem.severity == "error"}
-        stubs = _STUBS.format(form="async def" if unread is None and FlowText(source, parse(source)).is_async else "def")
-        found += [problem for problem in _typed(source, stubs, open_session) if problem.line not in told]
-    return sorted(set(found), key=lambda problem: (problem.line, problem.column, problem.code, problem.message))
+        problems = [_weighed(syntax_problem, source, engine_problems)]
+    if types and not any(problem.code == "syntax" and problem.severity == "error" for problem in problems):
+        stubs = _STUBS.format(form="async def" if is_async else "def")
+        problems += _elsewhere(_typed(source, stubs, open_session), problems)
+    return sorted(set(problems), key=lambda problem: (problem.line, problem.column, problem.code, problem.message))
+
+
+def _elsewhere(problems: list[Problem], others: list[Problem]) -> list[Problem]:
+    """Return the problems on lines where the others have no error."""
+    lines = {problem.line for problem in others if problem.severity == "error"}
+    return [problem for problem in problems if problem.line not in lines]
 
 
 @contextmanager
@@ -72,19 +79,10 @@ def _released(session: MontySession) -> Iterator[MontySession]:
         session.__exit__(None, None, None)
 
 
-def _unfit(source: str) -> Problem | None:
+def _syntax_problem(source: str) -> Problem | None:
+    """Return why CPython cannot compile the source, or None. Compiling runs nothing."""
     try:
-        size = len(source.encode())
-    except UnicodeEncodeError:
-        return Problem("syntax", "the text holds half of a surrogate pair", 1, 1)
-    return Problem("too-large", f"the text has {size} bytes, more than {MAX_SOURCE}", 1, 1) if size > MAX_SOURCE else None
-
-
-def _unreadable(source: str) -> Problem | None:
-    """Why CPython cannot read the text; None where it can. Compiling runs nothing."""
-    try:
-        with READING, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with without_warnings():
             compile(source, "flow", "exec", dont_inherit=True)
     except SyntaxError as err:
         return Problem("syntax", err.msg or "invalid syntax", err.lineno or 1, max(err.offset or 1, 1))
@@ -93,18 +91,18 @@ def _unreadable(source: str) -> Problem | None:
     return None
 
 
-def _weighed(unread: Problem, source: str, of_engine: list[Problem]) -> Problem:
-    """The engine reads newer Python than an older interpreter does: then its word counts, and our rules cannot be asked."""
+def _weighed(problem: Problem, source: str, engine_problems: list[Problem]) -> Problem:
+    """Return a syntax problem as a warning if the engine knows newer Python than this interpreter and accepts the source."""
     try:
         parse(source)
     except UNREADABLE:
-        if not of_engine and "\0" not in source:
-            return unread._replace(severity="warning", message=f"only the engine can read this: {unread.message}")
-    return unread
+        if not engine_problems and "\0" not in source:
+            return problem._replace(severity="warning", message=f"only the engine can read this: {problem.message}")
+    return problem
 
 
 def _compiled(source: str, open_session: Open) -> list[Problem]:
-    """What the engine's own compiler says: one thing at most."""
+    """Return the problem that the engine's compiler reports, if any."""
     from pydantic_monty import MontyCrashedError, MontyRuntimeError, MontySyntaxError
 
     try:
@@ -113,22 +111,19 @@ def _compiled(source: str, open_session: Open) -> list[Problem]:
     except (MontySyntaxError, MontyRuntimeError) as err:
         code = "syntax" if isinstance(err, MontySyntaxError) else "unsupported"
         message = str(err).removeprefix("NotImplementedError: ").removeprefix("The monty syntax parser does not yet support ")
-        return [Problem(code, message if code == "syntax" else f"not in a flow: {message}", *_place(err))]
+        frames = err.traceback()
+        line, column = (max(frames[-1].line - _SHIFT, 1), frames[-1].column) if frames else (1, 1)
+        return [Problem(code, message if code == "syntax" else f"not in a flow: {message}", line, column)]
     except MontyCrashedError:
         return [Problem("unsupported", "the engine's process ends when it reads this text", 1, 1)]
     return []
-
-
-def _place(err: MontySyntaxError | MontyRuntimeError) -> tuple[int, int]:
-    frames = err.traceback()
-    return (max(frames[-1].line - _SHIFT, 1), frames[-1].column) if frames else (1, 1)
 
 
 def _missing(session: MontySession, line: str) -> str | None:
     from pydantic_monty import MontyCrashedError, MontyRuntimeError
 
     try:
-        session.feed_run(line, print_callback=_ignore)
+        session.feed_run(line, print_callback=lambda _stream, _text: None)
     except MontyRuntimeError as err:
         name = type(err.exception()).__name__
         return str(err) if name in ("NameError", "ImportError", "ModuleNotFoundError", "AttributeError") else None
@@ -137,25 +132,18 @@ def _missing(session: MontySession, line: str) -> str | None:
     return None
 
 
-def _ignore(_stream: str, _text: str) -> None:
-    """Nobody wants to know what a name prints."""
-
-
 def _names(text: FlowText, missing: Missing) -> Iterator[Problem]:
     yield from _imports(text, missing)
-    known: dict[str, bool] = {}
-    for use in text.names.free():
-        if use.id in HOST or known.setdefault(use.id, missing(use.id) is None):
+    exists: dict[str, bool] = {}
+    for use in text.free_names():
+        if use.id in HOST or exists.setdefault(use.id, missing(use.id) is None):
             continue
         if hasattr(builtins, use.id):
             yield text.problem("unsupported", f"there is no `{use.id}` in a flow", use)
         else:
-            yield text.problem("unknown-name", f"the name {use.id!r} is not defined{_close(text, use.id)}", use)
-
-
-def _close(text: FlowText, name: str) -> str:
-    near = difflib.get_close_matches(name, sorted({*text.names.everything_bound(), *HOST, *dir(builtins)}), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+            close = difflib.get_close_matches(use.id, sorted({*text.bound, *HOST, *dir(builtins)}), n=1)
+            suggestion = f"; did you mean {close[0]!r}?" if close else ""
+            yield text.problem("unknown-name", f"the name {use.id!r} is not defined{suggestion}", use)
 
 
 def _imports(text: FlowText, missing: Missing) -> Iterator[Problem]:
@@ -165,16 +153,16 @@ def _imports(text: FlowText, missing: Missing) -> Iterator[Problem]:
             continue
         module = line.split()[1]
         instead = catalog.NO_SUCH_MODULE.get(module) or catalog.NO_SUCH_MODULE.get(module.partition(".")[0])
-        what = line.split()[-1] if line.startswith("from") and "ImportError: cannot" in why else None
-        message = f"{module} has no {what} in a flow" if what else f"there is no module {module} in a flow"
-        caught = any(isinstance(around, ast.Try) for around in _around(text, node))
-        yield text.problem(
-            "unsupported", f"{message}: {instead}" if instead and not what else message, node, "warning" if caught else "error"
-        )
+        if line.startswith("from") and "ImportError: cannot" in why:
+            message = f"{module} has no {line.split()[-1]} in a flow"
+        else:
+            message = f"there is no module {module} in a flow" + (f": {instead}" if instead else "")
+        caught = any(isinstance(parent, ast.Try) for parent in text.around(node))
+        yield text.problem("unsupported", message, node, "warning" if caught else "error")
 
 
 def _import_lines(text: FlowText) -> Iterator[tuple[ast.AST, str]]:
-    """Each thing that is taken from a module, as a line that would take it."""
+    """Yield everything that is used of a module, as a line that imports it."""
     for node in text.nodes:
         if isinstance(node, ast.Import):
             yield from ((node, f"import {alias.name}") for alias in node.names)
@@ -186,30 +174,24 @@ def _import_lines(text: FlowText) -> Iterator[tuple[ast.AST, str]]:
                 yield node, f"from {module} import {node.attr}"
 
 
-def _around(text: FlowText, node: ast.AST) -> Iterator[ast.AST]:
-    parent = text.parents.get(node)
-    while parent is not None:
-        yield parent
-        parent = text.parents.get(parent)
-
-
 def _typed(source: str, stubs: str, open_session: Open) -> list[Problem]:
-    """What the engine's type checker says. It always has something to say: the line that stops the flow is unknown to it."""
+    """Return the problems that the engine's type checker reports. It always raises: the line that stops the flow is unknown."""
     from pydantic_monty import MontyTypingError
 
     try:
         with _released(open_session(type_check=True, type_check_stubs=stubs, type_check_format="json")) as session:
             session.feed_start(f"{_STOP}\n{source}")
     except MontyTypingError as err:
-        return list(_of_types(json.loads(err.display())))
+        reports = [(report, report["location"], int(report["location"]["row"]) - _SHIFT) for report in json.loads(err.display())]
+        return [
+            Problem(
+                "type",
+                f"{report['message']} [{report['code']}]",
+                line,
+                int(location["column"]),
+                "error" if report.get("severity") == "error" else "warning",
+            )
+            for report, location, line in reports
+            if line >= 1 and report["code"] not in _NOT_TYPES
+        ]
     return []
-
-
-def _of_types(said: Iterable[dict[str, object]]) -> Iterator[Problem]:
-    for item in said:
-        place = item["location"]
-        assert isinstance(place, dict)  # noqa: S101 - the format has it always
-        line = int(place["row"]) - _SHIFT
-        if line >= 1 and item["code"] not in _NOT_TYPES:
-            severity = "error" if item.get("severity") == "error" else "warning"
-            yield Problem("type", f"{item['message']} [{item['code']}]", line, int(place["column"]), severity)

@@ -1,14 +1,13 @@
-"""What cannot work in a flow, seen from its text alone.
+"""Rules for the source of a flow.
 
-Invariant: an error is said only of what fails for certain when it is reached; what may be meant is a warning. Each rule looks
-at the whole text, so that one check says everything.
+Invariant: an error is certain to fail when it is reached; what may be intended is a warning. Each rule checks the whole source,
+so that one check reports everything.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-from itertools import chain
 
 from clia.engine.calls import bound_arguments, label
 from clia.engine.flow_source import HOST, STOPS, FlowText, calls_in
@@ -30,39 +29,29 @@ _UNSUPPORTED: dict[type[ast.AST], str] = {
     ast.AsyncWith: "`async with` does not work in a flow",
 }
 _CLASS_BODY = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign, ast.Pass)
-# In these places something other than an awaitable is needed.
+# Places that need a value, not an awaitable.
 _WANTS_VALUE = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Subscript, ast.Attribute, ast.FormattedValue, ast.Starred)
 _AWAITED = (*HOST, "asyncio.sleep")
 
 
 def problems_of(text: FlowText) -> Iterator[Problem]:
-    return chain(
-        _main(text),
-        _unsupported(text),
-        _exceptions(text),
-        _host_calls(text),
-        _callbacks(text),
-        _special_methods(text),
-        _awaits_in_async(text) if text.is_async else _awaits_in_plain(text),
-        _coroutines(text),
-        _denied(text),
-        _shadowed(text),
-    )
+    rules = (_main, _unsupported, _exceptions, _host_calls, _callbacks, _special_methods, _coroutines, _denied, _shadowed)
+    for rule in (*rules, _awaits_in_async if text.is_async else _awaits_in_plain):
+        yield from rule(text)
 
 
 def _main(text: FlowText) -> Iterator[Problem]:
     main = text.main
     if main is None:
         nested = [node for node in text.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == "main"]
-        bound = next(iter(nested), None) or text.names.scopes[0].bound.get("main")
+        bound = next(iter(nested), None) or text.scopes[0].bound.get("main")
         where = "at the top of the text" if bound else "in it"
         yield text.problem("no-main", f"a flow starts with `def main(input)`, and there is none {where}", bound)
         return
     args = main.args
     positional = [*args.posonlyargs, *args.args]
     required = len(positional) - len(args.defaults)
-    wanted = [name.arg for name, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default is None]
-    if required > 1 or (not positional and args.vararg is None) or wanted:
+    if required > 1 or (not positional and args.vararg is None) or None in args.kw_defaults:
         yield text.problem("no-main", "main must take one argument, the input: `def main(input)`", main)
 
 
@@ -104,14 +93,10 @@ def _exceptions(text: FlowText) -> Iterator[Problem]:
         kind = getattr(builtins, text.meaning(call.func) or "", None)
         if not isinstance(kind, type) or not issubclass(kind, BaseException):
             continue
-        if len(call.args) > 1 or call.keywords or any(_is_no_text(arg) for arg in call.args):
+        constants = [arg for arg in call.args if isinstance(arg, ast.Constant)]
+        not_text = any(isinstance(arg, (ast.Dict, ast.List, ast.Tuple, ast.Set)) for arg in call.args)
+        if len(call.args) > 1 or call.keywords or not_text or any(not isinstance(arg.value, str) for arg in constants):
             yield text.problem("unsupported", f"{kind.__name__} takes one text in a flow, and nothing else", call)
-
-
-def _is_no_text(arg: ast.expr) -> bool:
-    if isinstance(arg, ast.Constant):
-        return not isinstance(arg.value, str)
-    return isinstance(arg, (ast.Dict, ast.List, ast.Tuple, ast.Set))
 
 
 def _host_calls(text: FlowText) -> Iterator[Problem]:
@@ -121,9 +106,9 @@ def _host_calls(text: FlowText) -> Iterator[Problem]:
         if name not in HOST or unknowable:
             continue
         try:
-            given = bound_arguments(name, call.args, {word.arg: word.value for word in call.keywords if word.arg})
+            arguments = bound_arguments(name, call.args, {word.arg: word.value for word in call.keywords if word.arg})
             for field in ("kind", "tag"):
-                value = given.get(field)
+                value = arguments.get(field)
                 optional = field == "tag" and name == HOST[0]
                 if isinstance(value, ast.Constant) and not (optional and value.value is None):
                     label(field, value.value)
@@ -134,18 +119,13 @@ def _host_calls(text: FlowText) -> Iterator[Problem]:
 def _callbacks(text: FlowText) -> Iterator[Problem]:
     for call in text.calls:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else (text.meaning(call.func) or "").rpartition(".")[2]
+        arguments = dict(enumerate(call.args)) | {word.arg: word.value for word in call.keywords}
         for place in NO_CALLBACK.get(name, ()):
-            given = _argument(call, place)
-            if isinstance(given, ast.Lambda):
-                yield from _stops_in(text, given, f"in what {name}() calls")
-            elif isinstance(given, ast.Name) and (text.meaning(given) in HOST or given.id in text.stopping):
-                yield text.problem("suspends-in-callback", _cannot_stop(given.id, f"in what {name}() calls"), given)
-
-
-def _argument(call: ast.Call, place: int | str) -> ast.expr | None:
-    if isinstance(place, int):
-        return call.args[place] if place < len(call.args) else None
-    return next((word.value for word in call.keywords if word.arg == place), None)
+            callback = arguments.get(place)
+            if isinstance(callback, ast.Lambda):
+                yield from _stops_in(text, callback, f"in what {name}() calls")
+            elif isinstance(callback, ast.Name) and (text.meaning(callback) in HOST or callback.id in text.stopping):
+                yield text.problem("suspends-in-callback", _cannot_stop(callback.id, f"in what {name}() calls"), callback)
 
 
 def _special_methods(text: FlowText) -> Iterator[Problem]:
@@ -194,7 +174,7 @@ def _is_forgotten(text: FlowText, call: ast.Call) -> bool:
     if not isinstance(parent, ast.Assign) or len(parent.targets) != 1 or not isinstance(parent.targets[0], ast.Name):
         return False
     name = parent.targets[0].id
-    return not any(use.id == name for scope in text.names.scopes for use in scope.used)
+    return not any(use.id == name for scope in text.scopes for use in scope.used)
 
 
 def _awaits_in_plain(text: FlowText) -> Iterator[Problem]:
@@ -212,8 +192,8 @@ def _coroutines(text: FlowText) -> Iterator[Problem]:
     for call in text.calls:
         if not isinstance(call.func, ast.Name) or not isinstance(text.parents[call], ast.Expr):
             continue
-        made = text.functions.get(call.func.id, [])
-        if made and all(isinstance(function, ast.AsyncFunctionDef) for function in made):
+        functions = text.functions.get(call.func.id, [])
+        if functions and all(isinstance(function, ast.AsyncFunctionDef) for function in functions):
             yield text.problem("missing-await", f"{call.func.id}() does nothing until it is awaited", call, "warning")
 
 
@@ -225,7 +205,7 @@ def _denied(text: FlowText) -> Iterator[Problem]:
 
 
 def _shadowed(text: FlowText) -> Iterator[Problem]:
-    for scope in text.names.scopes:
+    for scope in text.scopes:
         for name in HOST:
             if name in scope.bound:
                 message = f"this {name} is the flow's own: it hides the function that asks"
@@ -236,55 +216,33 @@ NO_SUCH_MODULE = {
     "collections.abc": "leave the annotation out, or take it from typing",
     "abc": "a flow's classes cannot inherit",
     "enum": "use plain constants, or typing.Literal",
-    "requests": 'ask for it: request("…", {…})',
-    "httpx": 'ask for it: request("…", {…})',
-    "urllib": 'ask for it: request("…", {…})',
+    **dict.fromkeys(("requests", "httpx", "urllib"), 'ask for it: request("…", {…})'),
     "socket": "a flow has no network: ask with request()",
     "subprocess": 'a flow runs no programs: ask with request("command", {…})',
     "uuid": "use random.randbytes(16).hex()",
     "secrets": "use random, which is the same on every replay",
-    "threading": "use asyncio.gather in an async main",
-    "multiprocessing": "use asyncio.gather in an async main",
-    "concurrent": "use asyncio.gather in an async main",
+    **dict.fromkeys(("threading", "multiprocessing", "concurrent"), "use asyncio.gather in an async main"),
     "logging": "use print: it goes to the agent's trace",
 }
-"""What to do instead, where that is plain."""
+"""Alternatives to modules that flows do not have."""
 
-NO_CALLBACK = {
-    "sorted": ("key",),
-    "min": ("key",),
-    "max": ("key",),
-    "sort": ("key",),
-    "bisect": ("key",),
-    "bisect_left": ("key",),
-    "bisect_right": ("key",),
-    "insort": ("key",),
-    "insort_left": ("key",),
-    "insort_right": ("key",),
+NO_CALLBACK: dict[str, tuple[int | str, ...]] = {
+    **dict.fromkeys(("sorted", "min", "max", "sort", "bisect", "bisect_left", "bisect_right"), ("key",)),
+    **dict.fromkeys(("insort", "insort_left", "insort_right"), ("key",)),
+    **dict.fromkeys(("map", "filter", "iter", "starmap", "takewhile", "dropwhile", "filterfalse"), (0,)),
     "field": ("default_factory",),
     "groupby": (1, "key"),
     "accumulate": (1, "func"),
-    "map": (0,),
-    "filter": (0,),
-    "iter": (0,),
-    "starmap": (0,),
-    "takewhile": (0,),
-    "dropwhile": (0,),
-    "filterfalse": (0,),
     "defaultdict": (0, "default_factory"),
 }
-"""Functions that call the argument at this place, or of this name, where a flow cannot stop."""
+"""Functions that call the argument at this position, or with this name, where a flow cannot suspend."""
 
 STOPPING_METHODS = frozenset({"__init__", "__call__", "__enter__", "__exit__"})
-"""The special methods in which a flow can stop; in any other it cannot."""
+"""The only special methods in which a flow can suspend."""
 
 DENIED = {
-    "open": "a flow has no files",
-    "os.environ": "a flow has no environment; what it needs comes in as its input",
-    "os.getenv": "a flow has no environment; what it needs comes in as its input",
+    **dict.fromkeys(("open", "os.listdir", "os.walk", "os.scandir"), "a flow has no files"),
+    **dict.fromkeys(("os.environ", "os.getenv"), "a flow has no environment; what it needs comes in as its input"),
     "os.urandom": "use random, which is the same on every replay",
-    "os.listdir": "a flow has no files",
-    "os.walk": "a flow has no files",
-    "os.scandir": "a flow has no files",
 }
-"""What is there and always refuses."""
+"""Functions that exist and always refuse."""

@@ -1,7 +1,7 @@
-"""What must be known of a flow's text to run it: whether ``main`` is async, and which calls throw away what they return.
+"""The source of a flow, parsed: whether ``main`` is async, which calls discard their result, scopes and names.
 
-Invariant: it depends on the text alone. The engine is the judge of what is Python: text that this interpreter cannot
-read is looked at line by line.
+Invariant: everything depends on the source alone. The engine decides what is Python: source that this interpreter cannot parse
+is searched line by line.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ast
 import re
 import threading
 import warnings
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import NamedTuple
@@ -24,30 +25,34 @@ if TYPE_CHECKING:
 
 
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
-"""What reading a text may raise: NUL bytes give a ValueError, deep nesting one of the last two."""
+"""What parsing may raise: NUL bytes give a ValueError, deep nesting one of the last two."""
 
 _ASYNC_MAIN = re.compile(r"^async[ \t]+def[ \t]+main\b", re.MULTILINE)
-READING = threading.Lock()
+_PARSING = threading.Lock()
 
 
 class FlowForm(NamedTuple):
-    """``discarded`` holds the bytes, from and to, of calls that are statements of their own, in an async flow."""
-
     is_async: bool
-    discarded: frozenset[tuple[int, int]]
+    discarded: frozenset[tuple[int, int]]  # first and last byte of calls that are statements, in an async flow
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Ignore the parser's warnings. The filters belong to the whole process, hence the lock."""
+    with _PARSING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def parse(source: str) -> ast.Module:
-    """The text's tree. Warnings about it are nobody's business here; the filters are the process's, hence the lock."""
-    with READING, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return ast.parse(source)
 
 
 def main_of(tree: ast.Module) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """The last ``main`` at the top of the text: the one that is called."""
-    found = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == "main"]
-    return found[-1] if found else None
+    """Return the last ``main`` at the top level: the one that is called."""
+    mains = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == "main"]
+    return mains[-1] if mains else None
 
 
 @lru_cache(maxsize=256)
@@ -60,12 +65,9 @@ def form_of(source: str) -> FlowForm:
         return FlowForm(is_async=False, discarded=frozenset())
     starts = [0, *accumulate(len(line) + 1 for line in source.encode().split(b"\n"))]
     calls = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
-    return FlowForm(is_async=True, discarded=frozenset(_bytes_of(call, starts) for call in calls))
-
-
-def _bytes_of(node: ast.expr, starts: list[int]) -> tuple[int, int]:
-    end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
-    return starts[node.lineno - 1] + node.col_offset, starts[end_line - 1] + end_column
+    places = ((call.lineno, call.col_offset, call.end_lineno or 1, call.end_col_offset or 0) for call in calls)
+    discarded = frozenset((starts[line - 1] + at, starts[end_line - 1] + end) for line, at, end_line, end in places)
+    return FlowForm(is_async=True, discarded=discarded)
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -87,7 +89,7 @@ class Scope:
             self.bound.setdefault(name, node)
 
     def sees(self, name: str) -> bool:
-        """Whether the name means something of the text's own, seen from here."""
+        """Whether the source binds the name for this scope."""
         if name in self.bound:
             return True
         scope = self.parent
@@ -98,42 +100,28 @@ class Scope:
         return False
 
 
-class ScopedNames(NamedTuple):
-    scopes: list[Scope]
-
-    def free(self) -> Iterator[ast.Name]:
-        """The uses of names that nothing in the text binds."""
-        for scope in self.scopes:
-            for name in scope.used:
-                if not scope.sees(name.id):
-                    yield name
-
-    def everything_bound(self) -> set[str]:
-        return {name for scope in self.scopes for name in scope.bound}
-
-
-def names_of(tree: ast.Module) -> ScopedNames:
-    """Looks at each node once; the order does not matter, since a use may stand above its binding."""
+def scopes_of(tree: ast.Module) -> list[Scope]:
+    """Return all scopes, the top level first. Visits each node once, in any order: a use may come before its binding."""
     top = Scope(tree, None)
     scopes = [top]
-    open_list: list[tuple[ast.AST, Scope]] = [(child, top) for child in ast.iter_child_nodes(tree)]
-    while open_list:
-        node, scope = open_list.pop()
+    stack: list[tuple[ast.AST, Scope]] = [(child, top) for child in ast.iter_child_nodes(tree)]
+    while stack:
+        node, scope = stack.pop()
         _bind(node, scope)
         inner = scope
         if isinstance(node, (*_FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef)):
             inner = Scope(node, scope)
             inner.outside = _declared(node)
             scopes.append(inner)
-        open_list.extend((child, inner if inside else scope) for child, inside in _children(node))
-    return ScopedNames(scopes)
+        stack.extend((child, inner if inside else scope) for child, inside in _children(node))
+    return scopes
 
 
 def _children(node: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
-    """The nodes below, and whether each belongs to the scope that the node opens."""
+    """Yield the nodes below, and whether each belongs to the scope that the node opens."""
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns"):
-            continue  # the engine never looks at them
+            continue  # the engine ignores them
         outer = field in ("decorator_list", "bases", "keywords") and isinstance(node, (*_FUNCTIONS, ast.ClassDef))
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
@@ -142,15 +130,15 @@ def _children(node: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
 
 def _declared(node: ast.AST) -> set[str]:
     body = getattr(node, "body", [])
-    found: set[str] = set()
-    open_list = list(body) if isinstance(body, list) else []
-    while open_list:
-        item = open_list.pop()
+    names: set[str] = set()
+    stack = list(body) if isinstance(body, list) else []
+    while stack:
+        item = stack.pop()
         if isinstance(item, (ast.Global, ast.Nonlocal)):
-            found.update(item.names)
+            names.update(item.names)
         if not isinstance(item, (*_FUNCTIONS, ast.ClassDef)):
-            open_list.extend(ast.iter_child_nodes(item))
-    return found
+            stack.extend(ast.iter_child_nodes(item))
+    return names
 
 
 def _bind(node: ast.AST, scope: Scope) -> None:
@@ -171,7 +159,7 @@ def _bind(node: ast.AST, scope: Scope) -> None:
             scope = scope.parent
         scope.bind(node.target.id, node)
     else:
-        for field in ("name", "rest"):  # except … as name, and what patterns of a match capture
+        for field in ("name", "rest"):  # except … as name, and names that patterns of a match capture
             name = getattr(node, field, None)
             if isinstance(name, str) and not isinstance(node, (ast.alias, ast.keyword)):
                 scope.bind(name, node)
@@ -179,8 +167,7 @@ def _bind(node: ast.AST, scope: Scope) -> None:
 
 HOST = (REQUEST, SUSPEND)
 STOPS = (*HOST, "time.sleep")
-"""Calls that stop the flow where they stand."""
-_FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+"""Calls that suspend a flow that is not async."""
 
 
 class FlowText:
@@ -199,84 +186,91 @@ class FlowText:
         return Problem(code, message, line, len(before.decode(errors="ignore")) + 1, severity)
 
     @cached_property
-    def names(self) -> ScopedNames:
-        return names_of(self.tree)
+    def scopes(self) -> list[Scope]:
+        return scopes_of(self.tree)
+
+    @cached_property
+    def bound(self) -> set[str]:
+        """All names that the source binds."""
+        return {name for scope in self.scopes for name in scope.bound}
+
+    def free_names(self) -> Iterator[ast.Name]:
+        """Yield the uses of names that the source does not bind."""
+        return (name for scope in self.scopes for name in scope.used if not scope.sees(name.id))
 
     @cached_property
     def imported(self) -> dict[str, str]:
-        """What each imported name stands for: ``t`` for time, ``nap`` for time.sleep."""
-        found: dict[str, str] = {}
+        """What each imported name refers to: ``t`` to time, ``nap`` to time.sleep."""
+        names: dict[str, str] = {}
         for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    found[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+                    top = alias.name.split(".")[0]
+                    names[alias.asname or top] = alias.name if alias.asname else top
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 for alias in node.names:
-                    found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-        return found
+                    names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+        return names
 
     @cached_property
     def functions(self) -> dict[str, list[Function]]:
-        """The text's own functions, by the name that they are called by."""
-        found: dict[str, list[Function]] = {}
+        """The functions of the source, by name."""
+        functions: dict[str, list[Function]] = {}
         for node in self.nodes:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not isinstance(self.parents.get(node), ast.ClassDef):
-                found.setdefault(node.name, []).append(node)
+                functions.setdefault(node.name, []).append(node)
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
                 for target in node.targets:
                     if isinstance(target, ast.Name):
-                        found.setdefault(target.id, []).append(node.value)
-        return found
+                        functions.setdefault(target.id, []).append(node.value)
+        return functions
 
     @cached_property
     def stopping(self) -> set[str]:
-        """The names of the text's own plain functions that stop the flow, themselves or through others."""
-        found: set[str] = set()
+        """The names of the source's plain functions that suspend the flow, directly or through others."""
+        plain = [
+            (name, list(calls_in(function)))
+            for name, functions in self.functions.items()
+            for function in functions
+            if not isinstance(function, ast.AsyncFunctionDef)
+        ]
+        names = {name for name, calls in plain if any(self.meaning(call.func) in STOPS for call in calls)}
         while True:
-            more = {
-                name for name, all_of_it in self.functions.items() if any(self._stops(function, found) for function in all_of_it)
-            }
-            if more == found:
-                return found
-            found = more
-
-    def _stops(self, function: Function, known: set[str]) -> bool:
-        return not isinstance(function, ast.AsyncFunctionDef) and any(
-            self.meaning(call.func) in STOPS or (isinstance(call.func, ast.Name) and call.func.id in known)
-            for call in calls_in(function)
-        )
+            callers = {name for name, calls in plain if any(getattr(call.func, "id", None) in names for call in calls)}
+            if callers <= names:
+                return names
+            names |= callers
 
     def meaning(self, node: ast.expr) -> str | None:
-        """What a called or named thing is: request, time.sleep, sorted; None where the text says what it is."""
+        """Return what a name or attribute refers to: request, time.sleep, sorted; None if the source defines it."""
         if isinstance(node, ast.Name):
             if node.id in self.imported:
                 return self.imported[node.id]
-            return None if node.id in self._bound else node.id
+            return None if node.id in self.bound else node.id
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in self.imported:
             return f"{self.imported[node.value.id]}.{node.attr}"
         return None
 
-    @cached_property
-    def _bound(self) -> set[str]:
-        return self.names.everything_bound()
-
     def bindings(self, name: str) -> list[ast.AST]:
-        return [scope.bound[name] for scope in self.names.scopes if name in scope.bound]
+        return [scope.bound[name] for scope in self.scopes if name in scope.bound]
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield the nodes that contain a node, the nearest first."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
 
     def function_around(self, node: ast.AST) -> ast.AST | None:
-        around = self.parents.get(node)
-        while around is not None and not isinstance(around, _FUNCTION_NODES):
-            around = self.parents.get(around)
-        return around
+        return next((parent for parent in self.around(node) if isinstance(parent, _FUNCTIONS)), None)
 
 
 def calls_in(node: ast.AST) -> Iterator[ast.Call]:
-    """The calls that happen when this function, or expression, is run; not those in functions that it only makes."""
-    body = node.body if isinstance(node, _FUNCTION_NODES) else node
-    open_list: list[ast.AST] = list(body) if isinstance(body, list) else [body]
-    while open_list:
-        item = open_list.pop()
+    """Yield the calls that happen when this function or expression runs; not those in functions that it only defines."""
+    body = node.body if isinstance(node, _FUNCTIONS) else node
+    stack: list[ast.AST] = list(body) if isinstance(body, list) else [body]
+    while stack:
+        item = stack.pop()
         if isinstance(item, ast.Call):
             yield item
-        if not isinstance(item, _FUNCTION_NODES):
-            open_list.extend(ast.iter_child_nodes(item))
+        if not isinstance(item, _FUNCTIONS):
+            stack.extend(ast.iter_child_nodes(item))

@@ -1,7 +1,7 @@
 """The engine that runs flows, on pydantic-monty.
 
-Invariant: each flow runs in a worker process that has no files, no network and no clock but the program's, within limits; the
-worker may die of it, this process never does. Threads share one pool of workers, made when the first flow runs.
+Invariant: each flow runs in a worker process without files, network or a clock other than the program's, within limits; it may
+kill the worker, never this process. Threads share one pool of workers, created when the first flow runs.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import sysconfig
 import threading
 from datetime import datetime
 
-from clia.engine import forking as forks
 from clia.engine.records import EngineLimits
-from clia.engine.runs import MontyRun, PreparedProgram
-from clia.errors import CliaError, EngineError, InvalidFlow, InvalidInput
+from clia.engine.runs import MontyRun, PreparedProgram, abandon_in_forks, claim_threads
+from clia.errors import EngineError, InvalidFlow, InvalidInput
 from clia.values.json_values import CannotCross, copied
 
 TYPE_CHECKING = False
@@ -26,16 +25,16 @@ if TYPE_CHECKING:
     from clia.engine.records import FlowCall, FlowProgram, Problem
 
 RULES = 1
-"""Raised where something changes that a flow can see: an exception's words, a default, a limit on depth."""
+"""Raise it when something changes that a flow can see: the text of an exception, a default, a limit on depth."""
 
 MAX_WORKERS = 64
-"""More runs than this at one time wait for each other. Idle workers cost about 6 MB each."""
+"""More concurrent runs wait for each other. An idle worker takes about 6 MB."""
 _CHECKOUT_SECONDS = 60.0
-_GRACE_SECONDS = 5.0
+GRACE_SECONDS = 5.0
 
 sysconfig.get_config_vars()
-"""The engine's program is looked for by this table, which Python 3.11 fills without a lock: a second thread finds it half
-filled, and fails. What a module does while it is imported, other threads wait for."""
+"""The engine finds its program with this table, which Python 3.11 fills without a lock: a second thread would find it
+incomplete and fail. Other threads wait while a module is imported."""
 
 
 class MontyEngine:
@@ -45,7 +44,7 @@ class MontyEngine:
         self._limits = limits or EngineLimits()
         self._pool: Monty | None = None
         self._lock = threading.Lock()
-        forks.register(self)
+        abandon_in_forks(self)
 
     @property
     def version(self) -> str:
@@ -54,15 +53,13 @@ class MontyEngine:
         return f"pydantic-monty {__version__} rules {RULES}"
 
     def start(self, program: FlowProgram, *, patient: bool = False) -> MontyRun:
-        job, policy = self._job(program, patient=patient), _policy(program)
-        return MontyRun(self._session(policy, job), job).begin()
+        return self._run(program, patient=patient).begin()
 
     def load(self, program: FlowProgram, dump: bytes, pending: Sequence[FlowCall]) -> MontyRun:
-        """A dump brings its own limits along: those of the run that made it, patient or not."""
-        job, policy = self._job(program), _policy(program)
-        run = MontyRun(self._session(policy, job), job)
+        """As ``Engine.load``. A dump contains its own limits: those of its run, patient or not."""
+        run = self._run(program)
         try:
-            return run.come_back(dump, pending)
+            return run.restore(dump, pending)
         except BaseException:
             run.__exit__()
             raise
@@ -79,12 +76,13 @@ class MontyEngine:
             pool.__exit__(None, None, None)
 
     def abandon(self) -> list[Any]:
-        """In a process that was forked off: the pool is the parent's, and its lock may be held by a thread that is not here."""
+        """In a forked process: the pool is the parent's, and a thread that exists only there may hold its lock."""
         parts = [] if self._pool is None else [self._pool]
         self._pool, self._lock = None, threading.Lock()
         return parts
 
-    def _job(self, program: FlowProgram, *, patient: bool = False) -> PreparedProgram:
+    def _run(self, program: FlowProgram, *, patient: bool = False) -> MontyRun:
+        """Return a run that has not started, with the session of a worker."""
         try:
             program.source.encode()
             value = copied(program.input, "input")
@@ -92,21 +90,24 @@ class MontyEngine:
             raise InvalidFlow("the flow's text holds half of a surrogate pair", fields={"field": "source"}) from None
         except CannotCross as refused:
             raise InvalidInput(refused.problem, fields={"field": "input"}) from None
-        return PreparedProgram(program._replace(input=value), self.version, self._limits, patient=patient)
-
-    def _session(self, policy: OSPolicy, job: PreparedProgram) -> MontySession:
-        """A session of a worker. The engine knows the zones, and says which it does not know."""
+        prepared = PreparedProgram(program._replace(input=value), self.version, self._limits, patient=patient)
+        policy = _policy(program)
         try:
-            return self._open(limits=job.limits.of_a_session(), os_policy=policy)
-        except ValueError as err:
-            zone = policy.get("timezone")
-            raise InvalidInput(f"timezone {zone!r}: {err}", code="unknown-timezone", fields={"field": "timezone"}) from None
+            session = self._open(limits=prepared.limits.of_a_session(), os_policy=policy)
+        except ValueError as err:  # the engine knows the zones
+            message = f"timezone {program.timezone!r}: {err}"
+            raise InvalidInput(message, code="unknown-timezone", fields={"field": "timezone"}) from None
+        return MontyRun(session, prepared)
 
     def _open(self, **options: Any) -> MontySession:
-        """A session, entered. That a worker died while nobody used it is found out only here, and it is replaced."""
+        """Return an entered session. A worker that died while it was idle is noticed only here, and replaced."""
         from pydantic_monty import MontyCrashedError
 
-        pool = self._workers()
+        with self._lock:
+            if self._pool is None:
+                claim_threads()
+                self._pool = _new_pool(self._limits)
+            pool = self._pool
         for _ in range(MAX_WORKERS):
             try:
                 return pool.checkout(**options).__enter__()
@@ -114,17 +115,9 @@ class MontyEngine:
                 continue
             except ValueError:
                 raise  # of the options
-            except Exception as err:  # noqa: BLE001 - no worker to be had: whatever the reason, it may be there later
+            except Exception as err:  # noqa: BLE001 - no worker is available; whatever the reason, one may be later
                 raise _no_worker(str(err)) from None
         raise _no_worker("each one ended at once")
-
-    def _workers(self) -> Monty:
-        """The pool, made when it is first needed."""
-        with self._lock:
-            if self._pool is None:
-                forks.claim()
-                self._pool = _new_pool(self._limits)
-            return self._pool
 
 
 def _new_pool(limits: EngineLimits) -> Monty:
@@ -135,26 +128,27 @@ def _new_pool(limits: EngineLimits) -> Monty:
         max_processes=MAX_WORKERS,
         checkout_timeout=_CHECKOUT_SECONDS,
         request_timeout=limits.watchdog(),
-        turn_duration_limit_grace=_GRACE_SECONDS,
+        turn_duration_limit_grace=GRACE_SECONDS,
     )
     try:
         return pool.__enter__()
-    except Exception as err:  # noqa: BLE001 - no worker to be had: whatever the reason, it may be there later
+    except Exception as err:  # noqa: BLE001 - as above
         raise _no_worker(str(err)) from None
 
 
 def _policy(program: FlowProgram) -> OSPolicy:
-    """A flow's clocks stand still at the start, and its random numbers come from the seed."""
+    """A flow's clocks stay at its start, and its random numbers come from the seed."""
     try:
         started_at = datetime.fromisoformat(program.started_at)
         program.seed.encode()
         program.timezone.encode()
+        if started_at.tzinfo is None:
+            raise ValueError
     except UnicodeEncodeError:
         raise InvalidInput("seed and timezone must be valid text", fields={"field": "seed"}) from None
     except ValueError:
-        raise _bad_instant(program) from None
-    if started_at.tzinfo is None:
-        raise _bad_instant(program)
+        message = f"started_at {program.started_at!r} must be an instant with its offset, such as 2026-01-31T12:00:00+00:00"
+        raise InvalidInput(message, fields={"field": "started_at"}) from None
     return {
         "datetime": started_at,
         "timezone": program.timezone,
@@ -162,13 +156,6 @@ def _policy(program: FlowProgram) -> OSPolicy:
         "process_time": "zero",
         "random_start": {"seed": program.seed},
     }
-
-
-def _bad_instant(program: FlowProgram) -> CliaError:
-    return InvalidInput(
-        f"started_at {program.started_at!r} must be an instant with its offset, such as 2026-01-31T12:00:00+00:00",
-        fields={"field": "started_at"},
-    )
 
 
 def _no_worker(reason: str) -> EngineError:

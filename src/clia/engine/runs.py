@@ -1,20 +1,25 @@
-"""One flow, as far as it has come.
+"""Runs of flows on pydantic-monty.
 
-Invariant: a run holds its worker while calls are pending and lets it go when it ends, whichever way. What it tells depends on
-the program and the answers alone. A process that was forked off never speaks to a worker that it inherited.
+Invariant: a run holds its worker while calls are pending and releases it when it ends, however it ends. Its turns depend on the
+program and the answers alone.
+
+A forked process never calls or destroys engine objects of its parent. The engine's threads exist in the parent only, so a call
+would wait forever; and destroying the objects would break the parent's calls, because both share file descriptors.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import weakref
 from functools import cached_property
+from typing import Protocol
 
-from clia.engine import forking as forks
-from clia.engine.calls import CallSite, ImmediateReply, coming_out, read_call
+from clia.engine.calls import CallSite, coming_out, read_call
 from clia.engine.flow_source import form_of
-from clia.engine.records import LIMIT, LOST, RAISED, RESULT, Failure, FlowAnswer, FlowCall, Turn
+from clia.engine.records import INHERITED, LIMIT, LOST, RAISED, REQUEST, RESULT, SUSPEND, Failure, FlowAnswer, FlowCall, Turn
 from clia.errors import EngineError, InvalidAnswer, InvalidInput
 from clia.values.json_values import CannotCross, copied
 
@@ -31,20 +36,55 @@ if TYPE_CHECKING:
         MontyRuntimeError,
         MontySession,
         MontySyntaxError,
-        SourceRange,
         SyncSnapshot,
     )
 
     from clia.engine.records import EngineLimits, FlowProgram
-
 
 INPUT = "_clia_input_"
 _MAGIC = b"clia-monty\n"
 _DIGEST = 16
 
 
+class ForkSensitive(Protocol):
+    """An object that holds engine objects."""
+
+    def abandon(self) -> list[Any]:
+        """Forget the engine objects in a forked process, and return them."""
+
+
+_holders: weakref.WeakSet[ForkSensitive] = weakref.WeakSet()
+_in_use: list[int] = []  # id of the process that has the engine's threads
+
+
+def abandon_in_forks(holder: ForkSensitive) -> None:
+    _holders.add(holder)
+
+
+def claim_threads() -> None:
+    """Claim the engine's threads for this process, before the first worker starts."""
+    if not _in_use:
+        _in_use.append(os.getpid())
+        os.register_at_fork(after_in_child=_abandon_all)
+    if _in_use[0] != os.getpid():
+        raise EngineError(
+            "a process forked after its parent ran a flow cannot run flows",
+            code="engine-forked",
+            hints=["start a new process (multiprocessing: spawn), or fork before the first flow runs"],
+        )
+
+
+def _abandon_all() -> None:
+    import ctypes  # only here: few processes ever fork
+
+    for holder in list(_holders):
+        for part in holder.abandon():
+            # An extra reference, so that not even interpreter shutdown destroys the object.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
+
+
 class PreparedProgram:
-    """What a run must know of its program."""
+    """A program in the form that runs use."""
 
     def __init__(self, program: FlowProgram, version: str, limits: EngineLimits, *, patient: bool) -> None:
         self._program, self._version, self._usual = program, version, limits
@@ -53,167 +93,167 @@ class PreparedProgram:
         self.source = program.source.encode()
         self.form = form_of(program.source)
         self.call_of_main = f"{'await ' if self.form.is_async else ''}main({INPUT})"
-        # The flow's lines stay where they are: the call stands below them.
+        # The call is below the flow, whose line numbers stay the same.
         self.fed = f"{program.source}\n{self.call_of_main}"
 
     @cached_property
     def identity(self) -> bytes:
-        """A hash of all that a dump depends on; the limits are in it because a dump brings along those it was made under."""
-        everything = json.dumps([self._version, self._usual, self._program]).encode()
-        return hashlib.blake2b(everything, digest_size=32).digest()
+        """A hash of everything that a dump depends on, including the limits: a dump contains those of its run."""
+        return hashlib.blake2b(json.dumps([self._version, self._usual, self._program]).encode(), digest_size=32).digest()
 
 
 class MontyRun:
-    """``Run`` on a session of the engine, which it must let go."""
+    """``FlowRun`` on a session of the engine, which it must release."""
 
-    def __init__(self, session: MontySession, job: PreparedProgram) -> None:
-        self._session: MontySession | None = session
-        self._job = job
+    def __init__(self, session: MontySession, program: PreparedProgram) -> None:
+        self.session: MontySession | None = session
+        self.program = program
         self._snapshot: FunctionSnapshot | FutureSnapshot | None = None
         self._open: dict[int, FlowCall] = {}
-        self._printed = _PrintBuffer(job.limits.printed)
-        self._turn = Turn()
+        self._printed = _PrintBuffer(program.limits.printed)
+        self.turn = Turn()
         self._inherited = False
-        forks.register(self)
-
-    @property
-    def turn(self) -> Turn:
-        return self._turn
+        abandon_in_forks(self)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        session, self._session, self._snapshot = self._session, None, None
+        session, self.session, self._snapshot = self.session, None, None
         if session is not None:
             session.__exit__(None, None, None)
 
     def abandon(self) -> list[Any]:
         """In a process that was forked off: the worker is the parent's."""
-        parts = [part for part in (self._session, self._snapshot) if part is not None]
-        self._session, self._snapshot, self._inherited = None, None, True
+        parts = [part for part in (self.session, self._snapshot) if part is not None]
+        self.session, self._snapshot, self._inherited = None, None, True
         return parts
 
-    # --- coming to the first calls
-
     def begin(self) -> Self:
-        """Runs up to the first calls."""
-        session, job = self._held(), self._job
-        self._advance(lambda: session.feed_start(job.fed, inputs={INPUT: job.input}, print_callback=self._printed.take))
+        """Run up to the first calls."""
+        session, program = self._require_session(), self.program
+        self._advance(lambda: session.feed_start(program.fed, inputs={INPUT: program.input}, print_callback=self._printed.take))
         return self
 
-    def come_back(self, dump: bytes, pending: Sequence[FlowCall]) -> Self:
-        """Comes to where a run was dumped."""
+    def restore(self, dump: bytes, pending: Sequence[FlowCall]) -> Self:
+        """Continue where a run was dumped."""
         from pydantic_monty import FunctionSnapshot, FutureSnapshot
 
-        session, state = self._held(), _unsealed(self._job.identity, dump)
+        session, state = self._require_session(), dump[len(_MAGIC) + _DIGEST :]
+        # The engine would load a dump with a flipped bit.
+        if not state or dump != seal(self.program.identity, state):
+            raise EngineError("a dump is damaged, or of another flow or engine", code="dump-unusable")
         try:
             snapshot = session.load_snapshot(state, print_callback=self._printed.take)
-        except Exception as err:  # noqa: BLE001 - whatever the engine says of bytes that it cannot use
+        except Exception as err:  # noqa: BLE001 - whatever the engine raises for bytes that it cannot use
             raise EngineError(f"a dump cannot be loaded: {err}", code="dump-unusable") from None
         if isinstance(snapshot, FunctionSnapshot):
-            found = [snapshot.call_id + 1]
+            numbers = [snapshot.call_id + 1]
         elif isinstance(snapshot, FutureSnapshot):
-            found = sorted(number + 1 for number in snapshot.pending_call_ids)
+            numbers = sorted(number + 1 for number in snapshot.pending_call_ids)
         else:
             raise EngineError("a dump does not wait for a call", code="dump-unusable")
-        if found != sorted(call.number for call in pending):
-            raise EngineError("a dump waits for other calls than the session does", code="dump-unusable", fields={"calls": found})
+        if numbers != sorted(call.number for call in pending):
+            message = "a dump waits for other calls than the session does"
+            raise EngineError(message, code="dump-unusable", fields={"calls": numbers})
         self._open = {call.number: call for call in pending}
         self._wait(snapshot, self._open.values())
         return self
 
-    # --- going on
-
     def answer(self, number: int, answer: FlowAnswer) -> Turn:
-        call = next((call for call in self._turn.pending if call.number == number), None)
+        call = next((call for call in self.turn.pending if call.number == number), None)
         if call is None:
             raise InvalidInput(f"call {number} of the run is not pending", fields={"number": number})
         reply = _reply_to(call, answer)
         snapshot = self._snapshot
-        self._held()
+        self._require_session()
         del self._open[number]
-        return self._advance(lambda: _resumed(snapshot, number, reply))
+
+        def step() -> SyncSnapshot:
+            from pydantic_monty import FutureSnapshot
+
+            assert snapshot is not None  # noqa: S101 - a pending call has one
+            return snapshot.resume({number - 1: reply}) if isinstance(snapshot, FutureSnapshot) else snapshot.resume(reply)
+
+        return self._advance(step)
 
     def dump(self) -> bytes:
         if self._snapshot is None:
             raise InvalidInput("a run that waits for nothing cannot be dumped")
-        self._held()
+        self._require_session()
         try:
             state = self._snapshot.dump()
-        except Exception as err:  # noqa: BLE001 - the worker is gone, or its answer made no sense
+        except Exception as err:  # noqa: BLE001 - the worker is gone, or its answer is invalid
             raise self._lost(err) from None
-        return _sealed(self._job.identity, state)
+        return seal(self.program.identity, state)
 
-    # --- inside
-
-    def _held(self) -> MontySession:
+    def _require_session(self) -> MontySession:
         if self._inherited:
-            raise EngineError("a run belongs to the process that started it", code="run-inherited")
-        if self._session is None:
+            raise EngineError("a run belongs to the process that started it", code=INHERITED)
+        if self.session is None:
             raise EngineError("the run has been let go", code="run-released")
-        return self._session
+        return self.session
 
     def _advance(self, step: Callable[[], SyncSnapshot]) -> Turn:
-        """Runs as far as it can, replying at once to whatever nobody is asked for."""
+        """Run as far as possible, with immediate replies to calls that need no answer."""
         from pydantic_monty import FutureSnapshot, MontyComplete, MontyCrashedError, MontyRuntimeError, MontySyntaxError
 
         while True:
             try:
                 snapshot = step()
             except (MontyRuntimeError, MontySyntaxError) as err:
-                return self._end(Turn(failure=failure_of(err, self._job.call_of_main, self._job.limits)))
+                return self._end(Turn(failure=failure_of(err, self.program.call_of_main, self.program.limits)))
             except MontyCrashedError as err:
                 if err.timed_out:
-                    return self._end(Turn(failure=Failure(LIMIT, self._job.limits.time_message(), None)))
+                    return self._end(Turn(failure=Failure(LIMIT, self.program.limits.time_message(), None)))
                 raise self._lost(err) from None
-            except Exception as err:  # noqa: BLE001 - the pool was closed, or the worker's answer made no sense
+            except Exception as err:  # noqa: BLE001 - the pool was closed, or the worker's answer is invalid
                 raise self._lost(err) from None
             except BaseException:
-                self.__exit__()  # nobody knows where the worker stands
+                self.__exit__()  # the state of the worker is unknown
                 raise
             if isinstance(snapshot, MontyComplete):
-                return self._end(_result_of(snapshot))
+                try:
+                    return self._end(Turn(result=coming_out(snapshot.output, "the result")))
+                except CannotCross as refused:
+                    return self._end(Turn(failure=Failure(RESULT, refused.problem, None)))
             if isinstance(snapshot, FutureSnapshot):
                 return self._wait(snapshot, [self._open[number + 1] for number in snapshot.pending_call_ids])
             next_step = self._replied(snapshot)
             if next_step is None:
-                return self._turn
+                return self.turn
             step = next_step
 
     def _replied(self, snapshot: SyncSnapshot) -> Callable[[], SyncSnapshot] | None:
-        """How to go on at once; None where a plain call now waits."""
+        """Return the next step; None if a plain call now waits."""
         from pydantic_monty import FunctionSnapshot, NameLookupSnapshot
 
         if isinstance(snapshot, NameLookupSnapshot):
             function = _HOST_FUNCTIONS.get(snapshot.variable_name)
             return snapshot.resume if function is None else lambda: snapshot.resume(value=function)
-        assert isinstance(snapshot, FunctionSnapshot)  # noqa: S101 - the other kinds were seen above
-        found = read_call(snapshot, self._site(snapshot.position))
-        if isinstance(found, ImmediateReply):
-            return lambda: snapshot.resume(found.reply)
-        self._open[found.number] = found
-        if self._job.form.is_async:
+        assert isinstance(snapshot, FunctionSnapshot)  # noqa: S101 - the caller handles the other kinds
+        form, position = self.program.form, snapshot.position
+        in_flow = position.filename == FLOW_FILE
+        line = self.program.source.count(b"\n", 0, position.start) + 1 if in_flow else 0
+        discarded = in_flow and (position.start, position.end) in form.discarded
+        call = read_call(snapshot, CallSite(line, form.is_async, discarded))
+        if not isinstance(call, FlowCall):
+            return lambda: snapshot.resume(call)
+        self._open[call.number] = call
+        if form.is_async:
             return lambda: snapshot.resume({"future": ...})
-        self._wait(snapshot, [found])
+        self._wait(snapshot, [call])
         return None
-
-    def _site(self, position: SourceRange) -> CallSite:
-        form = self._job.form
-        if position.filename != FLOW_FILE:
-            return CallSite(0, form.is_async, discarded=False)
-        line = self._job.source.count(b"\n", 0, position.start) + 1
-        return CallSite(line, form.is_async, (position.start, position.end) in form.discarded)
 
     def _wait(self, snapshot: FunctionSnapshot | FutureSnapshot, calls: Iterable[FlowCall]) -> Turn:
         self._snapshot = snapshot
-        self._turn = Turn(pending=tuple(sorted(calls)), printed=self._printed.text())
-        return self._turn
+        self.turn = Turn(pending=tuple(sorted(calls)), printed=self._printed.text())
+        return self.turn
 
     def _end(self, turn: Turn) -> Turn:
-        self._turn = turn._replace(printed=self._printed.text())
+        self.turn = turn._replace(printed=self._printed.text())
         self.__exit__()
-        return self._turn
+        return self.turn
 
     def _lost(self, err: BaseException) -> EngineError:
         self.__exit__()
@@ -223,7 +263,7 @@ class MontyRun:
 
 
 class _PrintBuffer:
-    """What a flow printed in a turn, cut where it is too much."""
+    """The output of a flow in a turn, cut at a limit."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -236,21 +276,22 @@ class _PrintBuffer:
             self._size += len(text)
 
     def text(self) -> str:
-        """What has come since the last time."""
+        """Return and clear the output."""
         text, self._parts, self._size = "".join(self._parts), [], 0
         return text if len(text) <= self._limit else f"{text[: self._limit]}\n[cut: more than {self._limit} characters]\n"
 
 
-def _request(*_args: Any, **_kwargs: Any) -> None:
-    """Stands for a function of the host where a flow takes it as a value; calls of it arrive by its name."""
+def _host_function(name: str) -> Callable[..., None]:
+    """Return what represents a host function when a flow uses it as a value; calls of it arrive by its name."""
+
+    def function(*_args: Any, **_kwargs: Any) -> None:
+        pass
+
+    function.__name__ = name
+    return function
 
 
-def _suspend(*_args: Any, **_kwargs: Any) -> None:
-    """As ``_request``."""
-
-
-_request.__name__, _suspend.__name__ = "request", "suspend"
-_HOST_FUNCTIONS = {"request": _request, "suspend": _suspend}
+_HOST_FUNCTIONS = {name: _host_function(name) for name in (REQUEST, SUSPEND)}
 
 
 def _reply_to(call: FlowCall, answer: FlowAnswer) -> Settled:
@@ -262,36 +303,13 @@ def _reply_to(call: FlowCall, answer: FlowAnswer) -> Settled:
         raise InvalidAnswer(refused.problem, fields={"number": call.number}) from None
 
 
-def _resumed(snapshot: FunctionSnapshot | FutureSnapshot | None, number: int, reply: Settled) -> SyncSnapshot:
-    from pydantic_monty import FutureSnapshot
-
-    if isinstance(snapshot, FutureSnapshot):
-        return snapshot.resume({number - 1: reply})
-    assert snapshot is not None  # noqa: S101 - a pending call has one
-    return snapshot.resume(reply)
-
-
-def _result_of(complete: Any) -> Turn:
-    try:
-        return Turn(result=coming_out(complete.output, "the result"))
-    except CannotCross as refused:
-        return Turn(failure=Failure(RESULT, refused.problem, None))
-
-
-def _sealed(identity: bytes, state: bytes) -> bytes:
+def seal(identity: bytes, state: bytes) -> bytes:
+    """Return a dump: the engine's state behind a hash over it and its program."""
     return _MAGIC + hashlib.blake2b(state, key=identity, digest_size=_DIGEST).digest() + state
 
 
-def _unsealed(identity: bytes, dump: bytes) -> bytes:
-    """The engine's part of a dump. It would load one with a flipped bit, hence the hash over it and its program."""
-    state = dump[len(_MAGIC) + _DIGEST :]
-    if not state or dump != _sealed(identity, state):
-        raise EngineError("a dump is damaged, or of another flow or engine", code="dump-unusable")
-    return state
-
-
 FLOW_FILE = "<python-input-0>"
-"""How the engine calls the one text that a session is fed."""
+"""The engine's file name for the flow."""
 _MAX_FRAMES = 50
 _MAX_TRACE = 8000
 _MAX_MESSAGE = 500
@@ -302,28 +320,21 @@ _MEMORY = re.compile(
 
 
 def failure_of(error: MontyRuntimeError | MontySyntaxError, call_of_main: str, limits: EngineLimits) -> Failure:
-    """What ended the flow, as the port tells it."""
     text = error.display("type-msg")
-    frames = [frame for frame in error.traceback() if not _is_ours(frame, call_of_main)]
+    outside = (None, "<module>")  # of functions: the call of main
+    frames = [frame for frame in error.traceback() if frame.function_name not in outside or frame.source_line != call_of_main]
     line = next((frame.line for frame in reversed(frames) if frame.filename == FLOW_FILE), None)
     if _TIME.fullmatch(text) and not frames:
         return Failure(LIMIT, limits.time_message(), line)
     if _MEMORY.fullmatch(text):
         return Failure(LIMIT, limits.memory_message(), line, _trace(frames, "MemoryError"))
-    return Failure(RAISED, _one_line(text), line, _trace(frames, text))
-
-
-def _is_ours(frame: Frame, call_of_main: str) -> bool:
-    return frame.function_name in (None, "<module>") and frame.source_line == call_of_main
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split("\n")).strip()
-    return line if len(line) <= _MAX_MESSAGE else line[: _MAX_MESSAGE - 1] + "…"
+    message = " ".join(text.split("\n")).strip()
+    message = message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 1] + "…"
+    return Failure(RAISED, message, line, _trace(frames, text))
 
 
 def _trace(frames: Sequence[Frame], text: str) -> str:
-    """Like Python's own, oldest call first; in a long one the middle is left out."""
+    """Return a traceback as Python prints it, oldest call first; the middle of a long one is left out."""
     shown = [_shown(frame) for frame in frames]
     if len(shown) > _MAX_FRAMES:
         left_out = len(shown) - _MAX_FRAMES

@@ -135,7 +135,7 @@ def federation_resources(components: Components) -> FederationResources:
     )
 
 
-def _engine(limits: FlowLimits) -> Engine:
+def engine_with(limits: FlowLimits) -> Engine:
     """One engine for all spaces of a process: its workers take milliseconds to start, and stay until the process ends.
 
     Of threads that come at the same time one wins. What the others made has no workers yet, and is let go.
@@ -167,7 +167,7 @@ class _Lazily:
         self._limits = limits
 
     def _loaded(self) -> Engine:
-        return _engine(self._limits)
+        return engine_with(self._limits)
 
     @property
     def version(self) -> str:
