@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from clia.capture import spool_reader as spool
 from clia.capture.hook_tools import SCOPES, SERVER, TOOLS, USER, common_dir, is_space, placed_in, settings_in, switched_off
+from clia.capture.transcripts import list_folder
 from clia.errors import CliaError
 from clia.facade.settings import Settings, clock_of
 from clia.git.libgit2 import find_repository
@@ -23,10 +25,10 @@ from clia.values.clock import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-    from clia.capture.hook_tools import CliaProgram, HookTool, PlacedHook
+    from clia.capture.hook_tools import CliaProgram, HookTool
     from clia.capture.service import CapturedSession
 
 ERROR, WARNING, INFO = "error", "warning", "info"
@@ -79,15 +81,12 @@ class HooksHealth(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        return all(each.severity != ERROR for each in self.findings)
+        return all(finding.severity != ERROR for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        tools = [{**each._asdict(), "places": [place._asdict() for place in each.places]} for each in self.tools]
-        return {
-            "tools": tools,
-            "spool": None if self.spool is None else self.spool._asdict(),
-            "findings": [each._asdict() for each in self.findings],
-        }
+        tools = [{**tool._asdict(), "places": [place._asdict() for place in tool.places]} for tool in self.tools]
+        spool = None if self.spool is None else self.spool._asdict()
+        return {"tools": tools, "spool": spool, "findings": [finding._asdict() for finding in self.findings]}
 
 
 class HookInspection(NamedTuple):
@@ -141,13 +140,13 @@ def captured_in(path: str, settings: Settings) -> tuple[CapturedSession, ...]:
 
 
 def _places(tool: HookTool, looked: HookInspection, findings: list[HookFinding]) -> list[HookPlace]:
-    found = []
-    seen: set[str] = set()
+    places: list[HookPlace] = []
+    paths = set()
     for scope in SCOPES:
         path = tool.file(scope, looked.root, looked.environment)
-        if path is None or path in seen:  # a home directory that is a repository has one file for two scopes
+        if path is None or path in paths:  # a home directory that is a repository has one file for two scopes
             continue
-        seen.add(path)
+        paths.add(path)
         try:
             settings = settings_in(path) or {}
         except CliaError as err:
@@ -155,12 +154,15 @@ def _places(tool: HookTool, looked: HookInspection, findings: list[HookFinding])
                 hint = f"{tool.title} may read it all the same; clia installs and checks hooks in plain JSON only"
                 findings.append(HookFinding("unreadable-settings", WARNING, tool.name, err.message, hint))
             continue
-        hooks = [each for each in placed_in(settings) if each.hook.tool == tool.name]
+        hooks = [placed for placed in placed_in(settings) if placed.hook.tool == tool.name]
         if hooks:
-            found.append(_place(tool, scope, path, hooks))
+            full = {placed.event for placed in hooks if placed.matches_all}
+            events = tuple(event for event in tool.events if event in full)
+            missing = tuple(event for event in tool.events if event not in full)
+            places.append(HookPlace(scope, path, events, missing, tuple(dict.fromkeys(placed.hook.program for placed in hooks))))
         if tool.name == "claude-code" and _has_plugin(settings):
-            found.append(HookPlace(PLUGIN, path, tuple(tool.events), (), (SERVER,)))
-    return found
+            places.append(HookPlace(PLUGIN, path, tuple(tool.events), (), (SERVER,)))
+    return places
 
 
 def _speaks_of_us(path: str) -> bool:
@@ -168,13 +170,6 @@ def _speaks_of_us(path: str) -> bool:
         return b"clia" in (LocalFiles().read(path, documents.MAX_BYTES) or b"")
     except CliaError:
         return True  # cannot be determined
-
-
-def _place(tool: HookTool, scope: str, path: str, hooks: Iterable[PlacedHook]) -> HookPlace:
-    whole = {each.event for each in hooks if each.matches_all}
-    events = tuple(event for event in tool.events if event in whole)
-    missing = tuple(event for event in tool.events if event not in whole)
-    return HookPlace(scope, path, events, missing, tuple(dict.fromkeys(each.hook.program for each in hooks)))
 
 
 def _has_plugin(settings: Mapping[str, Any]) -> bool:
@@ -185,19 +180,19 @@ def _has_plugin(settings: Mapping[str, Any]) -> bool:
 
 def _arrived(looked: HookInspection, captured: Sequence[CapturedSession]) -> dict[str, datetime]:
     """When each tool's newest event arrived, captured or still waiting."""
-    found: dict[str, datetime] = {}
-    times = [(each.tool, each.last) for each in captured if each.last]
+    newest: dict[str, datetime] = {}
+    times = [(session.tool, session.last) for session in captured if session.last]
     for directory in spool.spools(looked.common, looked.environment) if looked.common else ():
         times += _waiting_tools(directory)
     for tool, text in times:
         at = datetime.fromisoformat(text)
-        found[tool] = max(at, found.get(tool, at))
-    return found
+        newest[tool] = max(at, newest.get(tool, at))
+    return newest
 
 
 def _waiting_tools(directory: str) -> Iterator[tuple[str, str]]:
     for folder in (spool.NEW, spool.REJECTED):
-        for name in _names(os.path.join(directory, folder))[-_LOOKED_AT:]:
+        for name in list_folder(os.path.join(directory, folder))[-_LOOKED_AT:]:
             try:
                 header, _ = spool.parse(spool.content(os.path.join(directory, folder, name), _HEAD))
             except (OSError, CliaError):  # taken in between, or not an event
@@ -249,25 +244,18 @@ def _program_findings(tool: HookTool, places: Sequence[HookPlace], looked: HookI
 def _silence(tool: HookTool, places: Sequence[HookPlace], looked: HookInspection, last: datetime | None) -> Iterator[HookFinding]:
     """No events, or none lately: an error if the tool was evidently in use."""
     worked = _worked(tool, looked)
+    installed = min((at for place in places if (at := _written(place.path))), default=looked.now)
     # After earlier events, a tool may be busy with one long step and still write its transcript.
-    known = _installed_at(places, looked) + _SETTLING if last is None else last + _LONG_STEP
-    if worked is not None and worked > known:
+    expected = installed + _SETTLING if last is None else last + _LONG_STEP
+    if worked is not None and worked > expected:
         since = "ever" if last is None else f"since {timestamp(last)}"
         message = f"{tool.title} worked here at {timestamp(worked)}, with hooks installed, and no event arrived {since}"
         hint = f"start {tool.title} anew, since it may read its settings at its start; its own /hooks shows what it runs"
         yield HookFinding("nothing-arrives", ERROR, tool.name, message, hint)
     elif last is None:
         message = f"the hooks of {tool.title} are installed, and no event ever arrived here"
-        first = {"codex": "start Codex here once, and trust the hooks there: /hooks"}.get(
-            tool.name, f"start {tool.title} here once"
-        )
-        yield HookFinding("nothing-arrived", WARNING, tool.name, message, f"{first}; then ask again")
-
-
-def _installed_at(places: Sequence[HookPlace], looked: HookInspection) -> datetime:
-    """When the oldest settings file was last written."""
-    times = [at for each in places if (at := _written(each.path)) is not None]
-    return min(times, default=looked.now)
+        trust = ", and trust the hooks there: /hooks" if tool.name == "codex" else ""
+        yield HookFinding("nothing-arrived", WARNING, tool.name, message, f"start {tool.title} here once{trust}; then ask again")
 
 
 def _worked(tool: HookTool, looked: HookInspection) -> datetime | None:
@@ -276,8 +264,7 @@ def _worked(tool: HookTool, looked: HookInspection) -> datetime | None:
         return None
     name = "".join(char if char.isascii() and char.isalnum() else "-" for char in looked.root)
     folder = os.path.join(tool.user_folder(looked.environment), "projects", name)
-    times = [at for each in _names(folder) if (at := _written(os.path.join(folder, each))) is not None]
-    return max(times, default=None)
+    return max((at for file in list_folder(folder) if (at := _written(os.path.join(folder, file)))), default=None)
 
 
 def _written(path: str) -> datetime | None:
@@ -290,7 +277,7 @@ def _written(path: str) -> datetime | None:
 def _spool(looked: HookInspection, *, installed: bool) -> tuple[SpoolHealth, list[HookFinding]]:
     findings: list[HookFinding] = []
     own, *others = spool.spools(looked.common or "", looked.environment)
-    waiting = {directory: _names(os.path.join(directory, spool.NEW)) for directory in (own, *others)}
+    waiting = {directory: list_folder(os.path.join(directory, spool.NEW)) for directory in (own, *others)}
     every = sorted(name for names in waiting.values() for name in names)
     elsewhere = len(every) - len(waiting[own])
     oldest = spool.time_of(every[0]) if every else None
@@ -298,7 +285,10 @@ def _spool(looked: HookInspection, *, installed: bool) -> tuple[SpoolHealth, lis
     if late:
         message = f"{_events(len(every))} in the spool, the oldest since {oldest}: no ingest is running"
         findings.append(HookFinding("events-wait", WARNING, None, message, "clia ingest, or a clia worker that runs all the time"))
-    rejected = [each for directory in waiting for each in _rejected(directory)]
+    rejected: list[spool.RejectedEvent] = []
+    for directory in waiting:
+        with suppress(CliaError):
+            rejected += spool.rejected(directory)
     if rejected:
         counts = Counter(each.code for each in rejected)
         reasons = ", ".join(f"{code}: {number}" for code, number in sorted(counts.items()))
@@ -323,17 +313,8 @@ def _ingest_error(directories: Sequence[str], *, late: bool) -> Iterator[HookFin
             at, code, message = (str(said[key]) for key in ("at", "code", "message"))
         except (OSError, CliaError, ValueError, KeyError, TypeError):
             continue
-        severity = ERROR if late else WARNING
-        yield HookFinding(
-            "ingest-failed", severity, None, f"clia ingest failed at {at}: {code}: {message}", "clia ingest tries again"
-        )
-
-
-def _rejected(directory: str) -> list[spool.RejectedEvent]:
-    try:
-        return spool.rejected(directory)
-    except CliaError:
-        return []
+        message = f"clia ingest failed at {at}: {code}: {message}"
+        yield HookFinding("ingest-failed", ERROR if late else WARNING, None, message, "clia ingest tries again")
 
 
 def _writable(directory: str) -> bool:
@@ -346,10 +327,3 @@ def _writable(directory: str) -> bool:
 
 def _events(number: int) -> str:
     return "1 event" if number == 1 else f"{number} events"
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []

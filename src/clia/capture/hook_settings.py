@@ -8,24 +8,12 @@ it is unchanged since. Nothing outside the scope's directory is written, whereve
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from typing import NamedTuple
 
-from clia.capture.hook_tools import (
-    PROJECT,
-    SCOPES,
-    SERVER,
-    TOOLS,
-    USER,
-    codex_has_server,
-    command_of,
-    home,
-    installed_in,
-    is_space,
-    placed_in,
-    runs_server,
-    switched_off,
-)
+from clia.capture import hook_tools
+from clia.capture.hook_tools import PROJECT, SCOPES, SERVER, TOOLS, USER, command_of, placed_in, runs_server
 from clia.errors import AlreadyExists, Conflict, FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
 from clia.git.libgit2 import find_repository
 from clia.identities.files import LINK, MISSING, WritableLocalFiles
@@ -52,11 +40,10 @@ class SettingsFile(NamedTuple):
 
     def holds(self, path: str) -> bool:
         """Whether a resolved path lies within the scope's directory."""
-        tops = [self.root] if self.scope != USER else [home(self.environment), *self._user_folders()]
-        return any(_below(path, os.path.realpath(top)) for top in tops if top)
-
-    def _user_folders(self) -> list[str]:
-        return [each.user_folder(self.environment) for each in TOOLS.values()]
+        tops = [self.root]
+        if self.scope == USER:
+            tops = [hook_tools.home(self.environment), *(tool.user_folder(self.environment) for tool in TOOLS.values())]
+        return any(f"{path}/".startswith(os.path.realpath(top).rstrip("/") + "/") for top in tops if top)
 
 
 class SettingsChange(NamedTuple):
@@ -77,10 +64,11 @@ class SettingsChange(NamedTuple):
 
     def diff(self, name: str | None = None) -> str:
         """The change as a unified diff; ``name`` is the file's name in it."""
-        old, new = (_text(each).splitlines(keepends=True) for each in (self.before, self.after))
-        was, becomes = ("/dev/null" if each is None else name or self.path for each in (self.before, self.after))
-        found = difflib.unified_diff(old, new, was, becomes)
-        return "".join(line if line.endswith("\n") else f"{line}\n\\ no newline at the end\n" for line in found)
+        contents = (self.before, self.after)
+        old, new = ((data or b"").decode("utf-8", "replace").splitlines(keepends=True) for data in contents)
+        was, becomes = ("/dev/null" if data is None else name or self.path for data in contents)
+        lines = difflib.unified_diff(old, new, was, becomes)
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ no newline at the end\n" for line in lines)
 
 
 class SettingsPlan(NamedTuple):
@@ -92,12 +80,12 @@ class SettingsPlan(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        return all(each.kind == "none" for each in self.changes)
+        return all(change.kind == "none" for change in self.changes)
 
     def to_json(self) -> dict[str, Any]:
         changes = [
-            {"tool": each.tool, "path": each.path, "change": each.kind, "what": list(each.what), "diff": each.diff()}
-            for each in self.changes
+            {"tool": file.tool, "path": file.path, "change": file.kind, "what": list(file.what), "diff": file.diff()}
+            for file in self.changes
         ]
         return {"scope": self.scope, "changes": changes, "notes": list(self.notes)}
 
@@ -105,32 +93,25 @@ class SettingsPlan(NamedTuple):
 def target(scope: str, path: str, environment: Mapping[str, str]) -> SettingsFile:
     """Raise ``NotFound`` if the scope needs a repository and the path is not in one."""
     root = find_repository(path)
+    hints = ["--scope user installs for every repository of yours"]
     if root is None and scope != USER:
-        raise NotFound(
-            f"{os.path.abspath(path)} is in no git repository",
-            code="no-such-repository",
-            hints=["--scope user installs for every repository of yours"],
-            fields={"path": os.path.abspath(path)},
-        )
+        path = os.path.abspath(path)
+        raise NotFound(f"{path} is in no git repository", code="no-such-repository", hints=hints, fields={"path": path})
     if root is not None and scope != USER and not os.path.lexists(os.path.join(root, ".git")):
-        raise InvalidInput(
-            f"{root} is a repository without files: no tool works in it",
-            code="bare-repository",
-            hints=["--scope user installs for every repository of yours"],
-            fields={"path": root},
-        )
+        message = f"{root} is a repository without files: no tool works in it"
+        raise InvalidInput(message, code="bare-repository", hints=hints, fields={"path": root})
     return SettingsFile(scope, root, environment)
 
 
 def tools_here(where: SettingsFile, on_path: Iterable[str]) -> list[HookTool]:
     """The tools in use here, by their folder or program, that have the scope."""
     programs = set(on_path)
-    found = []
-    for tool in TOOLS.values():
+
+    def is_used(tool: HookTool) -> bool:
         folders = [tool.user_folder(where.environment), *([os.path.join(where.root, tool.folder)] if where.root else [])]
-        if where.scope in tool.files and (tool.program in programs or any(os.path.isdir(each) for each in folders)):
-            found.append(tool)
-    return found
+        return tool.program in programs or any(map(os.path.isdir, folders))
+
+    return [tool for tool in TOOLS.values() if where.scope in tool.files and is_used(tool)]
 
 
 def install(tools: Sequence[HookTool], where: SettingsFile, program: CliaProgram, *, mcp: bool = False) -> SettingsPlan:
@@ -164,26 +145,26 @@ def uninstall(tools: Sequence[HookTool], where: SettingsFile) -> SettingsPlan:
             notes += file.take_out()
             changes.append(file.change())
         config = os.path.join(os.path.dirname(files[0].path), "config.toml")
-        if tool.name == "codex" and codex_has_server(config):
+        if tool.name == "codex" and hook_tools.codex_has_server(config):
             notes.append(f"the MCP server in {config} stays: take [mcp_servers.clia] out of it, or codex mcp remove clia")
-        notes += [f"hooks of {tool.title} stay in {each}" for each in _elsewhere(tool, where)]
+        notes += [f"hooks of {tool.title} stay in {path}" for path in _elsewhere(tool, where)]
     return SettingsPlan(where.scope, tuple(changes), tuple(notes))
 
 
 def apply(plan: SettingsPlan) -> None:
     files = WritableLocalFiles()
-    todo = [each for each in plan.changes if each.kind != "none"]
-    for each in todo:
-        _check_unchanged(files, each)
-    for each in todo:
-        directory = os.path.dirname(each.real)
+    changes = [change for change in plan.changes if change.kind != "none"]
+    for change in changes:
+        _check_unchanged(files, change)
+    for change in changes:
+        directory = os.path.dirname(change.real)
         files.make_directory(directory)
         with files.exclusive(directory):
-            _check_unchanged(files, each)
-            if each.after is None:
-                _remove(each.real, TOOLS[each.tool].folder if plan.scope != USER else None)
+            _check_unchanged(files, change)
+            if change.after is None:
+                _remove(change.real, TOOLS[change.tool].folder if plan.scope != USER else None)
             else:
-                (files.create if each.before is None else files.replace)(each.real, each.after)
+                (files.create if change.before is None else files.replace)(change.real, change.after)
 
 
 class _File:
@@ -193,8 +174,8 @@ class _File:
         files = WritableLocalFiles()
         self.tool, self.path, self.real = tool, path, _real(files, where, path)
         self.before = files.read(self.real, documents.MAX_BYTES)
-        said = None if self.before is None else documents.decode(self.before, path)
-        self.text = _NEW if said is None or not said.strip() else said  # rewritten without a difference
+        text = "" if self.before is None else documents.decode(self.before, path)
+        self.text = text if text.strip() else _NEW  # rewritten without a difference
         self.what: list[str] = []
         self._read()
 
@@ -213,11 +194,11 @@ class _File:
 
     def _install_event(self, event: str, word: str) -> None:
         settings = self._read()
-        mine = [each for each in placed_in(settings) if each.event == event]
-        serving = [each for each in mine if self._serves(each, word)]
-        kept = next((each for each in serving if not each.hook.ours), serving[0] if serving else None)
-        self._drop([each for each in mine if each.hook.ours and each is not kept], keep_event=kept is None)
-        if kept is not None:
+        mine = [placed for placed in placed_in(settings) if placed.event == event]
+        serving = [placed for placed in mine if self._serves(placed, word)]
+        keep = next((placed for placed in serving if not placed.hook.ours), serving[0] if serving else None)
+        self._drop([placed for placed in mine if placed.hook.ours and placed is not keep], keep_event=keep is None)
+        if keep is not None:
             return
         group = {"hooks": [self.tool.handler(event, command_of(self.tool, word))]}
         if event in self._read().get("hooks", {}):
@@ -235,16 +216,14 @@ class _File:
         settings = self._read()
         servers = settings.get("mcpServers", {})
         self._expect(servers, dict, "/mcpServers")
-        known = servers.get(SERVER)
-        if known is not None and not runs_server(known):
-            raise AlreadyExists(
-                f"{self.path}: /mcpServers/{SERVER} is there already, and is another server",
-                hints=["give that one another name"],
-                fields={"path": self.path, "pointer": f"/mcpServers/{SERVER}"},
-            )
-        if known is not None and known["command"] == server["command"]:
-            return
-        if known is not None:
+        current = servers.get(SERVER)
+        if current is not None:
+            if not runs_server(current):
+                message = f"{self.path}: /mcpServers/{SERVER} is there already, and is another server"
+                fields = {"path": self.path, "pointer": f"/mcpServers/{SERVER}"}
+                raise AlreadyExists(message, hints=["give that one another name"], fields=fields)
+            if current["command"] == server["command"]:
+                return
             self.text = edits.remove(self.text, ("mcpServers", SERVER))
         if "mcpServers" in settings:
             self.text = edits.add(self.text, ("mcpServers",), server, SERVER)
@@ -258,24 +237,24 @@ class _File:
         if "hooks" in settings:
             self._expect(settings["hooks"], dict, "/hooks")
         mine = list(placed_in(settings))
-        self.what += dict.fromkeys(each.event for each in mine if each.hook.ours)
-        self._drop([each for each in mine if each.hook.ours])
+        self.what += dict.fromkeys(placed.event for placed in mine if placed.hook.ours)
+        self._drop([placed for placed in mine if placed.hook.ours])
         servers = settings.get("mcpServers")
         if isinstance(servers, dict) and runs_server(servers.get(SERVER)):
             self.what.append("mcp")
             self.text = edits.remove(self.text, ("mcpServers",) if len(servers) == 1 else ("mcpServers", SERVER))
-        left = [each.event for each in mine if not each.hook.ours]
-        return [f"{self.path}: the hook of {event} runs clia among other commands, and stays" for event in left]
+        others = [placed.event for placed in mine if not placed.hook.ours]
+        return [f"{self.path}: the hook of {event} runs clia among other commands, and stays" for event in others]
 
     def _drop(self, hooks: Sequence[PlacedHook], *, keep_event: bool = False) -> None:
         """Remove hooks, and containers that become empty."""
-        for each in reversed(hooks):  # from the end, so earlier indexes stay valid
-            found = self._read()["hooks"]
-            path: list[str | int] = ["hooks", each.event, each.group, "hooks", each.item]
-            if len(found[each.event][each.group]["hooks"]) == 1:
+        for event, group, item, *_ in reversed(hooks):  # from the end, so earlier indexes stay valid
+            events = self._read()["hooks"]
+            path: list[str | int] = ["hooks", event, group, "hooks", item]
+            if len(events[event][group]["hooks"]) == 1:
                 path = path[:3]
-                if len(found[each.event]) == 1 and not keep_event:
-                    path = path[: 1 if len(found) == 1 else 2]
+                if len(events[event]) == 1 and not keep_event:
+                    path = path[: 1 if len(events) == 1 else 2]
             self.text = edits.remove(self.text, path)
 
     def _check_shape(self, settings: dict[str, Any]) -> None:
@@ -363,7 +342,7 @@ def _remove(path: str, folder: str | None) -> None:
 
 def _program_notes(where: SettingsFile, program: CliaProgram) -> list[str]:
     notes = []
-    if where.scope != USER and where.root is not None and not is_space(where.root):
+    if where.scope != USER and where.root is not None and not hook_tools.is_space(where.root):
         notes.append(f"{where.root} is not a space, and hooks record only in a space: run clia init")
     if where.scope == PROJECT and program.found is None:
         notes.append("clia is not on PATH: until it is, for everybody who works on this repository, nothing is recorded")
@@ -376,41 +355,28 @@ def _program_notes(where: SettingsFile, program: CliaProgram) -> list[str]:
 
 
 def _tool_notes(tool: HookTool, where: SettingsFile) -> list[str]:
-    notes = [
-        f"{off}: {tool.title} runs no hooks until you change that" for off in switched_off(tool, where.root, where.environment)
-    ]
+    settings = hook_tools.switched_off(tool, where.root, where.environment)
+    notes = [f"{off}: {tool.title} runs no hooks until you change that" for off in settings]
     if tool.name == "codex":
         notes.append("Codex runs hooks only after you have looked at them and trusted them: type /hooks in Codex")
     if tool.name == "gemini" and where.scope == PROJECT:
         notes.append("Gemini CLI runs hooks only in folders that you trust, where it asks about that")
-    for each in _elsewhere(tool, where):
-        notes.append(f"the hooks of {tool.title} are in {each} too: an event would come twice; take one of them out")
-    return notes
+    twice = "an event would come twice; take one of them out"
+    return notes + [f"the hooks of {tool.title} are in {path} too: {twice}" for path in _elsewhere(tool, where)]
 
 
 def _elsewhere(tool: HookTool, where: SettingsFile) -> list[str]:
     """Other scopes that also have our hooks."""
     mine = tool.file(where.scope, where.root, where.environment)
     paths = (tool.file(scope, where.root, where.environment) for scope in SCOPES)
-    return [each for each in dict.fromkeys(paths) if each is not None and each != mine and installed_in(each)]
+    return [path for path in dict.fromkeys(paths) if path is not None and path != mine and hook_tools.installed_in(path)]
 
 
 def _server_note(tool: HookTool, where: SettingsFile, word: str) -> str:
     if tool.name == "codex" and where.scope == PROJECT:
         path = os.path.join(where.root or "", tool.folder, "config.toml")
-        return f'for the MCP server put into {path}: [mcp_servers.clia] with command = {_toml(word)} and args = ["mcp"]'
+        command = json.dumps(word, ensure_ascii=False)
+        return f'for the MCP server put into {path}: [mcp_servers.clia] with command = {command} and args = ["mcp"]'
     if tool.name == "codex":
         return f"for the MCP server run: codex mcp add clia -- {word} mcp"
     return f"for the MCP server run: claude mcp add --scope {where.scope} clia -- {word} mcp"
-
-
-def _toml(word: str) -> str:
-    return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _below(path: str, top: str) -> bool:
-    return path == top or path.startswith(top.rstrip("/") + "/")
-
-
-def _text(data: bytes | None) -> str:
-    return "" if data is None else data.decode("utf-8", "replace")

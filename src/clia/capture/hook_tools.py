@@ -22,7 +22,7 @@ from clia.values import documents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
 PROJECT, LOCAL, USER = "project", "local", "user"
@@ -71,87 +71,53 @@ class HookTool(NamedTuple):
         return {event: [{"hooks": [self.handler(event, command)]}] for event in self.events}
 
 
-def _each(*events: str, unit: int = 1) -> dict[str, int]:
-    return dict.fromkeys(events, _SECONDS * unit)
+def _timeouts(events: str, unit: int = 1) -> dict[str, int]:
+    return dict.fromkeys(events.split(), _SECONDS * unit)
 
 
-TOOLS = {
-    each.name: each
-    for each in (
-        HookTool(
-            "claude-code",
-            "Claude Code",
-            "2.1.325",
-            "claude",
-            ".claude",
-            {PROJECT: "settings.json", LOCAL: "settings.local.json", USER: "settings.json"},
-            "CLAUDE_CONFIG_DIR",
-            _each(
-                "SessionStart",
-                "UserPromptSubmit",
-                "PreToolUse",
-                "PostToolUse",
-                "PostToolUseFailure",
-                "SubagentStart",
-                "SubagentStop",
-                "Stop",
-                "StopFailure",
-                "PreCompact",
-                "SessionEnd",
-            ),
-        ),
-        HookTool(
-            "codex",
-            "Codex",
-            "August 2026",
-            "codex",
-            ".codex",
-            {PROJECT: "hooks.json", USER: "hooks.json"},
-            "CODEX_HOME",
-            {
-                **_each(
-                    "SessionStart",
-                    "UserPromptSubmit",
-                    "PreToolUse",
-                    "PostToolUse",
-                    "SubagentStart",
-                    "SubagentStop",
-                    "Stop",
-                    "PreCompact",
-                ),
-                "SessionEnd": 3,  # the maximum that Codex allows
-            },
-        ),
-        HookTool(
-            "gemini",
-            "Gemini CLI",
-            "0.61.0",
-            "gemini",
-            ".gemini",
-            {PROJECT: "settings.json", USER: "settings.json"},
-            "GEMINI_CLI_HOME",
-            _each(
-                "SessionStart",
-                "BeforeAgent",
-                "BeforeTool",
-                "AfterTool",
-                "AfterAgent",
-                "PreCompress",
-                "SessionEnd",
-                unit=1000,  # milliseconds
-            ),
-            named=True,
-        ),
-    )
-}
+_CLAUDE_CODE = HookTool(
+    "claude-code",
+    "Claude Code",
+    "2.1.325",
+    "claude",
+    ".claude",
+    {PROJECT: "settings.json", LOCAL: "settings.local.json", USER: "settings.json"},
+    "CLAUDE_CONFIG_DIR",
+    _timeouts(
+        "SessionStart UserPromptSubmit PreToolUse PostToolUse PostToolUseFailure SubagentStart SubagentStop Stop StopFailure "
+        "PreCompact SessionEnd"
+    ),
+)
+_CODEX = HookTool(
+    "codex",
+    "Codex",
+    "August 2026",
+    "codex",
+    ".codex",
+    {PROJECT: "hooks.json", USER: "hooks.json"},
+    "CODEX_HOME",
+    _timeouts("SessionStart UserPromptSubmit PreToolUse PostToolUse SubagentStart SubagentStop Stop PreCompact")
+    | {"SessionEnd": 3},  # the maximum that Codex allows
+)
+_GEMINI = HookTool(
+    "gemini",
+    "Gemini CLI",
+    "0.61.0",
+    "gemini",
+    ".gemini",
+    {PROJECT: "settings.json", USER: "settings.json"},
+    "GEMINI_CLI_HOME",
+    _timeouts("SessionStart BeforeAgent BeforeTool AfterTool AfterAgent PreCompress SessionEnd", unit=1000),  # milliseconds
+    named=True,
+)
+TOOLS = {tool.name: tool for tool in (_CLAUDE_CODE, _CODEX, _GEMINI)}
 
 
 def tool_named(name: str) -> HookTool:
-    found = TOOLS.get(name)
-    if found is None:
-        known = ", ".join(TOOLS)
-        raise InvalidInput(f"no tool is called {name!r}", code="unknown-tool", hints=[f"one of {known}"], fields={"tool": name})
-    return found
+    if name not in TOOLS:
+        hints = [f"one of {', '.join(TOOLS)}"]
+        raise InvalidInput(f"no tool is called {name!r}", code="unknown-tool", hints=hints, fields={"tool": name})
+    return TOOLS[name]
 
 
 class CliaProgram(NamedTuple):
@@ -203,7 +169,7 @@ def _words(handler: Mapping[str, Any]) -> list[str]:
     if not isinstance(command, str):
         return []
     if isinstance(arguments, list):  # Claude Code's form without a shell
-        return [command, *(each for each in arguments if isinstance(each, str))]
+        return [command, *(word for word in arguments if isinstance(word, str))]
     reader = shlex.shlex(command, posix=True, punctuation_chars=True)
     reader.whitespace_split, reader.commenters = True, ""
     try:
@@ -237,10 +203,10 @@ def placed_in(settings: Mapping[str, Any]) -> Iterator[PlacedHook]:
 
 def runs_server(server: object) -> bool:
     """Whether an MCP server entry is ours."""
-    if not isinstance(server, dict) or not isinstance(server.get("command"), str):
-        return False
-    arguments = server.get("args")
-    return os.path.basename(server["command"]) in ("clia", "clia.exe") and isinstance(arguments, list) and arguments[:1] == ["mcp"]
+    match server:
+        case {"command": str() as command, "args": ["mcp", *_]}:
+            return os.path.basename(command) in ("clia", "clia.exe")
+    return False
 
 
 def home(environment: Mapping[str, str]) -> str:
@@ -255,15 +221,14 @@ def common_dir(root: str) -> str | None:
     if os.path.isfile(here):
         pointed = _line(here).removeprefix("gitdir:").strip()
         here = os.path.join(root, pointed) if pointed else ""
-    shared = _line(os.path.join(here, "commondir"))
-    found = os.path.realpath(os.path.join(here, shared))
-    return found if os.path.isdir(found) else None
+    common = os.path.realpath(os.path.join(here, _line(os.path.join(here, "commondir"))))
+    return common if os.path.isdir(common) else None
 
 
 def is_space(root: str) -> bool:
     """Whether hooks record in a repository: they look for this folder."""
-    found = common_dir(root)
-    return found is not None and os.path.isdir(os.path.join(found, "clia"))
+    common = common_dir(root)
+    return common is not None and os.path.isdir(os.path.join(common, "clia"))
 
 
 def _line(path: str) -> str:
@@ -309,24 +274,16 @@ def switched_off(
     tool: HookTool, root: str | None, environment: Mapping[str, str], managed: tuple[str, ...] = MANAGED
 ) -> list[HooksOff]:
     """The known settings that stop the tool from running hooks."""
-    found = {"claude-code": _claude, "codex": _codex, "gemini": _gemini}[tool.name]
-    return [*found(tool, root, environment), *(_managed(managed) if tool.name == "claude-code" else ())]
-
-
-def _claude(tool: HookTool, root: str | None, environment: Mapping[str, str]) -> Iterator[HooksOff]:
-    for path, settings in _settings(tool, root, environment):
-        if isinstance(settings.get("disableAllHooks"), bool):
-            if settings["disableAllHooks"]:
-                yield HooksOff(path, "disableAllHooks: true")
-            return
-
-
-def _managed(paths: tuple[str, ...]) -> Iterator[HooksOff]:
-    for path in paths:
-        settings = _tolerant(path)
-        for key in ("disableAllHooks", "allowManagedHooksOnly"):
-            if settings.get(key) is True:
-                yield HooksOff(path, f"{key}: true")
+    if tool.name == "codex":
+        return list(_codex(tool, root, environment))
+    paths = (tool.file(scope, root, environment) for scope in (LOCAL, PROJECT, USER))  # nearest first
+    settings = [(path, _tolerant(path)) for path in paths if path is not None]
+    if tool.name == "gemini":
+        return list(_gemini(settings))
+    decided = [(path, values["disableAllHooks"]) for path, values in settings if isinstance(values.get("disableAllHooks"), bool)]
+    off = [HooksOff(path, "disableAllHooks: true") for path, disabled in decided[:1] if disabled]
+    keys = ("disableAllHooks", "allowManagedHooksOnly")
+    return off + [HooksOff(path, f"{key}: true") for path in managed for key in keys if _tolerant(path).get(key) is True]
 
 
 def _codex(tool: HookTool, root: str | None, environment: Mapping[str, str]) -> Iterator[HooksOff]:
@@ -340,27 +297,19 @@ def _codex(tool: HookTool, root: str | None, environment: Mapping[str, str]) -> 
                 return
 
 
-def _gemini(tool: HookTool, root: str | None, environment: Mapping[str, str]) -> Iterator[HooksOff]:
+def _gemini(settings: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[HooksOff]:
     decided = False
-    for path, settings in _settings(tool, root, environment):
-        switches = settings.get("hooksConfig")
+    for path, values in settings:
+        switches = values.get("hooksConfig")
         switches = switches if isinstance(switches, dict) else {}
         if isinstance(switches.get("enabled"), bool) and not decided:
             decided = True
             if not switches["enabled"]:
                 yield HooksOff(path, "hooksConfig.enabled: false")
-        named = switches.get("disabled")  # lists of several files are combined
-        for each in named if isinstance(named, list) else ():
-            if each == SERVER or hook_in({"command": each}):
-                yield HooksOff(path, f"hooksConfig.disabled names {each}")
-
-
-def _settings(tool: HookTool, root: str | None, environment: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The tool's readable settings files, nearest first."""
-    for scope in (LOCAL, PROJECT, USER):
-        path = tool.file(scope, root, environment)
-        if path is not None:
-            yield path, _tolerant(path)
+        names = switches.get("disabled")  # lists of several files are combined
+        for name in names if isinstance(names, list) else ():
+            if name == SERVER or hook_in({"command": name}):
+                yield HooksOff(path, f"hooksConfig.disabled names {name}")
 
 
 def _tolerant(path: str) -> dict[str, Any]:

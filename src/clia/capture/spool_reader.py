@@ -1,8 +1,7 @@
 """Reading the spool, for ingest and doctor.
 
 Invariant: an event leaves the spool when it is recorded, or moves to ``rejected/`` with the reason; it is never dropped.
-Anything else in there (a pipe, link, folder or odd name) is rejected unopened. ``clia.capture.spool`` defines and writes the
-format but may not load anything; a test keeps the two in agreement.
+Anything else in there (a pipe, link, folder or odd name) is rejected unopened.
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ import json
 import os
 import re
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import NamedTuple
 
+from clia.capture import spool as writer
 from clia.errors import FileError, InvalidInput
 from clia.space.purging import without, without_bytes
 from clia.store.file_locks import FileLocks
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-FORMAT = b"clia-hook 1\n"
 LOCK = "ingest.lock"
 LAST_ERROR = "last-error.json"
 NEW, DRAFTS, REJECTED = "new", "tmp", "rejected"
@@ -60,20 +59,10 @@ class RejectedEvent(NamedTuple):
     message: str
 
 
-def home_of(common_dir: str) -> str:
-    return os.path.join(common_dir, "clia", "spool")
-
-
 def spools(common_dir: str, environment: Mapping[str, str]) -> list[str]:
     """The spools of a repository: inside it and, for one that was read-only, in the home directory."""
-    found = [home_of(common_dir)]
-    state = environment.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):
-        state = os.path.join(environment.get("HOME", ""), ".local", "state")
-    if os.path.isabs(state):
-        name = sha256(os.fsencode(os.path.realpath(common_dir))).hexdigest()[:16]
-        found.append(os.path.join(state, "clia", "spool", name))
-    return found
+    variables = {os.fsencode(name): os.fsencode(environment.get(name, "")) for name in ("HOME", "XDG_STATE_HOME")}
+    return [os.fsdecode(place) for place in writer.spools(os.fsencode(common_dir), variables)]
 
 
 def waiting(spool: str) -> list[str]:
@@ -94,11 +83,10 @@ def read(spool: str, name: str) -> SpoolRecord | None:
         raise InvalidInput(f"no hook names an event {name!r}", code="invalid-event-name", fields={"field": ""})
     path = os.path.join(spool, NEW, name)
     try:
-        data = content(path, PAYLOAD_MAX + 1)
+        with _file_errors(path):
+            data = content(path, PAYLOAD_MAX + 1)
     except FileNotFoundError:
         return None
-    except OSError as err:
-        raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None
     if len(data) > PAYLOAD_MAX:
         raise InvalidInput(f"the event has more than {PAYLOAD_MAX} bytes", code="event-too-large", fields={"field": ""})
     header, payload = parse(data)
@@ -115,9 +103,9 @@ def content(path: str, limit: int) -> bytes:
 
 def parse(data: bytes) -> tuple[dict[str, str], bytes]:
     """The header and the tool's payload; ``InvalidInput`` if it is not an event."""
-    if not data.startswith(FORMAT):
+    if not data.startswith(writer.FORMAT):
         raise InvalidInput("not an event, or one of another clia version", code="invalid-spool-file", fields={"field": ""})
-    head, end, payload = data.removeprefix(FORMAT).partition(b"\n\n")
+    head, end, payload = data.removeprefix(writer.FORMAT).partition(b"\n\n")
     if not end:
         raise InvalidInput("the event has no end of its header", code="invalid-spool-file", fields={"field": ""})
     pairs = (line.partition(b"=") for line in head.split(b"\n"))
@@ -127,19 +115,21 @@ def parse(data: bytes) -> tuple[dict[str, str], bytes]:
 
 def remove(record: SpoolRecord) -> None:
     """Remove a recorded event."""
-    with suppress(FileNotFoundError):
-        _trying(os.unlink, os.path.join(record.spool, NEW, record.id))
+    path = os.path.join(record.spool, NEW, record.id)
+    with suppress(FileNotFoundError), _file_errors(path):
+        os.unlink(path)
 
 
 def reject(spool: str, name: str, code: str, message: str, folder: str = NEW) -> None:
     """Move an event to ``rejected/``, with the reason in a file next to it."""
     where = os.path.join(spool, REJECTED)
-    _trying(lambda path: os.makedirs(path, mode=0o700, exist_ok=True), where)
-    kept = _free(where, name)
-    reason = _json({"code": code, "message": message})
-    _trying(lambda path: _write(path, reason), os.path.join(where, f"{kept}{_WHY}"))
-    with suppress(FileNotFoundError):
-        _trying(lambda path: os.rename(path, os.path.join(where, kept)), os.path.join(spool, folder, name))
+    with _file_errors(where):
+        os.makedirs(where, mode=0o700, exist_ok=True)
+    free, path = _free(where, name), os.path.join(spool, folder, name)
+    with _file_errors(os.path.join(where, f"{free}{_WHY}")) as reason:
+        _write(reason, _json({"code": code, "message": message}))
+    with suppress(FileNotFoundError), _file_errors(path):
+        os.rename(path, os.path.join(where, free))
 
 
 def _free(folder: str, name: str) -> str:
@@ -153,19 +143,16 @@ def _free(folder: str, name: str) -> str:
 
 
 def rejected(spool: str) -> list[RejectedEvent]:
-    return list(_rejected(spool))
-
-
-def _rejected(spool: str) -> Iterator[RejectedEvent]:
-    folder = os.path.join(spool, REJECTED)
+    folder, events = os.path.join(spool, REJECTED), []
     for name in _names(folder):
         if name.endswith(_WHY):
             continue
         why: Any = None
         with suppress(OSError, ValueError, InvalidInput):
             why = json.loads(content(os.path.join(folder, f"{name}{_WHY}"), _WHY_MAX))
-        said = why if isinstance(why, dict) else {}
-        yield RejectedEvent(name, str(said.get("code", "unknown")), str(said.get("message", "the reason is lost")))
+        why = why if isinstance(why, dict) else {}
+        events.append(RejectedEvent(name, str(why.get("code", "unknown")), str(why.get("message", "the reason is lost"))))
+    return events
 
 
 def clear_drafts(spool: str, now: float) -> int:
@@ -200,9 +187,10 @@ def purge_spool(spool: str, text: str) -> list[str]:
             with suppress(InvalidInput, FileNotFoundError):
                 data = content(path, -1)
                 if (purged := _purged(data, text)) != data:
-                    _trying(lambda path, purged=purged: _write(path, purged, os.path.join(spool, DRAFTS)), path)
+                    with _file_errors(path):
+                        _write(path, purged, os.path.join(spool, DRAFTS))
         drafts = [os.path.join(spool, DRAFTS, name) for name in _names(os.path.join(spool, DRAFTS))]
-        return [f"spool file {path}: a hook was writing it; purge again" for path in drafts if holds(_content_of(path), text)]
+        return [f"spool file {path}: a hook was writing it; purge again" for path in drafts if _file_holds(path, text)]
 
 
 def holds(data: bytes, text: str) -> bool:
@@ -222,11 +210,10 @@ def _purged(data: bytes, text: str) -> bytes:
     return b"\n".join(lines)
 
 
-def _content_of(path: str) -> bytes:
-    try:
-        return content(path, -1)
-    except (OSError, InvalidInput):
-        return b""
+def _file_holds(path: str, text: str) -> bool:
+    with suppress(OSError, InvalidInput):
+        return holds(content(path, -1), text)
+    return False
 
 
 def _names(folder: str) -> list[str]:
@@ -254,9 +241,11 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW, 0o600)
 
 
-def _trying(act: Any, path: str) -> None:
+@contextmanager
+def _file_errors(path: str) -> Iterator[str]:
+    """Errors about a file become ``FileError``, except that it does not exist."""
     try:
-        act(path)
+        yield path
     except FileNotFoundError:
         raise
     except OSError as err:

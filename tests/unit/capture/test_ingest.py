@@ -59,7 +59,7 @@ def event(name: str, session: str = "5f0c1f6e-8f3b", **more: Any) -> bytes:
 
 
 def rejected(root: Path) -> dict[str, str]:
-    return {each.id: each.code for each in reader.rejected(reader.home_of(common_dir(root)))}
+    return {each.id: each.code for each in reader.rejected(reader.spools(common_dir(root), {})[0])}
 
 
 def notes(space: clia.Space) -> list[str]:

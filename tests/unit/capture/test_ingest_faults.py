@@ -162,7 +162,7 @@ def test_one_who_holds_the_spool_for_an_instant_is_waited_for(root: Path, monkey
     """A hook does, to see whether anybody is at it; an ingest that gave up then would leave its event to nobody."""
     hook(root, "UserPromptSubmit", prompt="Go.")
     with ExitStack() as held:
-        held.enter_context(FileLocks(spool.home_of(str(root / ".git"))).hold(spool.LOCK))
+        held.enter_context(FileLocks(spool.spools(str(root / ".git"), {})[0]).hold(spool.LOCK))
         monkeypatch.setattr("clia.capture.ingest.time", SimpleNamespace(sleep=lambda seconds: held.close()))
         made = take_in(root, wait=False)
     assert (made.busy, made.done.events) == (False, 1)
