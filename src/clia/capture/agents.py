@@ -7,6 +7,7 @@ it. The agent's own record says which session it was spawned for, so a later ing
 from __future__ import annotations
 
 import os
+import re
 from typing import NamedTuple
 
 from clia.capture.events import NOTE, ToolEvent, digest, time_field
@@ -18,8 +19,7 @@ from clia.values.typed_objects import Briefing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from collections.abc import Callable, Sequence
 
     from clia.capture.events import HookReport
     from clia.capture.spool_reader import SpoolRecord
@@ -33,10 +33,9 @@ class IncomingEvent(NamedTuple):
     tool: ToolReader
     told: HookReport
     record: SpoolRecord
-    undisturbed: Callable[[], bool] = lambda: True
-    """Whether the directory is unchanged since the event: every tool call of the session puts an event into the spool first."""
-    later: Callable[[], frozenset[str]] = frozenset
-    """The files named by later calls of the session: their content may be another event's work."""
+    later_calls: Callable[[], Sequence[tuple[str, ...]]] = tuple
+    """The files that each later tool call of the session names: they may have changed since the event. A call puts an event into
+    the spool before it changes the directory."""
 
 
 class SessionState:
@@ -75,10 +74,10 @@ class SessionStates:
     def known(self, tool: ToolReader, session: str, sub: str) -> SessionState | None:
         key = row_key(tool.name, session, sub)
         if key not in self._lives:
-            found = self._captures.get(tool.name, session, sub)
-            if found is None or not self._at_work(found.agent):
+            captured = self._captures.get(tool.name, session, sub)
+            if captured is None or not self._at_work(captured.agent):
                 return None
-            self._lives[key] = SessionState(tool, found)
+            self._lives[key] = SessionState(tool, captured)
         return self._lives[key]
 
     def _at_work(self, agent: str) -> bool:
@@ -102,27 +101,23 @@ class SessionStates:
             name = self._named(tool, session, hook.record.agent)
             if self._captures.is_free(name):
                 self._spawn(name, tool, session, place, forked, event)
-        known = CapturedSession(tool.name, session, "", name, place, started=hook.record.at, last=hook.record.at)
-        known = known._replace(tree=self._captures.tree_of(name), since=since)
-        live = self._enter(tool, known)
+        tree, at = self._captures.tree_of(name), hook.record.at
+        live = self._enter(tool, CapturedSession(tool.name, session, "", name, place, started=at, last=at, tree=tree, since=since))
         if hook.record.agent and not is_name(hook.record.agent):
             text = f"CLIA_AGENT is {hook.record.agent!r}, which is not a valid agent name; {name} is used instead"
-            live.queue.append((ToolEvent(NOTE, text, f"no-name:{hook.record.id}", at=hook.record.at), hook.record.id))
+            live.queue.append((ToolEvent(NOTE, text, f"no-name:{hook.record.id}", at=at), hook.record.id))
         return live
 
     def _place(self, hook: IncomingEvent) -> str:
-        for each in (hook.told.cwd, hook.record.cwd):
-            found = self._captures.top_of(each) if each and os.path.isabs(each) else None
-            if found is not None:
-                return found
         where = hook.record.cwd
+        for path in (hook.told.cwd, where):
+            top = self._captures.top_of(path) if path and os.path.isabs(path) else None
+            if top is not None:
+                return top
         if os.path.isabs(where) and not os.path.lexists(where):
             return where  # the worktree was removed; what was said in it can still be recorded
-        raise InvalidInput(
-            "the event is of no directory of this repository",
-            code="foreign-event",
-            fields={"cwd": hook.told.cwd or where},
-        )
+        fields = {"cwd": hook.told.cwd or where}
+        raise InvalidInput("the event is of no directory of this repository", code="foreign-event", fields=fields)
 
     def _joined(self, place: str, wanted: str) -> str | None:
         """An existing agent: the owner of the checkout, or the one named by CLIA_AGENT."""
@@ -144,10 +139,12 @@ class SessionStates:
     def _spawn(
         self, name: str, tool: ToolReader, session: str, place: str, forked: CapturedSession | None, event: ToolEvent
     ) -> None:
-        meta: dict[str, Any] = {key: event.data[key] for key in ("model",) if key in event.data}
+        meta = {"tool": tool.name, "session": session}
+        if "model" in event.data:
+            meta["model"] = event.data["model"]
         if forked is not None:
             meta["forked"] = forked.session
-        briefing = Briefing(f"{tool.name} session {session[:8]}", meta={"tool": tool.name, "session": session, **meta})
+        briefing = Briefing(f"{tool.name} session {session[:8]}", meta=meta)
         head = self._captures.head_at(place)
         if forked is not None:
             self._space.spawn_from(name, briefing, forked.agent)
@@ -166,23 +163,22 @@ class SessionStates:
                 other = said.get(name) if isinstance(said, dict) else None
                 if isinstance(other, str) and other != hook.told.session:
                     since = (time_field(line, "timestamp") or hook.record.at) if said is codex else ""
-                    found = self._captures.get(hook.tool.name, other)
-                    if found is not None and found.agent in self._space.agents():
-                        return found, since
+                    captured = self._captures.get(hook.tool.name, other)
+                    if captured is not None and captured.agent in self._space.agents():
+                        return captured, since
         return None, since
 
     def begin_sub(self, session: SessionState, sub: str, kind: str, hook: IncomingEvent | None) -> SessionState:
         """Create a sub-agent, at the head of the agent that started it."""
         tool, known = session.tool, session.known
-        kind = "".join(each for each in self._captures.clean(kind) if each.isprintable())[:60]
-        label = "-".join("".join(each if each.isascii() and each.isalnum() else " " for each in kind.lower()).split()) or "agent"
+        kind = "".join(char for char in self._captures.clean(kind) if char.isprintable())[:60]
+        label = re.sub(r"[^a-z0-9]+", "-", kind.lower()).strip("-") or "agent"
         start = f"{known.agent[:50].rstrip('-')}-{label[:20].rstrip('-')}"
         names = [f"{start}-{_brief(sub, 6)}", f"{start}-{_brief(sub, 12)}", f"{start}-{digest(sub)}"]
         # Prefer an agent already spawned for it under another name: not every source knows the sub-agent's type.
-        there = [
-            each for each in self._space.sub_agents(known.agent) if self._captures.spawned_for(each, tool.name, known.session, sub)
-        ]
-        name = next((each for each in (*there, *names) if self._usable(each, tool.name, known.session, sub)), None)
+        owner = (tool.name, known.session, sub)
+        spawned = [agent for agent in self._space.sub_agents(known.agent) if self._captures.spawned_for(agent, *owner)]
+        name = next((agent for agent in (*spawned, *names) if self._usable(agent, *owner)), None)
         if name is None:
             raise Conflict(f"no name is left for the sub-agent {sub}", code="no-name-left", fields={"sub": sub})
         place = known.place if hook is None else self._place(hook)
@@ -191,22 +187,20 @@ class SessionStates:
             self._space.spawn_from(name, Briefing(f"{kind or 'sub-agent'} of {known.agent}", meta=meta), known.agent)
             self.spawned_subs += 1
         at = hook.record.at if hook is not None else known.last
-        made = CapturedSession(
-            tool.name, known.session, sub, name, place, started=at, last=at, transcript=sub_transcript(known.transcript, sub)
-        )
-        others = [each for each in self.subs(known) if each.open and each.place == place and each.sub != sub]
-        for each in others:
-            other = self.known(tool, known.session, each.sub)
-            if other is not None:
-                other.known = other.known._replace(shared=True)
-                self._captures.keep(other.known)
-        return self._enter(tool, made._replace(tree=self._captures.tree_of(name), shared=bool(others) or hook is None))
+        others = [other for other in self.subs(known) if other.open and other.place == place and other.sub != sub]
+        for other in others:
+            live = self.known(tool, known.session, other.sub)
+            if live is not None:
+                live.known = live.known._replace(shared=True)
+                self._captures.keep(live.known)
+        captured = CapturedSession(*owner, name, place, started=at, last=at, tree=self._captures.tree_of(name))
+        transcript, shared = sub_transcript(known.transcript, sub), bool(others) or hook is None
+        return self._enter(tool, captured._replace(transcript=transcript, shared=shared))
 
     def subs(self, known: CapturedSession) -> list[CapturedSession]:
         """The sub-agents of a session, with the state of this ingest."""
         stored = self._captures.subs(known.tool, known.session)
-        lives = (self._lives.get(each.key) for each in stored)
-        return [live.known if live is not None else each for live, each in zip(lives, stored, strict=True)]
+        return [self._lives[captured.key].known if captured.key in self._lives else captured for captured in stored]
 
 
 def moved(known: CapturedSession, transcript: str) -> CapturedSession:
@@ -219,7 +213,7 @@ def cursor_of(known: CapturedSession) -> TranscriptCursor:
     return TranscriptCursor.from_json(known.standing)
 
 
-def _brief(given: str, size: int) -> str:
+def _brief(name: str, size: int) -> str:
     """A short form of an id. A version 7 UUID starts with the time, so its end is used."""
-    plain = "".join(each for each in given.lower() if each.isascii() and each.isalnum()) or digest(given)
+    plain = "".join(char for char in name.lower() if char.isascii() and char.isalnum()) or digest(name)
     return plain[-size:] if len(plain) == 32 and plain[12] == "7" else plain[:size]

@@ -99,23 +99,16 @@ def _alone(place: str, *, wait: bool) -> Iterator[bool]:
             yield free
 
 
-class _Call(NamedTuple):
-    """A tool call: its session, and the files it says it writes."""
-
-    whose: tuple[str, str]
-    paths: tuple[str, ...]
-
-
 class _Ingest:
     def __init__(self, space: Space, settings: Settings, places: Sequence[str], progress: Progress | None, left: set[str]) -> None:
         self._space = space
         self._clock = clock_of(settings)
         self._places = places
-        self._progress = progress or _silently
+        self._progress = progress or (lambda *_: None)
         self._rejected = 0
         self._stuck: dict[tuple[str, str], CliaError] = {}  # sessions that are blocked by an error
         self._left = left
-        self._called: dict[str, _Call | None] = {}
+        self._calls: dict[str, tuple[tuple[str, str], tuple[str, ...]] | None] = {}  # of each event: its session, and its files
         self._capturing = Recorder(space, spool.remove)
 
     def run(self) -> Ingested:
@@ -130,9 +123,12 @@ class _Ingest:
         for live in self._capturing.unread():
             self._settle(partial(self._capturing.catch_up, live), _known_by(live))
         self._record_all()
-        done = self._capturing.done._replace(rejected=self._rejected, left=len(self._left))
-        self._leave_word()
-        return Ingested(done, tuple(self._stuck.values()))
+        errors = tuple(self._stuck.values())
+        if errors:
+            spool.note_error(self._places[0], timestamp(self._clock()), errors[0].code, str(errors[0]))
+        else:
+            spool.forget_error(self._places[0])
+        return Ingested(self._capturing.done._replace(rejected=self._rejected, left=len(self._left)), errors)
 
     def fresh(self) -> list[tuple[str, str]]:
         """The waiting events that were not tried yet, oldest first, each with its spool."""
@@ -145,8 +141,8 @@ class _Ingest:
             if _whose(hook) in self._stuck:
                 self._left.add(hook.record.id)
                 continue
-            going = hook._replace(undisturbed=partial(self._is_undisturbed, hook), later=partial(self._named_since, hook))
-            self._settle(partial(self._capturing.take, going), _whose(hook), hook)
+            hook = hook._replace(later_calls=partial(self._later_calls, hook))  # noqa: PLW2901
+            self._settle(partial(self._capturing.take, hook), _whose(hook), hook)
         self._record_all()
         self._progress(len(hooks), len(hooks))
 
@@ -154,29 +150,21 @@ class _Ingest:
         for live in self._capturing.unrecorded():
             self._settle(partial(self._capturing.flush, live, None), _known_by(live))
 
-    def _is_undisturbed(self, hook: IncomingEvent) -> bool:
-        """Whether the session called no tool after this event, so far."""
-        return not self._calls_since(hook)
+    def _later_calls(self, hook: IncomingEvent) -> list[tuple[str, ...]]:
+        """The files that each waiting call of the same session after an event says it writes."""
+        calls = [self._call(place, name) for name, place in self.fresh() if name > hook.record.id]
+        return [call[1] for call in calls if call is not None and call[0] == _whose(hook)]
 
-    def _named_since(self, hook: IncomingEvent) -> frozenset[str]:
-        return frozenset(path for each in self._calls_since(hook) for path in each.paths)
-
-    def _calls_since(self, hook: IncomingEvent) -> list[_Call]:
-        """The waiting calls of the same session after an event."""
-        calls = (self._call(place, name) for name, place in self.fresh() if name > hook.record.id)
-        return [call for call in calls if call is not None and call.whose == _whose(hook)]
-
-    def _call(self, place: str, name: str) -> _Call | None:
-        """The tool call in an event, if it is one."""
-        if name not in self._called:
-            call = None
+    def _call(self, place: str, name: str) -> tuple[tuple[str, str], tuple[str, ...]] | None:
+        """The session of an event that is a tool call, and the files that it says it writes."""
+        if name not in self._calls:
+            self._calls[name] = None
             with suppress(CliaError):
                 hook = _understood(place, name)
-                calls = [each for each in hook.told.events if each.what == CALL] if hook is not None else []
+                calls = [event for event in hook.told.events if event.what == CALL] if hook is not None else []
                 if hook is not None and calls:
-                    call = _Call(_whose(hook), tuple(path for each in calls for path in each.paths))
-            self._called[name] = call
-        return self._called[name]
+                    self._calls[name] = _whose(hook), tuple(path for event in calls for path in event.paths)
+        return self._calls[name]
 
     def _read(self, place: str, name: str) -> IncomingEvent | None:
         """Read an event; an invalid one is rejected."""
@@ -204,18 +192,6 @@ class _Ingest:
             if hook is not None:
                 self._left.add(hook.record.id)
 
-    def _leave_word(self) -> None:
-        home = self._places[0]
-        if self._stuck:
-            err = next(iter(self._stuck.values()))
-            spool.note_error(home, timestamp(self._clock()), err.code, str(err))
-        else:
-            spool.forget_error(home)
-
-
-def _silently(done: int, total: int) -> None:
-    del done, total
-
 
 def _whose(hook: IncomingEvent) -> tuple[str, str]:
     return hook.tool.name, hook.told.session
@@ -230,12 +206,8 @@ def _understood(place: str, name: str) -> IncomingEvent | None:
     if record is None:
         return None
     tool = tool_of(record.tool)
-    report = tool.from_hook(_json(record.payload))
-    return IncomingEvent(tool, report, record._replace(payload=b""))  # the parsed events are shorter
-
-
-def _json(payload: bytes) -> object:
     try:
-        return json.loads(payload)
+        payload = json.loads(record.payload)
     except (ValueError, RecursionError) as err:
         raise InvalidInput(f"the event is not JSON: {err}", code="invalid-event", fields={"field": ""}) from None
+    return IncomingEvent(tool, tool.from_hook(payload), record._replace(payload=b""))  # the parsed events are shorter

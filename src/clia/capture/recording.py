@@ -11,6 +11,7 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
+from clia.capture import transcripts
 from clia.capture.agents import SessionStates, cursor_of, moved
 from clia.capture.events import (
     BOUNDS,
@@ -30,20 +31,7 @@ from clia.capture.events import (
 )
 from clia.capture.service import MARK, DirectoryChange
 from clia.capture.tools import TOOLS
-from clia.capture.transcripts import (
-    READ_MAX,
-    TranscriptCursor,
-    TranscriptEvents,
-    first_lines,
-    has_grown,
-    hook_key,
-    list_folder,
-    read_bytes,
-    read_events,
-    restart,
-    sub_transcript,
-    with_texts,
-)
+from clia.capture.transcripts import TranscriptCursor, TranscriptEvents, read_bytes
 from clia.errors import CliaError, InvalidInput, NotFound
 from clia.space.core import CommitText
 from clia.space.model import Conflicts, Merged
@@ -125,6 +113,10 @@ class Recorder:
         live.queue.append((event._replace(at=event.at or record.at), record.id))
         live.known = live.known._replace(last=max(live.known.last, record.at))
 
+    def _trace_now(self, live: SessionState, event: ToolEvent, record: SpoolRecord) -> None:
+        self._queue(live, event, record)
+        self.flush(live, record.at)
+
     # The agent of an event
 
     def _live(self, hook: IncomingEvent, event: ToolEvent) -> SessionState:
@@ -135,11 +127,10 @@ class Recorder:
         if live is None:
             clean = False
             if event.what == SUB_START and not any(each.open for each in self._lives.subs(session.known)):
-                words = CommitText("the files as a sub-agent finds them", self._meta(hook))
                 self.flush(session, hook.record.at)
                 self._accept(session)  # first, or the work of other sub-agents would count as the session's
                 # Existing changes are not the sub-agent's work; if they cannot be committed, only files that it names are.
-                clean = self._commit(hook, session, words, trace_alone=False)
+                clean = self._commit(hook, session, "the files as a sub-agent finds them", trace_alone=False)
             live = self._lives.begin_sub(session, event.sub, hook.told.sub_kind, hook)
             if not clean:
                 live.known = live.known._replace(shared=True)
@@ -154,21 +145,19 @@ class Recorder:
     def _started(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         live.known = live.known._replace(open=True)
         if event.data.get("source") == "compact":
-            self._queue(live, event._replace(what=NOTE), hook.record)
-            self.flush(live, hook.record.at)
+            self._trace_now(live, event._replace(what=NOTE), hook.record)
             return
         # Changes from before the session are not its work; changes that an interrupted session left are.
         first = live.known.started == hook.record.at
-        words = "the files as the session found them" if first else "left when the session was interrupted"
+        message = "the files as the session found them" if first else "left when the session was interrupted"
         self._accept(live)
-        self._commit(hook, live, CommitText(words, self._meta(hook)), trace_alone=False)
-        self._queue(live, event._replace(what=NOTE), hook.record)
-        self.flush(live, hook.record.at)
+        self._commit(hook, live, message, trace_alone=False)
+        self._trace_now(live, event._replace(what=NOTE), hook.record)
 
     def _sub_started(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         session = self._lives.session(hook, event)
-        self._queue(session, ToolEvent(NOTE, f"sub-agent {live.agent} started", f"sub-start:{digest(event.sub)}"), hook.record)
-        self.flush(session, hook.record.at)
+        note = ToolEvent(NOTE, f"sub-agent {live.agent} started", f"sub-start:{digest(event.sub)}")
+        self._trace_now(session, note, hook.record)
         self._captures.keep(session.known)
 
     def _sub_stopped(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
@@ -176,16 +165,14 @@ class Recorder:
         self._said(hook, live, event)
         self._finish_sub(hook, session, live)
         note = ToolEvent(NOTE, f"sub-agent {live.agent} ended", f"sub-stop:{hook.record.id}")
-        self._queue(session, note, hook.record)
-        self.flush(session, hook.record.at)
+        self._trace_now(session, note, hook.record)
         self._captures.keep(session.known)
 
     def _finish_sub(self, hook: IncomingEvent, session: SessionState, live: SessionState) -> None:
         """Commit and offer a sub-agent's work. If others worked in the same directory, only the files it named."""
-        words = CommitText(_subject(live.known.prompt, f"{live.agent}: work done"), self._meta(hook))
         # Files that the session wrote and has not committed contain its lines, too.
         named = [path for path in live.known.paths if path not in session.known.paths]
-        self._commit(hook, live, words, named=named)
+        self._commit(hook, live, _subject(live.known.prompt, f"{live.agent}: work done"), named=named)
         offered = self._captures.offers(live.agent)
         if offered:
             self._space.relate(live.agent, OFFERS, session.agent)
@@ -196,7 +183,7 @@ class Recorder:
         self._accept(live)
         text = _subject(live.known.prompt, "a turn")
         body = self._captures.clean(message).strip()[:_BODY]
-        self._commit(hook, live, CommitText(f"{text}\n\n{body}" if body else text, self._meta(hook)))
+        self._commit(hook, live, f"{text}\n\n{body}" if body else text)
 
     def _ended(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         self._discover(live, hook.record.at)
@@ -207,14 +194,13 @@ class Recorder:
                 self._finish_sub(hook, live, sub)
                 self._captures.keep(sub.known)
         self._accept(live)
-        self._commit(hook, live, CommitText(f"the end of the session: {self._captures.clean(event.text)}", self._meta(hook)))
+        self._commit(hook, live, f"the end of the session: {self._captures.clean(event.text)}")
         live.known = live.known._replace(open=False)
 
     def _said(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> str:
         """Trace the last message that a hook reports, unless the transcript has it."""
         if event.text.strip():
-            self._queue(live, ToolEvent(SAID, event.text, counted=event.counted), hook.record)
-            self.flush(live, hook.record.at)
+            self._trace_now(live, ToolEvent(SAID, event.text, counted=event.counted), hook.record)
         return event.text
 
     def _accept(self, live: SessionState) -> None:
@@ -241,7 +227,7 @@ class Recorder:
         self,
         hook: IncomingEvent,
         live: SessionState,
-        words: CommitText,
+        message: str,
         *,
         named: Sequence[str] | None = None,
         trace_alone: bool = True,
@@ -253,14 +239,14 @@ class Recorder:
         """
         if self._captures.has_recorded(live.agent, hook.record.id):
             return True
-        known = live.known
-        change = self._seen(hook, live, named)
+        text = CommitText(message, {MARK: {"tool": hook.tool.name, "session": hook.told.session, "event": hook.record.id}})
+        captured, change = live.known, self._seen(hook, live, named)
         try:
-            commit = self._captures.record(known, words, change, trace_alone=trace_alone)
+            commit = self._captures.record(captured, text, change, trace_alone=trace_alone)
         except InvalidInput as err:
-            self._queue(live, ToolEvent(NOTE, f"the files were not taken: {err}", f"not-taken:{hook.record.id}"), hook.record)
-            self.flush(live, hook.record.at)
-            commit = self._captures.record(known, words, DirectoryChange(None))
+            note = ToolEvent(NOTE, f"the files were not taken: {err}", f"not-taken:{hook.record.id}")
+            self._trace_now(live, note, hook.record)
+            commit = self._captures.record(captured, text, DirectoryChange(None))
         self._captures.reached("turn-recorded")
         self._counts["commits"] += commit is not None
         if change.now is None or change.only is not None:
@@ -274,19 +260,19 @@ class Recorder:
         if now is None:
             return DirectoryChange(None)
         # Checked after reading the directory: later calls do not matter.
-        alone = not live.known.shared and hook.undisturbed() and not self._has_called_since(live, hook.record.at)
+        alone = not live.known.shared and not hook.later_calls() and not self._has_called_since(live, hook.record.at)
         if not alone and named is None:
             return DirectoryChange(None)  # the next end of a turn commits them
         if alone or named is None:
             return DirectoryChange(now, live.known.tree)
-        others = set(self._inside(live.known.place, sorted(hook.later())))
-        return DirectoryChange(now, live.known.tree, tuple(each for each in named if each not in others))
+        others = set(self._inside(live.known.place, [path for paths in hook.later_calls() for path in paths]))
+        return DirectoryChange(now, live.known.tree, tuple(path for path in named if path not in others))
 
     def _has_called_since(self, live: SessionState, at: str) -> bool:
         """Whether the transcript has a tool call after a time: its hook may have been missed."""
         known, cursor = live.known, cursor_of(live.known)
         data = read_bytes(known.transcript, cursor.offset, _PIECE) if known.transcript else None
-        ahead = read_events(data or b"", cursor, live.tool.from_line, None, known.since).events
+        ahead = transcripts.read_events(data or b"", cursor, live.tool.from_line, None, known.since).events
         return any(event.what == CALL and (event.at or "") > at for event in ahead)
 
     def _look(self, hook: IncomingEvent, live: SessionState) -> str | None:
@@ -295,12 +281,9 @@ class Recorder:
         try:
             return self._captures.look(live.known)
         except CliaError as err:  # a nested repository or a missing filter: record the trace anyway
-            self._queue(live, ToolEvent(NOTE, f"the files were not looked at: {err}", f"not-looked:{hook.record.id}"), hook.record)
-            self.flush(live, hook.record.at)
+            note = ToolEvent(NOTE, f"the files were not looked at: {err}", f"not-looked:{hook.record.id}")
+            self._trace_now(live, note, hook.record)
             return None
-
-    def _meta(self, hook: IncomingEvent) -> dict[str, Any]:
-        return {MARK: {"tool": hook.tool.name, "session": hook.told.session, "event": hook.record.id}}
 
     # Entries
 
@@ -323,7 +306,7 @@ class Recorder:
         read, subs = self._transcribed(live, upto)
         for sub in subs:  # before saving the cursor
             self.flush(sub, upto)
-        events = [(each, _key_of(live, each, each.key)) for each in read]
+        events = [(event, _key_of(live, event, event.key)) for event in read]
         keyed = self._keyed(live)
         # For the same event the hook has more detail: it comes first.
         merged = sorted([*keyed, *events], key=lambda pair: pair[0].at or "")
@@ -343,19 +326,19 @@ class Recorder:
                 entry = entries[0]
                 text = f"a {entry['kind']} could not be recorded"
                 return self._space.trace_once(live.agent, [{"kind": NOTE, "text": text, "key": f"odd:{digest(str(entry['key']))}"}])
-        return sum(self._recorded(live, [each]) for each in entries)
+        return sum(self._recorded(live, [entry]) for entry in entries)
 
     def _keyed(self, live: SessionState) -> list[tuple[ToolEvent, str]]:
         """The queued hook events with the keys that the transcript gives them."""
         known = live.known
         if known.transcript and os.path.isfile(known.transcript):
             counts = cursor_of(known).counts
-            keyed = ((event, hook_key(event, counts, record)) for event, record in live.queue)
+            keyed = ((event, transcripts.hook_key(event, counts, record)) for event, record in live.queue)
             return [(event, _key_of(live, event, key)) for event, key in keyed if key is not None]
         heard = {text: list(records) for text, records in known.heard.items()}
         keyed_events: list[tuple[ToolEvent, str]] = []
         for event, record in live.queue:
-            key = hook_key(event, {event.counted or "": _nth(heard, event.counted, record)}, record)
+            key = transcripts.hook_key(event, {event.counted or "": _nth(heard, event.counted, record)}, record)
             keyed_events += [] if key is None else [(event, _key_of(live, event, key))]
         live.known = known._replace(heard=heard)
         return keyed_events
@@ -381,14 +364,18 @@ class Recorder:
         if not known.transcript:
             return [], []
         if read_bytes(known.transcript, cursor.offset, 0) is None:  # shorter than before: another file
-            cursor = restart(cursor, read_bytes(known.transcript, 0, _PIECE) or b"")
-        reading = self._read_all(live, with_texts(cursor, known.transcript, live.tool.from_line), upto)
+            cursor = transcripts.restart(cursor, read_bytes(known.transcript, 0, _PIECE) or b"")
+        reading = self._read_all(live, transcripts.with_texts(cursor, known.transcript, live.tool.from_line), upto)
         self._counts["unreadable"] += reading.unreadable
         live.known = known._replace(standing=reading.cursor.to_json())
         # Older versions write a sub-agent's lines into the session's transcript.
-        others = [each for each in reading.events if each.sub and each.sub != known.sub and not known.sub]
-        subs = {sub.known.key: sub for sub in [self._tell_sub(live, each) for each in others]}
-        return [each for each in reading.events if each.sub in ("", known.sub)], list(subs.values())
+        subs: dict[str, SessionState] = {}
+        for event in reading.events if not known.sub else ():
+            if event.sub:
+                sub = self._lives.known(live.tool, known.session, event.sub) or self._lives.begin_sub(live, event.sub, "", None)
+                sub.queue.append((event, event.key or ""))
+                subs[event.sub] = sub
+        return [event for event in reading.events if event.sub in ("", known.sub)], list(subs.values())
 
     def _read_all(self, live: SessionState, cursor: TranscriptCursor, upto: str | None) -> TranscriptEvents:
         """Read a transcript to its end, or up to a time, in pieces: what comes later is not parsed again and again."""
@@ -397,22 +384,15 @@ class Recorder:
         unreadable = 0
         while True:
             data = read_bytes(known.transcript, cursor.offset, size) or b""
-            reading = read_events(data, cursor, live.tool.from_line, upto, known.since)
+            reading = transcripts.read_events(data, cursor, live.tool.from_line, upto, known.since)
             consumed = reading.cursor.offset - cursor.offset
             events += reading.events
             cursor, unreadable = reading.cursor, unreadable + reading.unreadable
             if len(data) < size or (consumed < data.rfind(b"\n") + 1):
                 return TranscriptEvents(tuple(events), cursor, unreadable)
-            if not consumed and size >= READ_MAX:
+            if not consumed and size >= transcripts.READ_MAX:
                 cursor, unreadable = cursor._replace(offset=cursor.offset + size), unreadable + 1
-            size = _PIECE if consumed else min(2 * size, READ_MAX)  # a line longer than a piece
-
-    def _tell_sub(self, session: SessionState, event: ToolEvent) -> SessionState:
-        live = self._lives.known(session.tool, session.known.session, event.sub)
-        if live is None:
-            live = self._lives.begin_sub(session, event.sub, "", None)
-        live.queue.append((event, event.key or ""))
-        return live
+            size = _PIECE if consumed else min(2 * size, transcripts.READ_MAX)  # a line longer than a piece
 
     # Sessions without new events
 
@@ -428,7 +408,7 @@ class Recorder:
             tool = TOOLS.get(captured.tool)
             if tool is None or captured.agent not in agents:
                 continue
-            if captured.open or has_grown(captured.transcript, cursor_of(captured).offset):
+            if captured.open or transcripts.has_grown(captured.transcript, cursor_of(captured).offset):
                 state = self._lives.known(tool, captured.session, captured.sub)
                 states += [] if state is None else [state]
         return states
@@ -442,19 +422,19 @@ class Recorder:
             self._discover(live, None)
             return
         mark = {MARK: {"tool": live.tool.name, "session": live.known.session}}
-        commit = self._captures.record(
-            live.known, CommitText("what the transcript told after the end", mark), DirectoryChange(None)
-        )
-        self._counts["commits"] += commit is not None
+        text = CommitText("what the transcript told after the end", mark)
+        self._counts["commits"] += self._captures.record(live.known, text, DirectoryChange(None)) is not None
 
     def _discover(self, live: SessionState, upto: str | None) -> None:
         """Find sub-agents that only have a transcript; those that started after ``upto`` are left for later."""
         known = live.known
-        folder = os.path.dirname(sub_transcript(known.transcript, "x")) if not known.sub else ""
-        for name in list_folder(folder) if folder else ():
+        folder = os.path.dirname(transcripts.sub_transcript(known.transcript, "x")) if not known.sub else ""
+        for name in transcripts.list_folder(folder) if folder else ():
             sub = name.removeprefix("agent-").removesuffix(".jsonl")
             if name == f"agent-{sub}.jsonl" and is_id(sub) and self._lives.known(live.tool, known.session, sub) is None:
-                begun = next((time_field(line, "timestamp") for line in first_lines(os.path.join(folder, name), 1 << 16)), None)
+                begun = next(
+                    (time_field(line, "timestamp") for line in transcripts.first_lines(os.path.join(folder, name), 1 << 16)), None
+                )
                 if upto is None or begun is None or begun <= upto:
                     self.flush(self._lives.begin_sub(live, sub, "", None), upto)
 

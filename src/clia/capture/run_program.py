@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import CliaError, Conflict, FileError, GitError, InvalidInput, NoSuchObject, StaleRef
@@ -25,25 +25,21 @@ from clia.values.typed_objects import Briefing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from clia.facade.space import Space
     from clia.git.records import Checkout
     from clia.programs.runner import ProgramRunner, UserStreams
-    from clia.redaction.secrets import RedactionState
 
 RUN = "run"
 _KINDS = {"terminal": "console", "stdout": "console", "stderr": "console-error"}
 _SUBJECT = 100
 _LOOKS = 10  # waits for a run that was just killed and whose program is about to end
 # git finds the repository, index and objects from the worktree
-_ELSEWHERE = frozenset(
-    (
-        *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY"),
-        *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH", "GIT_GRAFT_FILE", "GIT_SHALLOW_FILE"),
-        "GIT_IMPLICIT_WORK_TREE",
-    )
+_ELSEWHERE = (
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY"),
+    *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH", "GIT_GRAFT_FILE", "GIT_SHALLOW_FILE", "GIT_IMPLICIT_WORK_TREE"),
 )
 
 
@@ -93,39 +89,41 @@ class RunReport(NamedTuple):
     problem: CliaError | None = None
 
 
-def run_program(space: Space, wishes: RunOptions, world: RunEnvironment, programs: ProgramRunner | None = None) -> RunReport:
+def run_program(space: Space, options: RunOptions, world: RunEnvironment, programs: ProgramRunner | None = None) -> RunReport:
     """Run a program as an agent, spawning it if needed; ``Conflict`` if one is running already."""
-    check_name(wishes.agent)
-    if not wishes.words:
+    check_name(options.agent)
+    if not options.words:
         raise InvalidInput("which program is to be run?", code="no-program", hints=["clia run AGENT -- PROGRAM ARGS…"])
-    check_text(wishes.message, "message")
-    space.types.check_kind(wishes.kind)  # before the program runs
+    check_text(options.message, "message")
+    space.types.check_kind(options.kind)  # before the program runs
     if programs is None:
         from clia.programs.runner import ProgramRunner  # POSIX only
 
         programs = ProgramRunner()
-    home = os.path.join(space.home, "run")
-    place = os.path.join(home, f"{wishes.agent}.lock")
-    directory = os.path.abspath(wishes.directory or os.path.join(home, wishes.agent))
+    home, agent = os.path.join(space.home, "run"), options.agent
+    lock = os.path.join(home, f"{agent}.lock")
+    directory = os.path.abspath(options.directory or os.path.join(home, agent))
     looks = iter(range(_LOOKS))
-    with programs.alone(place, lambda: next(looks, None) is None) as held:
-        if not held:
-            raise _at_work(wishes.agent, place)
-        work = ProgramWorktree(space, wishes.agent, directory, place, programs, world.environment)
-        return _Run(work, wishes, world).carried_out()
+    with programs.alone(lock, lambda: next(looks, None) is None) as locked:
+        if not locked:
+            hints = ["wait for its end, or run this one as another agent"]
+            fields = {"agent": agent, "lock": lock}
+            raise Conflict(f"a program runs already as {agent!r}", code="already-running", hints=hints, fields=fields)
+        work = ProgramWorktree(space, agent, directory, lock, programs, world.environment)
+        return _Run(work, options, world).run()
 
 
 class _Run:
     """One run, in a directory that it holds."""
 
-    def __init__(self, work: ProgramWorktree, wishes: RunOptions, world: RunEnvironment) -> None:
+    def __init__(self, work: ProgramWorktree, options: RunOptions, world: RunEnvironment) -> None:
         self._work = work
-        self._wishes = wishes
+        self._options = options
         self._world = world
-        shown = _shown(shlex.join(wishes.words))
+        shown = _shown(shlex.join(options.words))
         self._line = secrets.redact(shown).text if world.redact else shown
 
-    def carried_out(self) -> RunReport:
+    def run(self) -> RunReport:
         work, tell = self._work, self._world.tell
         space, agent = work.space, work.agent
         spawned = agent not in space.agents()
@@ -136,21 +134,28 @@ class _Run:
         if left is not None:
             tell(f"committed what was left in the worktree: {left[:10]}")
         space.checkout(agent, work.directory)
-        self._order_is_possible()
+        try:
+            work.programs.check(self._order())
+        except FileError as err:
+            raise self._hinted(err) from None
         space.trace(agent, RUN, f"$ {self._line}")
         tell(f"{agent} works in {work.directory}")
         code, problem = self._attended()
-        made = None
+        commit = None
         if problem is None:
-            made, problem = self._recorded(code)
-        files, traced = _counted(space, made)
-        return RunReport(agent, spawned, work.directory, _shown(self._wishes.words[0]), code, made, files, traced, left, problem)
+            try:
+                commit = self._recorded(code)
+            except CliaError as err:
+                problem = err
+        files, traced = _counted(space, commit)
+        program = _shown(self._options.words[0])
+        return RunReport(agent, spawned, work.directory, program, code, commit, files, traced, left, problem)
 
     # Before
 
     def _check(self, spawned: bool) -> None:
         """Check what could otherwise fail later. A program among the agent's files is searched there."""
-        work, name = self._work, self._wishes.words[0]
+        work, name = self._work, self._options.words[0]
         if spawned and os.path.lexists(work.directory) and (not os.path.isdir(work.directory) or os.listdir(work.directory)):
             raise Conflict(
                 f"{work.directory} cannot become a worktree: it exists already",
@@ -158,30 +163,21 @@ class _Run:
                 hints=["name a directory that does not exist yet"],
                 fields={"directory": work.directory},
             )
-        if "/" not in name or os.path.isabs(name) or not self._is_inside(name):
+        path = os.path.normpath(os.path.join(work.directory, name))
+        if "/" not in name or os.path.isabs(name) or not path.startswith(f"{work.directory}/"):
             work.programs.check(self._order())
         elif spawned:
             self._check_file(name, self._start())
 
-    def _order_is_possible(self) -> None:
-        try:
-            self._work.programs.check(self._order())
-        except FileError as err:
-            raise self._hinted(err) from None
-
-    def _is_inside(self, name: str) -> bool:
-        below = os.path.normpath(os.path.join(self._work.directory, name))
-        return below.startswith(f"{self._work.directory}/")
-
     def _check_file(self, name: str, start: str | None) -> None:
         """Whether a new agent will have this executable file."""
-        said = bytearray()
+        output = bytearray()
         if start is not None:
             words = ("--literal-pathspecs", "ls-tree", "-z", start, "--", os.path.normpath(name))
             git_dir = self._work.place.rpartition("/clia/run/")[0]
-            if self._work.git(*words, said=said, directory=git_dir):
+            if self._work.git(*words, said=output, directory=git_dir):
                 raise GitError(f"git cannot list the files of {start}", fields={"commit": start})
-        mode = bytes(said).partition(b" ")[0]
+        mode = bytes(output).partition(b" ")[0]
         if mode in (b"100755", b"120000"):
             return
         code = "program-not-executable" if mode else "program-not-found"
@@ -189,7 +185,7 @@ class _Run:
         raise self._hinted(FileError(f"cannot run {name}: {reason}", code=code, fields={"path": name, "reason": reason}))
 
     def _hinted(self, error: FileError) -> FileError:
-        name = self._wishes.words[0]
+        name = self._options.words[0]
         if "/" in name and not os.path.isabs(name):
             hint = f"it is looked for among the files of {self._work.agent}; one of another place has its whole path"
             return FileError(error.message, hints=[hint], fields=error.fields, code=error.code)
@@ -197,7 +193,7 @@ class _Run:
 
     def _start(self) -> str | None:
         """The commit that a new agent starts at; None: no files."""
-        space, birth = self._work.space, self._wishes.birth
+        space, birth = self._work.space, self._options.birth
         if birth.empty:
             return None
         if birth.at is not None:
@@ -210,7 +206,7 @@ class _Run:
             return None
 
     def _spawn(self) -> str:
-        space, agent, birth = self._work.space, self._work.agent, self._wishes.birth
+        space, agent, birth = self._work.space, self._work.agent, self._options.birth
         if birth.parent is not None and birth.empty:
             message = "a sub-agent starts at its parent's head or at a commit: --parent does not go with --empty"
             raise InvalidInput(message, code="invalid-option", fields={"option": "--parent"})
@@ -223,24 +219,24 @@ class _Run:
     def _settle(self) -> str | None:
         """Commit what an interrupted run left; None if nothing."""
         work = self._work
-        found = self._checkout()
-        if found is None and self._wishes.directory is None and os.path.lexists(os.path.join(work.directory, ".git")):
+        checkout = self._checkout()
+        if checkout is None and self._options.directory is None and os.path.lexists(os.path.join(work.directory, ".git")):
             work.programs.clear(work.directory)  # an unfinished worktree: no program ran in it
-        begun = [each for each in work.space.trace_pending(work.agent) if _is_of_a_run(each)]
-        changed = found is not None and work.has_changed(found.base)
-        if not begun and not changed:
+        entries = [entry for entry in work.space.trace_pending(work.agent) if _is_of_a_run(entry)]
+        changed = checkout is not None and work.has_changed(checkout.base)
+        if not entries and not changed:
             return None
-        lines = [str(each["text"]).removeprefix("$ ") for each in begun if each.get("kind") == RUN]
-        message = "left by a run that did not end" if begun else "left in the worktree before a run"
-        return self._committed(found, changed, f"{message}: {_one_line(lines[0])}" if lines else message, {})
+        lines = [str(entry["text"]).removeprefix("$ ") for entry in entries if entry.get("kind") == RUN]
+        message = "left by a run that did not end" if entries else "left in the worktree before a run"
+        return self._committed(checkout, changed, f"{message}: {_one_line(lines[0])}" if lines else message, {})
 
     # While it runs
 
     def _order(self) -> ProgramCommand:
         work = self._work
-        given = {name: value for name, value in self._world.environment.items() if name not in _ELSEWHERE}
-        environment = {**given, "CLIA_AGENT": work.agent, "PWD": work.directory}
-        return ProgramCommand(self._wishes.words, work.directory, environment)
+        variables = {name: value for name, value in self._world.environment.items() if name not in _ELSEWHERE}
+        variables |= {"CLIA_AGENT": work.agent, "PWD": work.directory}
+        return ProgramCommand(self._options.words, work.directory, variables)
 
     def _attended(self) -> tuple[int, CliaError | None]:
         """The program's exit code, and why its output could not be traced completely."""
@@ -255,43 +251,38 @@ class _Run:
 
     # After
 
-    def _recorded(self, code: int) -> tuple[str | None, CliaError | None]:
-        program = _shown(os.path.basename(self._wishes.words[0]))
-        try:
-            found = self._checkout()  # a hook may have committed: the base is newer
-            if found is None:
-                raise _lost(self._work.directory)
-            changed = self._work.has_changed(found.base)
-            meta = {"program": program, "exit_code": code}
-            return self._committed(found, changed, self._wishes.message or _one_line(self._line), meta), None
-        except CliaError as err:
-            return None, err
+    def _recorded(self, code: int) -> str:
+        directory, checkout = self._work.directory, self._checkout()  # a hook may have committed: the base is newer
+        if checkout is None:
+            raise InvalidInput(
+                f"{directory} is no longer a checkout, so what the program did in it cannot be committed",
+                code="not-a-checkout",
+                hints=["move it away; the next run makes a new one"],
+                fields={"path": directory},
+            )
+        changed = self._work.has_changed(checkout.base)
+        meta = {"program": _shown(os.path.basename(self._options.words[0])), "exit_code": code}
+        return self._committed(checkout, changed, self._options.message or _one_line(self._line), meta)
 
     def _checkout(self) -> Checkout | None:
         work = self._work
-        found = work.space.checkout_at(work.directory)
-        return found if found is not None and found.directory == work.directory and found.agent == work.agent else None
+        checkout = work.space.checkout_at(work.directory)
+        ours = checkout is not None and (checkout.directory, checkout.agent) == (work.directory, work.agent)
+        return checkout if ours else None
 
-    def _committed(self, found: Checkout | None, changed: bool, message: str, meta: Mapping[str, Any]) -> str:
+    def _committed(self, checkout: Checkout | None, changed: bool, message: str, meta: Mapping[str, Any]) -> str:
         """Commit the files and the trace, or the trace alone, which never conflicts."""
-        work, kind = self._work, self._wishes.kind
-        if found is None or not changed:
+        work, kind = self._work, self._options.kind
+        if checkout is None or not changed:
             return work.space.commit_with_trace(work.agent, kind, changes={}, message=message, meta=meta)
-        with self._telling_how_to_go_on():
-            return work.commit(found.base, kind, message, meta)
-
-    @contextmanager
-    def _telling_how_to_go_on(self) -> Iterator[None]:
-        """The error for diverged work, with what to do about it."""
-        work, kind = self._work, self._wishes.kind
         try:
-            yield
+            return work.commit(checkout.base, kind, message, meta)
         except StaleRef as err:
-            place = shlex.quote(work.directory)
+            directory = shlex.quote(work.directory)
             raise StaleRef(
                 f"{err.message}; the work of the run is kept in {work.directory}",
                 hints=[
-                    f"bring both together: cd {place} && git add -A && git commit -m work && git merge {err.actual}",
+                    f"bring both together: cd {directory} && git add -A && git commit -m work && git merge {err.actual}",
                     f"then, still there: clia commit {work.agent} {kind} --base {err.actual} --trace",
                 ],
                 fields={**err.fields, "directory": work.directory},
@@ -311,7 +302,8 @@ class _Console:
 
     def heard(self, channel: str, data: bytes) -> None:
         if channel not in self._outputs:
-            self._outputs[channel] = TracedOutput(lambda text: self._add(channel, text), _untouched)
+            # The unterminated end of the output is left to the trace's own redaction.
+            self._outputs[channel] = TracedOutput(lambda text: self._add(channel, text), lambda _, state: ("", state))
         if data and self._last not in ("", channel):
             self._outputs[self._last].add(b"")  # keep the order
         self._last = channel if data else self._last
@@ -319,8 +311,8 @@ class _Console:
 
     def end(self, code: int) -> None:
         """Flush the buffer; waits up to half a minute for the store, then raises."""
-        for each in self._outputs.values():
-            each.end()
+        for output in self._outputs.values():
+            output.end()
         self._waiting.append((RUN, f"exit code {code}", None))
         retry_while_unavailable(self._flush, threading.Event())
 
@@ -337,12 +329,6 @@ class _Console:
             kind, text, data = self._waiting[0]
             self._space.trace(self._agent, kind, text, data=data)
             del self._waiting[0]
-
-
-def _untouched(text: str, state: RedactionState) -> tuple[str, RedactionState]:
-    """The unterminated end of the output is left to the trace's own redaction."""
-    del text
-    return "", state
 
 
 def _is_of_a_run(entry: Mapping[str, Any]) -> bool:
@@ -367,21 +353,3 @@ def _one_line(text: str) -> str:
 def _shown(text: str) -> str:
     """A command-line argument as text, whatever its bytes."""
     return os.fsencode(text).decode("utf-8", "backslashreplace")
-
-
-def _lost(directory: str) -> InvalidInput:
-    return InvalidInput(
-        f"{directory} is no longer a checkout, so what the program did in it cannot be committed",
-        code="not-a-checkout",
-        hints=["move it away; the next run makes a new one"],
-        fields={"path": directory},
-    )
-
-
-def _at_work(agent: str, place: str) -> Conflict:
-    return Conflict(
-        f"a program runs already as {agent!r}",
-        code="already-running",
-        hints=["wait for its end, or run this one as another agent"],
-        fields={"agent": agent, "lock": place},
-    )

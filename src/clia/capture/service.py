@@ -89,8 +89,8 @@ class Captures:
         self._workbench = components.workbench
 
     def get(self, tool: str, session: str, sub: str = "") -> CapturedSession | None:
-        found = self._core.store.get(row_key(tool, session, sub))
-        return None if found is None else _from_row(found.value)
+        row = self._core.store.get(row_key(tool, session, sub))
+        return None if row is None else _from_row(row.value)
 
     def sessions(self) -> list[CapturedSession]:
         """Every captured session and sub-agent, sorted by tool and session."""
@@ -99,7 +99,7 @@ class Captures:
     def subs(self, tool: str, session: str) -> list[CapturedSession]:
         """The sub-agents of a session, in order of start."""
         rows = (_from_row(value) for _, value in self._core.store.scan(row_key(tool, session)))
-        return sorted((each for each in rows if each.sub), key=lambda each: (each.started, each.sub))
+        return sorted((row for row in rows if row.sub), key=lambda row: (row.started, row.sub))
 
     def clean(self, text: str) -> str:
         """The redacted text, to store or to cut."""
@@ -137,8 +137,8 @@ class Captures:
         """Whether an agent's record says that it was spawned for this session."""
         if not self.is_ours(name):
             return False
-        said = self._agents.briefing_of(name).meta or {}
-        return (said.get("tool"), said.get("session"), said.get("sub", "")) == (tool, session, sub)
+        meta = self._agents.briefing_of(name).meta or {}
+        return (meta.get("tool"), meta.get("session"), meta.get("sub", "")) == (tool, session, sub)
 
     def is_ours(self, name: str) -> bool:
         """Whether the agent is at work here, and not another clone's."""
@@ -189,7 +189,7 @@ class Captures:
     def has_recorded(self, agent: str, event: str) -> bool:
         """Whether one of the agent's last commits was made for this event."""
         own = self._core.own_commits(agent, self._core.require_head(agent))
-        return any((each.meta.get(MARK) or {}).get("event") == event for each in islice(own, _LOOK_BACK))
+        return any((commit.meta.get(MARK) or {}).get("event") == event for commit in islice(own, _LOOK_BACK))
 
     def record(
         self, captured: CapturedSession, words: CommitText, seen: DirectoryChange, *, trace_alone: bool = True
@@ -201,16 +201,17 @@ class Captures:
         agent, worktree = captured.agent, self._worktree(seen)
         head = self._core.require_head(agent)
         tree = self._core.objects.commit(head).tree
-        made = worktree(tree)
-        if made == tree and not (trace_alone and self.waiting(agent)):
+        new_tree = worktree(tree)
+        if new_tree == tree and not (trace_alone and self.waiting(agent)):
             return None
-        self._commits.snapshots.check_tree(tree, made)
-        self._set_up()
+        self._commits.snapshots.check_tree(tree, new_tree)
+        if TURN not in self._registry.types().known():
+            self._registry.register(TURN, AGENT_COMMIT)
         checkout = self._workbench.checkout_of(captured.place)
-        ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head) and made in (seen.now, tree)
+        ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head) and new_tree in (seen.now, tree)
         if checkout is None or not ours:
             return self._commits.commit(agent, TURN, worktree, words, with_trace=True)
-        self._workbench.prepare(checkout, made)
+        self._workbench.prepare(checkout, new_tree)
         new = self._commits.commit(agent, TURN, worktree, words, base=head, with_trace=True)
         self._workbench.settle(captured.place, agent, head, new)
         return new
@@ -221,25 +222,22 @@ class Captures:
         if now is None:
             return lambda tree: tree
         before = seen.before if seen.before and objects.kind(seen.before) == "tree" else None
-        found = self._workbench.changes(before, now)
-        touched = {path for each in found for path in (each.path, each.old_path or each.path)}
+        changed = self._workbench.changes(before, now)
+        touched = {path for change in changed for path in (change.path, change.old_path or change.path)}
         wanted = touched if seen.only is None else touched & set(seen.only)
 
         def applied(tree: str) -> str:
             if seen.only is None and (before is None or tree == before):
                 return now
-            changes = {path: objects.entry(now, path) for path in sorted(wanted)}
-            there = {path: each for path, each in changes.items() if each is not None or objects.entry(tree, path) is not None}
+            entries = {path: objects.entry(now, path) for path in sorted(wanted)}
+            # A file that is in neither tree needs no removal.
+            changes = {path: entry for path, entry in entries.items() if entry is not None or objects.entry(tree, path) is not None}
             try:
-                return objects.update_tree(tree, there) if there else tree
+                return objects.update_tree(tree, changes) if changes else tree
             except UnsafePath:  # a file and a folder conflict: the directory wins
                 return now
 
         return applied
-
-    def _set_up(self) -> None:
-        if TURN not in self._registry.types().known():
-            self._registry.register(TURN, AGENT_COMMIT)
 
 
 def _as_row(captured: CapturedSession) -> dict[str, Any]:
