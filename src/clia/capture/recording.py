@@ -31,7 +31,6 @@ from clia.capture.events import (
 )
 from clia.capture.service import MARK, DirectoryChange
 from clia.capture.tools import TOOLS
-from clia.capture.transcripts import TranscriptCursor, TranscriptEvents, read_bytes
 from clia.errors import CliaError, InvalidInput, NotFound
 from clia.space.core import CommitText
 from clia.space.model import Conflicts, Merged
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 OFFERS = "offers-merge"
 """The relation from a sub-agent to its starter while its work is not merged."""
 _SUBJECT, _BODY = 72, 4000
-_PIECE = 1 << 20
 
 
 class IngestCounts(NamedTuple):
@@ -271,7 +269,7 @@ class Recorder:
     def _has_called_since(self, live: SessionState, at: str) -> bool:
         """Whether the transcript has a tool call after a time: its hook may have been missed."""
         known, cursor = live.known, cursor_of(live.known)
-        data = read_bytes(known.transcript, cursor.offset, _PIECE) if known.transcript else None
+        data = transcripts.read_bytes(known.transcript, cursor.offset, transcripts.PIECE) if known.transcript else None
         ahead = transcripts.read_events(data or b"", cursor, live.tool.from_line, None, known.since).events
         return any(event.what == CALL and (event.at or "") > at for event in ahead)
 
@@ -360,12 +358,10 @@ class Recorder:
 
     def _transcribed(self, live: SessionState, upto: str | None) -> tuple[list[ToolEvent], list[SessionState]]:
         """The agent's new events in its transcript, and the sub-agents that have new events in it too."""
-        known, cursor = live.known, cursor_of(live.known)
+        known = live.known
         if not known.transcript:
             return [], []
-        if read_bytes(known.transcript, cursor.offset, 0) is None:  # shorter than before: another file
-            cursor = transcripts.restart(cursor, read_bytes(known.transcript, 0, _PIECE) or b"")
-        reading = self._read_all(live, transcripts.with_texts(cursor, known.transcript, live.tool.from_line), upto)
+        reading = transcripts.read_on(known.transcript, cursor_of(known), live.tool.from_line, upto, known.since)
         self._counts["unreadable"] += reading.unreadable
         live.known = known._replace(standing=reading.cursor.to_json())
         # Older versions write a sub-agent's lines into the session's transcript.
@@ -376,23 +372,6 @@ class Recorder:
                 sub.queue.append((event, event.key or ""))
                 subs[event.sub] = sub
         return [event for event in reading.events if event.sub in ("", known.sub)], list(subs.values())
-
-    def _read_all(self, live: SessionState, cursor: TranscriptCursor, upto: str | None) -> TranscriptEvents:
-        """Read a transcript to its end, or up to a time, in pieces: what comes later is not parsed again and again."""
-        known, size = live.known, _PIECE
-        events: list[ToolEvent] = []
-        unreadable = 0
-        while True:
-            data = read_bytes(known.transcript, cursor.offset, size) or b""
-            reading = transcripts.read_events(data, cursor, live.tool.from_line, upto, known.since)
-            consumed = reading.cursor.offset - cursor.offset
-            events += reading.events
-            cursor, unreadable = reading.cursor, unreadable + reading.unreadable
-            if len(data) < size or (consumed < data.rfind(b"\n") + 1):
-                return TranscriptEvents(tuple(events), cursor, unreadable)
-            if not consumed and size >= transcripts.READ_MAX:
-                cursor, unreadable = cursor._replace(offset=cursor.offset + size), unreadable + 1
-            size = _PIECE if consumed else min(2 * size, transcripts.READ_MAX)  # a line longer than a piece
 
     # Sessions without new events
 

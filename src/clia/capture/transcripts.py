@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     LineParser = Callable[[Mapping[str, Any]], list[ToolEvent]]
 
 READ_MAX = 64 * 1024 * 1024
+PIECE = 1024 * 1024
 _SEPARATORS = ("", "\n", "\n\n")
 _JOINED = "joined:"
 _TEXTS_MAX = 8
@@ -87,6 +88,26 @@ def read_events(
         unreadable += not readable
     after = TranscriptCursor(offset, counts, message, message_start, texts, calls, cursor.first or _first_digest(data))
     return TranscriptEvents(tuple(events), after, unreadable)
+
+
+def read_on(path: str, cursor: TranscriptCursor, from_line: LineParser, upto: str | None, since: str) -> TranscriptEvents:
+    """Read a transcript to its end, or up to a time, in pieces: what comes later is not parsed again and again."""
+    if read_bytes(path, cursor.offset, 0) is None:  # shorter than before: another file
+        cursor = restart(cursor, read_bytes(path, 0, PIECE) or b"")
+    cursor, size = with_texts(cursor, path, from_line), PIECE
+    events: list[ToolEvent] = []
+    unreadable = 0
+    while True:
+        data = read_bytes(path, cursor.offset, size) or b""
+        reading = read_events(data, cursor, from_line, upto, since)
+        consumed = reading.cursor.offset - cursor.offset
+        events += reading.events
+        cursor, unreadable = reading.cursor, unreadable + reading.unreadable
+        if len(data) < size or (consumed < data.rfind(b"\n") + 1):
+            return TranscriptEvents(tuple(events), cursor, unreadable)
+        if not consumed and size >= READ_MAX:
+            cursor, unreadable = cursor._replace(offset=cursor.offset + size), unreadable + 1
+        size = PIECE if consumed else min(2 * size, READ_MAX)  # a line longer than a piece
 
 
 def with_texts(cursor: TranscriptCursor, path: str, from_line: LineParser) -> TranscriptCursor:

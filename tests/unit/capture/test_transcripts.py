@@ -103,9 +103,9 @@ def test_a_line_longer_than_a_piece_is_read_and_one_that_is_too_long_is_passed_o
         assert looks[offset] < 100, "it reads the same again and again"
         return read_bytes(path, offset, limit)
 
-    monkeypatch.setattr("clia.capture.recording.read_bytes", bounded)
-    monkeypatch.setattr("clia.capture.recording._PIECE", 256)
-    monkeypatch.setattr("clia.capture.recording.READ_MAX", 4096)
+    monkeypatch.setattr("clia.capture.transcripts.read_bytes", bounded)
+    monkeypatch.setattr("clia.capture.transcripts.PIECE", 256)
+    monkeypatch.setattr("clia.capture.transcripts.READ_MAX", 4096)
     texts = ["first", "long " * 400, "too long " * 1000, "last"]
     file = tmp_path / "a.jsonl"
     file.write_text("".join(said_line(text, number) for number, text in enumerate(texts)))
