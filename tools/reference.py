@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import clia
 from clia import errors
-from clia.cli import agent_program, decisions, main, registry
+from clia.cli import decisions, main, registry
 from clia.identities import contexts, diagnostics, export_formats, export_plan, journal, merge_rules, mirrors, schemas, writing
 from clia.identities import files as local_files
 from clia.store import sqlite_store
@@ -79,7 +79,7 @@ def index() -> str:
 
 
 def commands() -> str:
-    parser = main.full_parser()
+    parser = main.group_parser(whole=True)
     return page(
         "# Commands",
         f"`clia` and `clia-agent-cli` are the same program. `{HELP}` or `--help` after any command prints its options, "
@@ -167,10 +167,9 @@ def _meaning(action: argparse.Action) -> str:
 
 
 def agent_programs() -> str:
-    offered = agent_program._OFFERED  # noqa: SLF001  # the table of what such a program offers
     group = registry.TREE.commands["agents"]
     assert isinstance(group, registry.Group)  # noqa: S101  # the table says so
-    rows = [(code(f"cadence-agent-cli {name}"), prose(group.commands[name].help)) for name in offered]
+    rows = [(code(f"cadence-agent-cli {name}"), prose(group.commands[name].help)) for name in main.AGENT_COMMANDS]
     return page(
         "# A program for each agent",
         "A program for one agent, here `cadence`, has the commands below. Each takes the options of the "

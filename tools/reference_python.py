@@ -15,7 +15,7 @@ from clia import verbs
 from clia.api import remote_space as client_space
 from clia.api.annotations import field_docs
 from clia.behaviours import model as behaviour_model
-from clia.cli import agent_program
+from clia.cli import main as program
 from clia.engine import records as engine
 from clia.facade import opening, settings, setup, space
 from clia.federation import model as federation_model
@@ -69,7 +69,7 @@ ANSWERS = (
 def python_page() -> str:
     functions = [
         _function("clia.lineage", lineage.lineage),
-        _function("clia.agent_cli", agent_program.agent_cli),
+        _function("clia.agent_cli", program.agent_cli),
         _function("clia.open", opening.open_space),
         _function("clia.init", setup.init_space),
     ]

@@ -11,7 +11,7 @@ from clia import errors
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.behaviours.model import BehaviourStats, BehaviourVersion, Comparison, KnownBehaviour, Rate, Replayed, Suggestion
-    from clia.cli.agent_program import agent_cli
+    from clia.cli.main import agent_cli
     from clia.facade.opening import open_space as open  # noqa: A004  # clia.open is the promised name
     from clia.facade.settings import Settings
     from clia.facade.setup import init_space as init
@@ -106,7 +106,7 @@ _HOMES = {
     "Suggestion": _BEHAVIOURS,
     "Synced": _FEDERATION,
     "UpToDate": _MODEL,
-    "agent_cli": "clia.cli.agent_program",
+    "agent_cli": "clia.cli.main",
     "init": "clia.facade.setup:init_space",
     "lineage": "clia.identities.lineage",
     "open": "clia.facade.opening:open_space",

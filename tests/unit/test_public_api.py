@@ -349,7 +349,7 @@ def test_every_name_works_whatever_was_imported_before() -> None:
     loaded = modules_after(
         "import clia.identities.lineage, clia.cli.main, clia\nassert callable(clia.lineage) and callable(clia.agent_cli)"
     )
-    assert {"clia.identities.lineage", "clia.cli.agent_program"} <= loaded
+    assert {"clia.identities.lineage", "clia.cli.main"} <= loaded
 
 
 def test_a_read_loads_no_third_party_module_no_clock_and_no_process(tree: Tree) -> None:

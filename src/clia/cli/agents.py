@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import NamedTuple
 
 from clia.cli.command import AGENT, ASCII, IDENTITY, META, NO_REDACT, SYNC_HINT, Answer, arg, command, flag, opt
-from clia.cli.inputs import meta_fields, positive, read_text, require_agent
+from clia.cli.inputs import invalid_option, meta_fields, positive, read_text, require_agent
 from clia.cli.output import console, one_line
-from clia.cli.rendering import moment, only_ascii, short, show_line, show_table
-from clia.errors import InvalidInput, NoSuchObject
+from clia.cli.rendering import line_of, moment, only_ascii, short, show_line, show_table, styled
+from clia.errors import NoSuchObject
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from clia.facade.space import Space
-    from clia.space.model import AgentState, Spawned
-
-_SUB_AGENT = "sub-agent-of"
+    from clia.space.model import AgentState
 
 
 def no_agents(space: Space) -> str:
@@ -48,36 +47,27 @@ def spawn(
     from clia.values.typed_objects import Briefing
 
     if parent is not None and at is None:
-        hints = ["--from AGENT starts at the parent's head"]
-        raise InvalidInput("--parent goes with --at", code="invalid-option", hints=hints, fields={"option": "--parent"})
+        raise invalid_option("--parent goes with --at", ["--from AGENT starts at the parent's head"], option="--parent")
     task = read_text(file) if file is not None else text or ""
     briefing = Briefing(title, task) if behaviour is None else space.behaviours.brief(behaviour, title, task, agent=name)
     briefing = briefing._replace(meta=meta_fields(meta))
-    start = at if at is not None or empty or from_ is not None else _head(space)
+    start = at
+    if at is None and from_ is None and not empty:
+        with suppress(NoSuchObject):  # before the first commit
+            start = space.find("HEAD")
     if from_ is not None:
         spawned = space.spawn_from(name, briefing, from_, slug=slug)
     elif start is None:
         spawned = space.spawn(name, briefing, slug=slug)
     else:
         spawned = space.spawn_at(name, briefing, start, parent, slug=slug)
-    return Answer(spawned, lambda: _show_spawned(spawned))
 
+    def show() -> None:
+        show_line("spawned ", (name, "bold"), " at ", (short(spawned.genesis), "yellow"), f", branch {spawned.branch}")
+        show_line(f"briefing {short(spawned.briefing)}" + (f", profile {short(spawned.profile)}" if spawned.profile else ""))
+        show_line((f"next: clia checkout {name} DIR", "dim"))
 
-def _head(space: Space) -> str | None:
-    """The user's HEAD; None before the first commit."""
-    try:
-        return space.find("HEAD")
-    except NoSuchObject:
-        return None
-
-
-def _show_spawned(spawned: Spawned) -> None:
-    from rich.text import Text
-
-    branch = f", branch {spawned.branch}"
-    show_line(Text.assemble("spawned ", (spawned.agent, "bold"), " at ", (short(spawned.genesis), "yellow"), branch))
-    show_line(f"briefing {short(spawned.briefing)}" + (f", profile {short(spawned.profile)}" if spawned.profile else ""))
-    show_line(Text(f"next: clia checkout {one_line(spawned.agent)} DIR", style="dim"))
+    return Answer(spawned, show)
 
 
 @command("list")
@@ -91,7 +81,10 @@ def list_agents(
     """List agents and their last commits."""
     states = _archived(space, after, limit) if archived else space.states(after=after, limit=limit)
     if states:
-        marks = {} if json_output or not space.has_hub else _hub_marks(space)
+        marks = {}  # agents that cannot be worked on in this clone, with the reason
+        if space.has_hub and not json_output:
+            hub = space.hub.status()
+            marks = {each.agent: "elsewhere" for each in hub.elsewhere} | {fork.agent: "forked" for fork in hub.forks}
         return Answer(states, lambda: _show_states(states, marks))
     if after:
         return Answer([], f"no agents after {after}")
@@ -110,30 +103,21 @@ def _archived(space: Space, after: str, limit: int | None) -> list[AgentState]:
     return states
 
 
-def _hub_marks(space: Space) -> dict[str, str]:
-    """Agents that cannot be worked on in this clone, with the reason."""
-    hub = space.hub.status()
-    return {each.agent: "elsewhere" for each in hub.elsewhere} | {each.agent: "forked" for each in hub.forks}
-
-
 def _show_states(states: Sequence[AgentState], marks: Mapping[str, str]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("agent", "last", "subject", "when (UTC)", "pending", "landed on", *(("hub",) if marks else ())):
-        table.add_column(heading, overflow="fold", justify="right" if heading == "pending" else "left")
-    for state in states:
-        table.add_row(
-            Text(one_line(state.agent), style="bold"),
-            Text(one_line(state.kind or "")),
-            Text(one_line(state.subject)),
-            Text(moment(state.at), style="dim"),
-            Text(str(state.pending or ""), style="yellow"),
-            Text(one_line(state.landed or ""), style="green"),
-            *((Text(marks.get(state.agent, ""), style="yellow"),) if marks else ()),
+    rows = [
+        (
+            styled(state.agent, "bold"),
+            state.kind or "",
+            state.subject,
+            styled(moment(state.at), "dim"),
+            styled(state.pending or "", "yellow"),
+            styled(state.landed or "", "green"),
+            *((styled(marks.get(state.agent, ""), "yellow"),) if marks else ()),
         )
-    console().print(table)
+        for state in states
+    ]
+    headings = ("agent", "last", "subject", "when (UTC)", "pending", "landed on", *(("hub",) if marks else ()))
+    show_table(headings, rows, right=("pending",))
 
 
 class TreeMember(NamedTuple):
@@ -155,15 +139,26 @@ def tree(
         return Answer([], no_agents(space))
 
     def show() -> None:
+        from clia.cli.drawing import tree_lines
+
         subjects = {state.agent: state.subject for state in space.states()}
-        _show_tree(members, subjects, ascii_only=ascii_only or only_ascii())
+
+        def label(name: str) -> Text:
+            if members[name].archived:
+                return styled(f"{name}  archived", "dim")
+            return line_of((name, "bold"), (f"  {one_line(subjects.get(name, ''))}", "dim"))
+
+        terminal = console()
+        children = {name: member.children for name, member in members.items()}
+        for line in tree_lines(members, children, label, ascii=ascii_only or only_ascii()):
+            terminal.print(line, soft_wrap=not terminal.is_terminal)
 
     return Answer(list(members.values()), show)
 
 
 def _members(space: Space, top: str | None) -> dict[str, TreeMember]:
     """One agent and its descendants; or all active agents and their archived ancestors."""
-    edges = [(relation.src, relation.dst) for relation in space.relations() if relation.kind == _SUB_AGENT]
+    edges = [(relation.src, relation.dst) for relation in space.relations() if relation.kind == "sub-agent-of"]
     active, archived = space.agents(), space.agents(archived=True)
     if top is None:
         chosen = _reachable(active, [(child, parent) for parent, child in edges])
@@ -190,22 +185,6 @@ def _reachable(start: list[str], edges: list[tuple[str, str]]) -> set[str]:
             reached.add(name)
             stack.extend(targets.get(name, ()))
     return reached
-
-
-def _show_tree(members: dict[str, TreeMember], subjects: dict[str, str], *, ascii_only: bool) -> None:
-    from rich.text import Text
-
-    from clia.cli.drawing import tree_lines
-
-    def label(name: str) -> Text:
-        if members[name].archived:
-            return Text(f"{name}  archived", style="dim")
-        return Text.assemble((name, "bold"), (f"  {one_line(subjects.get(name, ''))}", "dim"))
-
-    terminal = console()
-    children = {name: member.children for name, member in members.items()}
-    for line in tree_lines(members, children, label, ascii=ascii_only):
-        terminal.print(line, soft_wrap=not terminal.is_terminal)
 
 
 @command("checkout")

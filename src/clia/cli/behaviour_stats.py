@@ -4,35 +4,22 @@ from __future__ import annotations
 
 from clia.behaviours.measures import COMMITS_KEPT
 from clia.behaviours.model import ADOPT, CURRENT, KEEP, NOT_ENOUGH, PROPOSED, RETIRE
-from clia.cli.behaviour_output import (
-    chance,
-    chart_axis,
-    count_text,
-    find_behaviour,
-    interval_line,
-    measure_option,
-    note_gaps,
-    rate_by,
-    rate_text,
-    reading,
-    some_ids,
-    state_text,
-)
+from clia.cli.behaviour_versions import find_behaviour, measure_option, note_gaps, rate_by, rate_text, reading, some_ids, state_text
 from clia.cli.command import Answer, arg, command, opt
 from clia.cli.output import console, counted, one_line, write
-from clia.cli.rendering import facts_table, short, show_block, show_line, show_rows
+from clia.cli.rendering import facts_table, only_ascii, short, show_block, show_line, show_rows
 from clia.space.model import as_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from clia.behaviours.model import BehaviourStats, Candidate, Compared, Comparison, Suggestion
+    from clia.behaviours.model import BehaviourStats, Candidate, Compared, Comparison, Rate, Suggestion
     from clia.facade.space import Space
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-_SUGGESTED_EVIDENCE = 5
 _ACTION_STYLES = {ADOPT: "green", KEEP: "cyan", RETIRE: "red", NOT_ENOUGH: "yellow"}
+CHART_WIDTH = 25
 BETTER, WORSE, NO_DIFFERENCE, TOO_FEW = "better", "worse", "no-difference", "not-enough-data"
 
 
@@ -56,14 +43,12 @@ def behaviour_stats(
 
     def show() -> None:
         single = name is not None and find_behaviour(space, name) is None
-        _show_stats(stats, over, _kinds(space) if over else {}, single=single)
+        behaviours = space.behaviours() if over else []
+        kinds = {version.cid: behaviour.kind for behaviour in behaviours for version in behaviour.versions}
+        _show_stats(stats, over, kinds, single=single)
         note_gaps(gaps)
 
     return Answer({"measure": measure, "over": over, "gaps": gaps, "versions": stats}, show)
-
-
-def _kinds(space: Space) -> dict[str, str]:
-    return {version.cid: behaviour.kind for behaviour in space.behaviours() for version in behaviour.versions}
 
 
 def _only_measure(stats: BehaviourStats, measure: str) -> BehaviourStats:
@@ -92,9 +77,7 @@ def _show_stats(stats: Sequence[BehaviourStats], over: str | None, kinds: Mappin
 
 
 def _show_behaviour(name: str | None, versions: Sequence[BehaviourStats], *, single: bool) -> None:
-    from rich.text import Text
-
-    show_line(Text(one_line(name or "of no behaviour here"), style="bold"))
+    show_line((one_line(name or "of no behaviour here"), "bold"))
     if single:
         for stats in versions:
             console().print(facts_table(_version_facts(stats)))
@@ -117,8 +100,8 @@ def _show_uncounted(versions: Sequence[BehaviourStats]) -> None:
     """Print how many observations were neither good nor bad, and are in no rate."""
     sessions = sum(_uncounted(stats.sessions, "finished") for stats in versions)
     decisions = sum(_uncounted(stats.decisions, "approved") for stats in versions)
-    parts = [counted(sessions, "cancelled session", "cancelled sessions")] if sessions else []
-    parts += [f"{counted(decisions, 'decision', 'decisions')} that said neither yes nor no"] if decisions else []
+    parts = [counted(sessions, "cancelled session")] if sessions else []
+    parts += [f"{counted(decisions, 'decision')} that said neither yes nor no"] if decisions else []
     if parts:
         write(f"in no rate: {', '.join(parts)}\n")
 
@@ -134,15 +117,12 @@ def _uncounted(counts: Mapping[str, int], measure_name: str) -> int:
 def _version_facts(stats: BehaviourStats) -> list[tuple[str, object]]:
     observed = stats.first if stats.first == stats.last else f"{stats.first} to {stats.last}"
     landed = f"{stats.landed:,}" + (f", {stats.reverted:,} of them reverted" if stats.reverted else "")
+    counts = ("commits", "sessions", "decisions", "merges", "outcomes")
     return [
         ("version", stats.cid),
         ("state", state_text(stats.state)),
         ("observed", observed or "never"),
-        ("commits", count_text(stats.commits)),
-        ("sessions", count_text(stats.sessions)),
-        ("decisions", count_text(stats.decisions)),
-        ("merges", count_text(stats.merges)),
-        ("outcomes", count_text(stats.outcomes)),
+        *((name, count_text(getattr(stats, name))) for name in counts),
         ("landed", landed if stats.landed else ""),
         ("time to merge", _durations(stats.merge_seconds)),
         ("time to land", _durations(stats.land_seconds)),
@@ -212,11 +192,9 @@ def verdict(compared: Compared) -> str:
 
 
 def _show_comparison(comparison: Comparison) -> None:
-    from rich.text import Text
-
     for letter, stats in (("A", comparison.before), ("B", comparison.after)):
         name = one_line(stats.name or "of no behaviour here")
-        show_line(Text.assemble((letter, "bold"), "  ", (short(stats.cid), "yellow"), f"  {name}  ", state_text(stats.state)))
+        show_line((letter, "bold"), "  ", (short(stats.cid), "yellow"), f"  {name}  ", state_text(stats.state))
     if not comparison.measures:
         write("\nneither was ever observed: not enough data\n")
         return
@@ -286,18 +264,19 @@ def next_command(suggestion: Suggestion, format_id: Callable[[str], str]) -> str
 
 
 def _show_suggestion(suggestion: Suggestion) -> None:
-    from rich.text import Text
-
     action = (_action_text(suggestion), _ACTION_STYLES.get(suggestion.action, ""))
-    show_line(Text.assemble((one_line(suggestion.name), "bold"), "  ", action))
+    show_line((one_line(suggestion.name), "bold"), "  ", action)
     show_block(suggestion.why, indent=2)
     console().print()
     rows: list[tuple[object, ...]] = [(short(suggestion.expect), state_text(CURRENT), rate_text(suggestion.current), "", "")]
-    rows += [_candidate_row(suggestion, candidate) for candidate in suggestion.candidates]
+    for candidate in suggestion.candidates:
+        compared = candidate.compared
+        rates = (rate_text(compared.after), chance(compared.better), _needed_text(suggestion, candidate))
+        rows.append((short(candidate.cid), state_text(candidate.state), *rates))
     headings = ("version", "state", suggestion.measure, "better", "more needed")
     show_rows(headings, rows, right=("better",), wrapped=("more needed",))
     if suggestion.evidence:
-        write(f"\nevidence: {some_ids(suggestion.evidence, _SUGGESTED_EVIDENCE)}\n")
+        write(f"\nevidence: {some_ids(suggestion.evidence, 5)}\n")
         write(f"          the newest {COMMITS_KEPT} commits of each kind; --json lists them all\n")
     following = next_command(suggestion, short)
     if following is not None:
@@ -315,16 +294,6 @@ def _action_text(suggestion: Suggestion) -> str:
     return f"keep {current}: nothing to change" if suggestion.action == KEEP else "nothing is suggested yet"
 
 
-def _candidate_row(suggestion: Suggestion, candidate: Candidate) -> tuple[object, ...]:
-    return (
-        short(candidate.cid),
-        state_text(candidate.state),
-        rate_text(candidate.compared.after),
-        chance(candidate.compared.better),
-        _needed_text(suggestion, candidate),
-    )
-
-
 def _needed_text(suggestion: Suggestion, candidate: Candidate) -> str:
     """How many more observations a suggestion needs, judging by the difference so far."""
     missing = suggestion.least - min(suggestion.current.n, candidate.compared.after.n)
@@ -333,3 +302,33 @@ def _needed_text(suggestion: Suggestion, candidate: Candidate) -> str:
     if candidate.compared.proven:
         return "none: it is shown"
     return f"about {candidate.needed:,} of each" if candidate.needed else "no difference to see"
+
+
+def chance(value: float | None) -> str:
+    """A probability; observations never make it certain."""
+    if value is None:
+        return ""
+    text = f"{100 * value:.0f}"
+    return f"{text} %" if text not in ("0", "100") else ">99 %" if value > 0.5 else "<1 %"
+
+
+def count_text(counts: Mapping[str, int]) -> str:
+    """``4 finished, 2 failed``, the most frequent first."""
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def chart_axis() -> str:
+    """The scale above interval lines: 0 to 100 %."""
+    return "0" + "50".center(CHART_WIDTH - 4) + "100"
+
+
+def interval_line(rate: Rate | None) -> str:
+    """The interval of a rate as a line, with a dot at the rate; empty without observations."""
+    if rate is None or rate.rate is None:
+        return ""
+    start, line, end, dot = "[-]*" if only_ascii() else "├─┤●"
+    low, at, high = (round(min(max(value, 0.0), 1.0) * (CHART_WIDTH - 1)) for value in (rate.low, rate.rate, rate.high))
+    cells = [" "] * low + [line] * (high - low + 1)
+    cells[low], cells[high] = start, end
+    cells[at] = dot
+    return "".join(cells)

@@ -1,29 +1,36 @@
-"""``clia behaviour``, comparing versions: diff, lineage, replay."""
+"""``clia behaviour``, comparing versions: diff, lineage, replay; and how versions and rates are shown.
+
+Invariant: a rate is always shown with its interval and the number of observations, and never as certain if it is not.
+"""
 
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 
-from clia.behaviours.model import PROPOSED
-from clia.cli.behaviour_output import (
-    find_behaviour,
-    measure_option,
-    note_gaps,
-    person,
-    rate_by,
-    rate_text,
-    reading,
-    state_text,
-)
+from clia.behaviours.model import CURRENT, FOREIGN, FORMER, PROPOSED, RETIRED, TRIAL
 from clia.cli.command import ASCII, Answer, arg, command, opt
 from clia.cli.output import console, one_line, write
-from clia.cli.rendering import facts_table, json_text, only_ascii, short, show_block, show_line, show_patch, show_rows
-from clia.errors import InvalidInput
+from clia.cli.rendering import (
+    facts_table,
+    json_text,
+    line_of,
+    only_ascii,
+    progress_bar,
+    short,
+    show_block,
+    show_line,
+    show_patch,
+    show_rows,
+    styled,
+)
+from clia.errors import InvalidInput, NotFound
 from clia.sessions.model import CANCELLED, FINISHED
+from clia.space.model import as_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from rich.text import Text
@@ -32,7 +39,75 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
 
 _MAX_DEPTH = 8  # levels of indentation; deeper versions start at the left again
-_REPLAY_HEADINGS = ("#", "asks for", "with", "recorded", "answer")
+_STATE_STYLES = {CURRENT: "green", TRIAL: "cyan", FORMER: "cyan", PROPOSED: "yellow", RETIRED: "bright_black", FOREIGN: "magenta"}
+
+
+def measure_option(text: str) -> Any:
+    return opt("M", f"{text}: finished, approved, merged, passed or kept")
+
+
+def find_behaviour(space: Space, name: str) -> KnownBehaviour | None:
+    try:
+        return space.behaviours.get(name)
+    except NotFound:
+        return None
+
+
+def version_json(version: BehaviourVersion) -> dict[str, Any]:
+    """A version without its body."""
+    fields: dict[str, Any] = as_json(version)
+    del fields["body"]
+    return fields
+
+
+def behaviour_json(behaviour: KnownBehaviour) -> dict[str, Any]:
+    """A behaviour without the bodies of its versions."""
+    fields: dict[str, Any] = as_json(behaviour)
+    return fields | {"versions": [version_json(version) for version in behaviour.versions]}
+
+
+def show_version_line(version: BehaviourVersion, text: str) -> None:
+    show_line((one_line(version.name), "bold"), " ", (short(version.cid), "yellow"), f"  {one_line(text)}")
+
+
+def state_text(state: str | None) -> Text:
+    return styled(state or "unknown", _STATE_STYLES.get(state or "", ""))
+
+
+def person(by: str) -> str:
+    """A name without the e-mail address."""
+    return by.partition(" <")[0]
+
+
+def rate_text(rate: Rate | None) -> str:
+    """``67 % (30 to 90), n=6``."""
+    if rate is None or rate.rate is None:
+        return "never observed"
+    from clia.behaviours.suggesting import percentage
+
+    return f"{percentage(rate.rate)} % ({percentage(rate.low)} to {percentage(rate.high)}), n={rate.n}"
+
+
+def rate_by(rates: Sequence[Rate], measure: str) -> Rate | None:
+    return next((rate for rate in rates if rate.measure == measure), None)
+
+
+def some_ids(cids: Sequence[str], most: int = 3) -> str:
+    """The first ids, and how many more there are."""
+    rest = len(cids) - most
+    return ", ".join(short(cid) for cid in cids[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+@contextmanager
+def reading(*, hidden: bool) -> Iterator[Callable[[int, int], None] | None]:
+    with progress_bar("Reading the record", hidden=hidden) as progress:
+        yield progress
+
+
+def note_gaps(gaps: int) -> None:
+    if gaps:
+        note = "note: this clone has only part of the record, and the rest is not counted"
+        write(f"{note}; fetch it (git fetch --unshallow, and the refs of all agents), then run this again\n", sys.stderr)
 
 
 @command("behaviour diff")
@@ -74,12 +149,9 @@ def _version_pair(space: Space, names: Sequence[str]) -> tuple[str, str]:
         owner = space.behaviours.get(names[0]).name
         for version, name in zip(versions, names[1:], strict=True):
             if version.name != owner:
-                raise InvalidInput(
-                    f"{name!r} is a version of {version.name!r}, not of {owner!r}",
-                    code="another-behaviour",
-                    hints=[f"clia behaviour show {owner}"],
-                    fields={"cid": version.cid, "behaviour": owner},
-                )
+                message = f"{name!r} is a version of {version.name!r}, not of {owner!r}"
+                fields = {"cid": version.cid, "behaviour": owner}
+                raise InvalidInput(message, code="another-behaviour", hints=[f"clia behaviour show {owner}"], fields=fields)
     return versions[0].cid, versions[1].cid
 
 
@@ -93,12 +165,10 @@ def _pair_of_behaviour(behaviour: KnownBehaviour) -> tuple[str, str]:
 
 def _pair_with_parent(version: BehaviourVersion) -> tuple[str, str]:
     if version.parent is None:
-        raise InvalidInput(
-            f"{version.cid[:12]} of {version.name!r} has no parent version: name the version to compare it with",
-            code="nothing-to-compare",
-            hints=[f"list its versions with: clia behaviour show {version.name}"],
-            fields={"cid": version.cid, "behaviour": version.name},
-        )
+        message = f"{version.cid[:12]} of {version.name!r} has no parent version: name the version to compare it with"
+        hints = [f"list its versions with: clia behaviour show {version.name}"]
+        fields = {"cid": version.cid, "behaviour": version.name}
+        raise InvalidInput(message, code="nothing-to-compare", hints=hints, fields=fields)
     return version.parent, version.cid
 
 
@@ -118,10 +188,13 @@ def behaviour_lineage(
         measure = check_measure(measure) if measure else usual_measure(behaviour.kind)
         rates = {stats.cid: rate_by(stats.rates, measure) for stats in space.behaviours.stats(name, progress=progress)}
         gaps = space.behaviours.gaps()
-    children = _children(behaviour)
+    children: dict[str, list[str]] = {version.cid: [] for version in behaviour.versions}
+    for version in behaviour.versions:
+        if version.parent is not None and version.parent in children:
+            children[version.parent].append(version.cid)
 
     def show() -> None:
-        show_line(_lineage_head(behaviour, measure))
+        show_line((one_line(behaviour.name), "bold"), f"  {behaviour.kind}, by {measure}")
         _show_lineage(behaviour, rates, children, ascii_only=ascii_only or only_ascii())
         note_gaps(gaps)
 
@@ -142,14 +215,6 @@ def behaviour_lineage(
     return Answer({**head, "versions": versions, "gaps": gaps}, show)
 
 
-def _children(behaviour: KnownBehaviour) -> dict[str, list[str]]:
-    children: dict[str, list[str]] = {version.cid: [] for version in behaviour.versions}
-    for version in behaviour.versions:
-        if version.parent is not None and version.parent in children:
-            children[version.parent].append(version.cid)
-    return children
-
-
 def split_deep_branches(versions: Iterable[str], children: Mapping[str, list[str]]) -> tuple[dict[str, list[str]], dict[str, str]]:
     """The children up to the maximum depth, and the parent of each version that starts at the left again."""
     pieces = {cid: list(below) for cid, below in children.items()}
@@ -165,17 +230,9 @@ def split_deep_branches(versions: Iterable[str], children: Mapping[str, list[str
     return pieces, restarted
 
 
-def _lineage_head(behaviour: KnownBehaviour, measure: str) -> Text:
-    from rich.text import Text
-
-    return Text.assemble((one_line(behaviour.name), "bold"), f"  {behaviour.kind}, by {measure}")
-
-
 def _show_lineage(
     behaviour: KnownBehaviour, rates: Mapping[str, Rate | None], children: Mapping[str, list[str]], *, ascii_only: bool
 ) -> None:
-    from rich.text import Text
-
     from clia.cli.drawing import tree_lines
 
     versions = {version.cid: version for version in behaviour.versions}
@@ -185,9 +242,8 @@ def _show_lineage(
         version = versions[cid]
         who = f"{person(version.by)}: {version.why.partition(chr(10))[0]}" if version.why else person(version.by)
         parent = f"from {short(restarted[cid])}: " if cid in restarted else ""
-        text = Text.assemble((parent, "dim"), (short(cid), "yellow"), " ", state_text(version.state))
-        text.append(f"  {rate_text(rates.get(cid))}")
-        return text.append(f"  {one_line(who)}", style="dim")
+        head = (parent, "dim"), (short(cid), "yellow"), " ", state_text(version.state)
+        return line_of(*head, f"  {rate_text(rates.get(cid))}", (f"  {one_line(who)}", "dim"))
 
     terminal = console()
     for line in tree_lines(versions, pieces, label, ascii=ascii_only):
@@ -210,15 +266,13 @@ def behaviour_replay(
 
 
 def _show_replay(replayed: Replayed) -> None:
-    from rich.text import Text
-
-    line = Text.assemble((one_line(replayed.agent), "bold"), f"  session {one_line(replayed.session)}, which ran ")
-    line.append(short(replayed.flow), style="yellow").append(", with ").append(short(replayed.with_), style="yellow")
-    show_line(line.append("; nothing is written", style="dim"))
+    session = (one_line(replayed.agent), "bold"), f"  session {one_line(replayed.session)}, which ran "
+    versions = (short(replayed.flow), "yellow"), ", with ", (short(replayed.with_), "yellow")
+    show_line(*session, *versions, ("; nothing is written", "dim"))
     if replayed.steps:
         console().print()
         rows = [_step_row(number, step, replayed) for number, step in enumerate(replayed.steps, 1)]
-        show_rows(_REPLAY_HEADINGS, rows, cut=("asks for", "with", "answer"), right=("#",))
+        show_rows(("#", "asks for", "with", "recorded", "answer"), rows, cut=("asks for", "with", "answer"), right=("#",))
     if replayed.printed:
         write("\nit printed:\n")
         show_block(replayed.printed, "dim")

@@ -6,24 +6,24 @@ import re
 import sys
 
 from clia.behaviours.model import ADOPT, CURRENT, FORMER, PROPOSED, RETIRED, TRIAL
-from clia.cli.behaviour_output import (
+from clia.cli.behaviour_versions import (
     behaviour_json,
     find_behaviour,
     measure_option,
     note_gaps,
     person,
     reading,
+    show_version_line,
     some_ids,
     state_text,
     version_json,
-    version_line,
 )
 from clia.cli.command import WHY, Answer, arg, command, flag, opt, several
 from clia.cli.flows import explain_problems
 from clia.cli.identity_documents import CHECK, DRY_RUN, FORCE, OUTPUT_ROOT, show_files
-from clia.cli.inputs import message_text, read_source, require_person
+from clia.cli.inputs import invalid_option, message_text, read_source, require_person
 from clia.cli.output import console, one_line, plain, show_diagnostics, write
-from clia.cli.rendering import facts_table, moment, short, show_line, show_rows, show_source
+from clia.cli.rendering import facts_table, line_of, moment, short, show_line, show_rows, show_source, styled
 from clia.errors import CliaError, Conflict, InvalidInput
 from clia.values.typed_objects import PROMPT, SESSION_FLOW
 
@@ -75,7 +75,7 @@ def behaviour_add(
 
     def show() -> None:
         state = f"is the current version of this {version.kind}" if changed else "unchanged; nothing was written"
-        show_line(version_line(version, state))
+        show_version_line(version, state)
         _note_unfilled(version)
 
     return Answer({**version_json(version), "changed": changed}, show)
@@ -109,8 +109,9 @@ def _show_proposal(version: BehaviourVersion, *, changed: bool) -> None:
     if changed and version.state == PROPOSED:
         text = f"is proposed, on {len(version.evidence)} commits" if len(version.evidence) > 1 else "is proposed"
     else:
-        text = f"{_state_words(version.state)}; {'its evidence was added' if changed else 'nothing was written'}"
-    show_line(version_line(version, text))
+        text = _STATE_WORDS.get(version.state, f"is {version.state}")
+        text += "; its evidence was added" if changed else "; nothing was written"
+    show_version_line(version, text)
     if version.state == PROPOSED:
         name, cid = one_line(version.name), short(version.cid)
         read = "diff" if version.parent else "show"
@@ -121,7 +122,7 @@ def _show_proposal(version: BehaviourVersion, *, changed: bool) -> None:
 def _read_version(space: Space, name: str, file: str, kind: str | None, message: str) -> tuple[str, str | None, str]:
     """The body, kind and reason of a new version; the kind is None if nothing says what it is."""
     if file == message == "-":
-        raise InvalidInput("only one of FILE and --message can be standard input", code="invalid-option")
+        raise invalid_option("only one of FILE and --message can be standard input")
     kind = kind or _kind_of_file(name, file, find_behaviour(space, name))
     return read_source(file, "body"), kind, message_text(message)
 
@@ -131,12 +132,10 @@ def _kind_of_file(name: str, file: str, existing: KnownBehaviour | None) -> str 
     kind = next((kind for suffix, kind in _KINDS_BY_SUFFIX.items() if file.lower().endswith(suffix)), None)
     if existing is None or kind in (None, existing.kind):
         return kind
-    raise Conflict(
-        f"behaviour {name!r} is a {existing.kind}, but {file} looks like a {kind}",
-        code="wrong-kind",
-        hints=[f"if it is a {existing.kind}: --kind {existing.kind}", "otherwise use another name"],
-        fields={"behaviour": name, "kind": existing.kind, "given": kind, "path": file},
-    )
+    message = f"behaviour {name!r} is a {existing.kind}, but {file} looks like a {kind}"
+    hints = [f"if it is a {existing.kind}: --kind {existing.kind}", "otherwise use another name"]
+    fields = {"behaviour": name, "kind": existing.kind, "given": kind, "path": file}
+    raise Conflict(message, code="wrong-kind", hints=hints, fields=fields)
 
 
 def _note_unfilled(version: BehaviourVersion) -> None:
@@ -154,10 +153,6 @@ def _last_event(space: Space, name: str) -> str | None:
     """The last commit of a behaviour's history; it changes when something is written."""
     behaviour = find_behaviour(space, name)
     return behaviour.history[0].commit if behaviour and behaviour.history else None
-
-
-def _state_words(state: str) -> str:
-    return _STATE_WORDS.get(state, f"is {state}")
 
 
 @command("behaviour adopt")
@@ -187,7 +182,11 @@ def behaviour_adopt(
         version, proof, measure = suggestion.cid, list(suggestion.evidence), suggestion.measure
         expect, why = expect or suggestion.expect, why or f"on evidence: {suggestion.why}"
     if version is None and "/" not in name:
-        raise _version_needed(space.behaviours.get(name).name)
+        name = space.behaviours.get(name).name
+        hints = [f"list them with: clia behaviour show {name}"]
+        hints += [f"or adopt what the evidence supports: clia behaviour adopt {name} --on-evidence"]
+        fields = {"field": "version", "behaviour": name}
+        raise InvalidInput(f"name a version of {name!r}", code="version-needed", hints=hints, fields=fields)
     adopted = space.behaviours.adopt(name, version, trial=trial, expect=expect, evidence=proof, measure=measure, why=why)
     changed = _last_event(space, local_name) != before
     value = {**version_json(adopted), "changed": changed}
@@ -211,7 +210,7 @@ def _check_adopt_options(
         clashes.append(("the current version of the peer is adopted: leave out CID", bool(version)))
     for message, clash in clashes:
         if clash:
-            raise InvalidInput(message, code="invalid-option", fields={"option": "--on-evidence"} if on_evidence else {})
+            raise invalid_option(message, **({"option": "--on-evidence"} if on_evidence else {}))
 
 
 def _suggestion(space: Space, name: str, measure: str | None, *, json_output: bool) -> Suggestion:
@@ -221,33 +220,18 @@ def _suggestion(space: Space, name: str, measure: str | None, *, json_output: bo
     if not json_output:
         note_gaps(space.behaviours.gaps())
     if suggestion.action != ADOPT:
-        raise CliaError(
-            f"no version of {suggestion.name!r} is suggested: {suggestion.why}",
-            code="not-suggested",
-            hints=[f"clia behaviour suggest {suggestion.name}"],
-            fields={"behaviour": suggestion.name, "action": suggestion.action, "measure": suggestion.measure},
-        )
+        message = f"no version of {suggestion.name!r} is suggested: {suggestion.why}"
+        fields = {"behaviour": suggestion.name, "action": suggestion.action, "measure": suggestion.measure}
+        raise CliaError(message, code="not-suggested", hints=[f"clia behaviour suggest {suggestion.name}"], fields=fields)
     return suggestion
-
-
-def _version_needed(name: str) -> InvalidInput:
-    return InvalidInput(
-        f"name a version of {name!r}",
-        code="version-needed",
-        hints=[
-            f"list them with: clia behaviour show {name}",
-            f"or adopt what the evidence supports: clia behaviour adopt {name} --on-evidence",
-        ],
-        fields={"field": "version", "behaviour": name},
-    )
 
 
 def _show_adopted(version: BehaviourVersion, *, changed: bool, trial: bool) -> None:
     if not changed:
-        text = f"{_state_words(version.state)}; nothing was written"
+        text = f"{_STATE_WORDS.get(version.state, f'is {version.state}')}; nothing was written"
     else:
         text = "is on trial: it runs by its id" if trial else "is current: new sessions and spawns use it"
-    show_line(version_line(version, text))
+    show_version_line(version, text)
     if changed and trial:
         is_flow = version.kind == SESSION_FLOW
         start = "clia session start AGENT" if is_flow else "clia spawn AGENT --title TITLE --behaviour"
@@ -273,7 +257,7 @@ def behaviour_retire(
     def show() -> None:
         text = "is retired" if changed else "was already retired; nothing was written"
         no_current = "" if current else f"; {name} has no current version now: clia behaviour adopt {name} CID"
-        show_line(version_line(retired, text + no_current))
+        show_version_line(retired, text + no_current)
 
     return Answer({**version_json(retired), "changed": changed, "current": current}, show)
 
@@ -286,8 +270,13 @@ def behaviour_list(space: Space) -> Answer:
         return Answer([], "no behaviours yet; add one with: clia behaviour add NAME FILE")
 
     def show() -> None:
-        headings, rows = _fitting_columns([_list_row(behaviour) for behaviour in behaviours])
-        show_rows(headings, rows, right=("versions", "proposed"))
+        rows = []
+        for behaviour in behaviours:
+            proposed = sum(version.state == PROPOSED for version in behaviour.versions) or ""
+            changed = moment(behaviour.history[0].at) if behaviour.history else ""
+            current = short(behaviour.current) or "none"
+            rows.append((behaviour.name, behaviour.kind, current, len(behaviour.versions), proposed, changed))
+        show_rows(*_fitting_columns(rows), right=("versions", "proposed"))
 
     return Answer([behaviour_json(behaviour) for behaviour in behaviours], show)
 
@@ -299,13 +288,6 @@ def _fitting_columns(rows: Sequence[Sequence[object]]) -> tuple[list[str], list[
         if sum(widths) + 2 * (len(widths) - 1) > console().width:
             del columns[optional]
     return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
-
-
-def _list_row(behaviour: KnownBehaviour) -> tuple[object, ...]:
-    proposed = sum(version.state == PROPOSED for version in behaviour.versions)
-    changed = moment(behaviour.history[0].at) if behaviour.history else ""
-    current = short(behaviour.current) or "none"
-    return behaviour.name, behaviour.kind, current, len(behaviour.versions), proposed or "", changed
 
 
 @command("behaviour show")
@@ -334,9 +316,7 @@ def behaviour_show(
 
 
 def _show_behaviour(behaviour: KnownBehaviour, current: BehaviourVersion | None) -> None:
-    from rich.text import Text
-
-    show_line(Text.assemble((one_line(behaviour.name), "bold"), f"  {one_line(behaviour.kind)}"))
+    show_line((one_line(behaviour.name), "bold"), f"  {one_line(behaviour.kind)}")
     none = f"none: retired, or not adopted yet; clia behaviour adopt {behaviour.name} CID"
     facts: list[tuple[str, object]] = [("current", behaviour.current or none)]
     facts += [("from", _origin(current)), ("notes", current.notes)] if current else []
@@ -358,17 +338,17 @@ def _origin(version: BehaviourVersion) -> str:
 
 def _show_history(history: Sequence[BehaviourEvent]) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("when (UTC)", "event", "version"):
         table.add_column(heading, no_wrap=True)
     table.add_column("by, why and on what evidence", overflow="fold")
     for event in history:
-        text = Text.assemble(one_line(person(event.by)), f": {one_line(event.why)}" if event.why else "")
-        text.append(f"\nby {one_line(event.measure)}" if event.measure else "", style="dim")
-        text.append(f"\non {some_ids(event.evidence)}" if event.evidence else "", style="dim")
-        table.add_row(_time(event.at), event.event, Text(short(event.cid), style="yellow"), text)
+        who = one_line(f"{person(event.by)}: {event.why}" if event.why else person(event.by))
+        measure = f"\nby {one_line(event.measure)}" if event.measure else ""
+        evidence = f"\non {some_ids(event.evidence)}" if event.evidence else ""
+        text = line_of(who, (measure + evidence, "dim"))
+        table.add_row(_time(event.at), event.event, styled(short(event.cid), "yellow"), text)
     console().print(table)
 
 
@@ -377,10 +357,7 @@ def _time(at: int) -> str:
 
 
 def _show_version(version: BehaviourVersion) -> None:
-    from rich.text import Text
-
-    head = (one_line(version.name), "bold"), "  ", (version.cid, "yellow"), "  "
-    show_line(Text.assemble(*head, state_text(version.state)))
+    show_line((one_line(version.name), "bold"), "  ", (version.cid, "yellow"), "  ", state_text(version.state))
     facts: list[tuple[str, object]] = [("kind", version.kind), ("parent", version.parent), ("from", _origin(version))]
     facts += [("by", version.by), ("when", _time(version.at)), ("why", version.why), ("notes", version.notes)]
     console().print(facts_table([*facts, ("evidence", "\n".join(version.evidence))]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from clia.cli.output import emit_json, one_line, write
+from clia.cli.output import console, emit_json, one_line, write
 from clia.errors import NoSuchAgent, NoSuchObject
 
 TYPE_CHECKING = False
@@ -22,13 +22,10 @@ if TYPE_CHECKING:
 
     from clia.facade.settings import Settings
     from clia.facade.space import Space
-    from clia.identities.lineage import Lineage
-    from clia.identities.writing import WriteLocation
 
     CommandFunction = TypeVar("CommandFunction", bound="Callable[..., Answer | int]")
 
 SYNC_HINT = "fetch the work of other machines with: clia hub sync"
-_UNPUBLISHED = "the hub is unreachable; unpublished work is kept and sent later (see: clia hub status)"
 
 
 class Answer(NamedTuple):
@@ -181,18 +178,22 @@ def run(definition: Definition, args: argparse.Namespace) -> int:
     values: dict[str, Any] = vars(args)
     parameters = definition.parameters
     if "lineage" in parameters:
-        values["lineage"] = _lineage(args)
+        from clia.identities.lineage import lineage
+
+        values["lineage"] = lineage(args.path, args.slug, ceiling=args.ceiling, allow_uncontained=args.allow_uncontained)
     if "target" in parameters:
-        values["target"] = _target(args)
+        from clia.identities.writing import WriteLocation
+
+        values["target"] = WriteLocation(args.path, args.write_scope, getattr(args, "agents_dir", None))
     if "settings" in parameters or "space" in parameters:
         values["settings"] = _settings(args)
     if "space" not in parameters:
-        return _call(definition, values, records=False)
+        return _call(definition, values)
     from clia.facade.opening import open_space
 
     with open_space(args.path, settings=values["settings"]) as space:
         try:
-            exit_code = _call(definition, values | {"space": space}, records=True)
+            exit_code = _call(definition, values | {"space": space})
         except (NoSuchAgent, NoSuchObject) as err:
             if space.has_hub and err.code != "agent-not-here":  # a sync does not bring that one
                 err.hints = (*err.hints, SYNC_HINT)
@@ -200,33 +201,6 @@ def run(definition: Definition, args: argparse.Namespace) -> int:
         if space.has_hub and not args.json_output:
             _note_unpublished(space)
         return exit_code
-
-
-def _call(definition: Definition, values: dict[str, Any], *, records: bool) -> int:
-    answer = definition.function(**{name: values[name] for name in definition.parameters})
-    if isinstance(answer, int):
-        return answer
-    if values["json_output"]:
-        emit_json(_as_json(answer.value) if records else answer.value)
-    elif isinstance(answer.show, str):
-        write(f"{one_line(answer.show)}\n")
-    else:
-        answer.show()
-    return answer.exit_code
-
-
-def _as_json(value: Any) -> Any:
-    from clia.space.model import as_json
-
-    return as_json(value)
-
-
-def _note_unpublished(space: Space) -> None:
-    from clia.cli.output import console
-    from clia.workers.hub_inspection import has_unpublished
-
-    if has_unpublished(space):
-        console(stderr=True).print(_UNPUBLISHED, style="dim", soft_wrap=True)
 
 
 def _settings(args: argparse.Namespace) -> Settings:
@@ -238,13 +212,27 @@ def _settings(args: argparse.Namespace) -> Settings:
     return Settings(store=store, redact=not getattr(args, "no_redact", False), config=config)
 
 
-def _lineage(args: argparse.Namespace) -> Lineage:
-    from clia.identities.lineage import lineage
+def _call(definition: Definition, values: dict[str, Any]) -> int:
+    answer = definition.function(**{name: values[name] for name in definition.parameters})
+    if isinstance(answer, int):
+        return answer
+    if values["json_output"]:
+        value = answer.value
+        if "space" in values:  # without one, a command returns JSON, and need not load the records
+            from clia.space.model import as_json
 
-    return lineage(args.path, args.slug, ceiling=args.ceiling, allow_uncontained=args.allow_uncontained)
+            value = as_json(value)
+        emit_json(value)
+    elif isinstance(answer.show, str):
+        write(f"{one_line(answer.show)}\n")
+    else:
+        answer.show()
+    return answer.exit_code
 
 
-def _target(args: argparse.Namespace) -> WriteLocation:
-    from clia.identities.writing import WriteLocation
+def _note_unpublished(space: Space) -> None:
+    from clia.workers.hub_inspection import has_unpublished
 
-    return WriteLocation(args.path, args.write_scope, getattr(args, "agents_dir", None))
+    if has_unpublished(space):
+        message = "the hub is unreachable; unpublished work is kept and sent later (see: clia hub status)"
+        console(stderr=True).print(message, style="dim", soft_wrap=True)

@@ -9,8 +9,8 @@ import sys
 from contextlib import contextmanager, suppress
 
 from clia.cli.command import AGENT, IDENTITY, MESSAGE, META, NO_REDACT, Answer, arg, command, flag, many, opt
-from clia.cli.inputs import file_content, message_text, meta_fields, path_pairs
-from clia.cli.output import one_line, show_error, write
+from clia.cli.inputs import file_content, invalid_option, message_text, meta_fields, path_pairs
+from clia.cli.output import counted, one_line, show_error, write
 from clia.cli.rendering import short, show_line
 from clia.errors import FileError, InvalidInput
 from clia.space.model import File
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from clia.capture.run_program import RunReport
-    from clia.errors import CliaError
     from clia.facade.space import Space
-    from clia.space.model import AgentCommit, Content
+    from clia.space.model import Content
 
     SignalListening = Callable[[Callable[[int], None]], AbstractContextManager[None]]
 
@@ -51,7 +50,7 @@ def commit(
     """Record an agent's work as a typed commit."""
     changes = _changes(set_, remove, executable)
     if directory is not None and changes:
-        raise InvalidInput("--dir excludes --set and --remove", code="invalid-option", fields={"option": "--dir"})
+        raise invalid_option("--dir excludes --set and --remove", option="--dir")
     base_commit = None if base is None else space.find(base)
     text, fields = message_text(message), meta_fields(meta)
     if changes:
@@ -63,7 +62,12 @@ def commit(
     recorded, bound = space.show(cid), space.traces.of(cid) if trace else None
     entries = len(bound.entries) if bound else 0
     value = {"commit": cid, "parent": recorded.parents[0], "agent": agent, "kind": kind, "traced": entries}
-    return Answer(value, lambda: _show_commit(recorded, entries))
+
+    def show() -> None:
+        by = f" {one_line(recorded.kind)} by ", (one_line(recorded.agent), "bold"), f": {one_line(recorded.subject)}"
+        show_line((short(cid), "yellow"), *by, (f"  ({entries} traced)" if entries else "", "dim"))
+
+    return Answer(value, show)
 
 
 def _changes(assignments: list[str], removed: list[str], executable: list[str]) -> dict[str, Content | None]:
@@ -72,11 +76,11 @@ def _changes(assignments: list[str], removed: list[str], executable: list[str]) 
     pairs = path_pairs(assignments, "--set")
     for path in (*(path for path, _ in pairs), *removed):
         if path in changes:
-            raise InvalidInput(f"path {path!r} is given twice", code="invalid-option", fields={"path": path})
+            raise invalid_option(f"path {path!r} is given twice", path=path)
         changes[path] = None
     for path in executable:
         if path not in dict(pairs):
-            raise InvalidInput(f"--executable {path!r} has no matching --set", code="invalid-option", fields={"path": path})
+            raise invalid_option(f"--executable {path!r} has no matching --set", path=path)
     for path, file in pairs:
         content = file_content(file)
         changes[path] = File(content, True) if path in executable and isinstance(content, bytes) else content
@@ -89,23 +93,10 @@ def _checkout_top(space: Space, agent: str, path: str) -> str:
     checkout = space.checkout_at(path)
     if checkout is None or checkout.agent != agent:
         directory = os.path.abspath(path)
-        raise InvalidInput(
-            f"nothing to commit: {directory} is not in a checkout of {agent!r}",
-            code="nothing-to-commit",
-            hints=["give --dir, or --set and --remove", f"or work in a checkout: clia checkout {agent} DIR"],
-            fields={"path": directory, "agent": agent},
-        )
+        message = f"nothing to commit: {directory} is not in a checkout of {agent!r}"
+        hints = ["give --dir, or --set and --remove", f"or work in a checkout: clia checkout {agent} DIR"]
+        raise InvalidInput(message, code="nothing-to-commit", hints=hints, fields={"path": directory, "agent": agent})
     return checkout.directory
-
-
-def _show_commit(recorded: AgentCommit, entries: int) -> None:
-    from rich.text import Text
-
-    line = Text.assemble((short(recorded.cid), "yellow"), f" {one_line(recorded.kind)} by ", (one_line(recorded.agent), "bold"))
-    line.append(f": {one_line(recorded.subject)}")
-    if entries:
-        line.append(f"  ({entries} traced)", style="dim")
-    show_line(line)
 
 
 @command("run", runs_program=True)
@@ -145,12 +136,14 @@ def run(
         hints = ["clia run AGENT -- PROGRAM ARGS"]
         raise InvalidInput(f"put -- before the program: {program[0]!r}", code="usage", hints=hints, fields={"field": "program"})
     if report is not None:
-        _check_report_file(report)
+        existing = report if os.path.lexists(report) else os.path.dirname(os.path.abspath(report))
+        if os.path.isdir(report) or not os.access(existing, os.W_OK):
+            raise _report_error(report, "cannot be written")
     options = RunOptions(agent, program_words, kind, message, directory, SpawnOptions(title, briefing, at, empty, parent, slug))
     # From the program's start until its work is recorded, signals go to the program.
     with _signal_listening() as listening, _channels() as channels:
         user = UserStreams(*channels, all(map(os.isatty, channels[:2])), listening)
-        tell = _ignore if quiet or json_output else _tell
+        tell = _tell if not (quiet or json_output) else lambda _: None
         try:
             result = run_program(space, options, RunEnvironment(user, os.environ, tell, redact=not no_redact))
         except FileError as err:
@@ -163,9 +156,12 @@ def run(
 
 def _report_run(result: RunReport, file: str | None, *, quiet: bool, json_output: bool) -> int:
     """Print and write the report of a run; return the exit code. The terminal may be gone by now."""
-    failure = _write_report(file, result)
-    if failure is not None and result.problem is None:
-        result = result._replace(problem=failure)
+    if file is not None:
+        try:
+            with open(file, "w", encoding="utf-8") as output:
+                output.write(json.dumps(_report_json(result), ensure_ascii=False, indent=2) + "\n")
+        except OSError as err:
+            result = result._replace(problem=result.problem or _report_error(file, str(err.strerror)))
     with suppress(OSError):
         if json_output:
             write(json.dumps(_report_json(result), ensure_ascii=False) + "\n", sys.stderr)
@@ -176,35 +172,17 @@ def _report_run(result: RunReport, file: str | None, *, quiet: bool, json_output
     return result.exit_code if result.problem is None else NOT_RECORDED
 
 
-def _write_report(file: str | None, result: RunReport) -> CliaError | None:
-    """Write the report to a file; return the error if that fails."""
-    if file is None:
-        return None
-    try:
-        with open(file, "w", encoding="utf-8") as output:
-            output.write(json.dumps(_report_json(result), ensure_ascii=False, indent=2) + "\n")
-    except OSError as err:
-        return _report_error(file, str(err.strerror))
-    return None
-
-
 def _summary(result: RunReport) -> str:
     ended = f"{result.program} ended with exit code {result.exit_code}"
     if result.commit is None:
         return f"{ended}; the run was not recorded"
-    files = "no file changed" if not result.files else f"{result.files} file{'s' * (result.files > 1)} changed"
+    files = f"{counted(result.files, 'file')} changed" if result.files else "no file changed"
     return f"{ended}: {short(result.commit)} by {result.agent} ({files}, {result.traced} traced)"
 
 
 def _report_json(result: RunReport) -> Mapping[str, object]:
     problem = None if result.problem is None else result.problem.to_json()
     return result._asdict() | {"problem": problem}
-
-
-def _check_report_file(file: str) -> None:
-    exists = os.path.lexists(file)
-    if os.path.isdir(file) or not os.access(file if exists else os.path.dirname(os.path.abspath(file)), os.W_OK):
-        raise _report_error(file, "cannot be written")
 
 
 def _report_error(file: str, reason: str) -> FileError:
@@ -214,10 +192,6 @@ def _report_error(file: str, reason: str) -> FileError:
 def _tell(text: str) -> None:
     with suppress(OSError):  # the run goes on when the terminal is gone
         write(f"clia: {one_line(text)}\n", sys.stderr)
-
-
-def _ignore(text: str) -> None:
-    del text
 
 
 @contextmanager

@@ -6,22 +6,11 @@ import sys
 import time
 from contextlib import suppress
 
+from clia.cli import sessions
 from clia.cli.command import AGENT, WHY, Answer, arg, command, flag, opt
-from clia.cli.inputs import given_text, json_value, message_text, require_person
+from clia.cli.inputs import given_text, invalid_option, json_value, message_text, require_person
 from clia.cli.output import console, counted, emit_json, one_line, plain, show_error, write
 from clia.cli.rendering import json_text, short, show_line
-from clia.cli.requests import (
-    answer_value,
-    choice_labels,
-    decide_command,
-    labelled_answer,
-    request_json,
-    show_request,
-    show_session,
-)
-from clia.cli.requests import (
-    as_text as text_of,
-)
 from clia.cli.sessions import AS_TEXT, REQUEST
 from clia.errors import Conflict, InvalidAnswer, InvalidInput, NotFound
 from clia.sessions.model import FINISHED, is_for_people, is_human, question_of
@@ -35,7 +24,6 @@ if TYPE_CHECKING:
 
 NOT_ANSWERED = 3
 FOREVER = float("inf")
-_RESERVED = ("question", "choices")
 _FIRST_POLL = 0.05
 _LONGEST_POLL = 0.5
 
@@ -48,20 +36,20 @@ def inbox(
     everything: bool = flag("also show requests for workers", "--all"),
 ) -> Answer:
     """List the questions that wait for you, oldest first."""
-    waiting = space.pending(agent)
+    waiting = space.sessions.pending(agent)
     chosen = [(request, space.sessions.rule(request)) for request in waiting if everything or is_for_people(request)]
     attempts = {(each.task.agent, each.task.request): each for each in space.sessions.attempts()} if everything else {}
 
     def show() -> None:
         for request, rule in chosen:
-            show_request(request, rule, path=path, attempts=attempts.get((request.agent, request.id)))
+            sessions.show_request(request, rule, path=path, attempts=attempts.get((request.agent, request.id)))
             console().print()
         others = len(waiting) - len(chosen)
         rest = f"; {counted(others, 'request waits', 'requests wait')} for a worker (show them with --all)" if others else ""
-        words = ("request waits", "requests wait") if everything else ("question", "questions")
-        write(f"{counted(len(chosen), *words) if chosen else 'nothing waits for you'}{rest}\n")
+        total = counted(len(chosen), "request waits", "requests wait") if everything else counted(len(chosen), "question")
+        write(f"{total if chosen else 'nothing waits for you'}{rest}\n")
 
-    return Answer([request_json(*each, attempts.get((each[0].agent, each[0].id))) for each in chosen], show)
+    return Answer([sessions.request_json(*each, attempts.get((each[0].agent, each[0].id))) for each in chosen], show)
 
 
 @command("decide")
@@ -86,18 +74,24 @@ def decide(
         decision = _ask_person(space, agent, request, by, message, as_text=as_text)
     else:
         if value == message == "-":
-            raise InvalidInput("only one of VALUE and --message can be standard input", code="invalid-option")
+            raise invalid_option("only one of VALUE and --message can be standard input")
         candidates = _candidates(space, agent, request)
         choices = space.sessions.rule(candidates[0]).choices if len(candidates) == 1 else ()
-        answer = answer_value(given_text(value, "value"), choices, as_text=as_text)
+        answer = sessions.answer_value(given_text(value, "value"), choices, as_text=as_text)
         request_id = candidates[0].id if len(candidates) == 1 else request
-        decision = space.decide(agent, answer, message_text(message), by=by, request_id=request_id)
-    return Answer({**decision._asdict(), "session": decision.session.to_json()}, lambda: _show_decision(decision))
+        decision = space.sessions.decide(agent, answer, message_text(message), by=by, request_id=request_id)
+
+    def show() -> None:
+        head = (short(decision.cid), "yellow"), f" decision by {one_line(decision.by)}: "
+        show_line(*head, (one_line(json_text(decision.value)), "bold"), (f" on {decision.request}", "dim"))
+        sessions.show_session(decision.session)
+
+    return Answer({**decision._asdict(), "session": decision.session.to_json()}, show)
 
 
 def _candidates(space: Space, agent: str, request_id: str | None) -> list[Request]:
     """The requests that an answer may be for: the named one, else questions for people, else suspended flows."""
-    pending = space.pending(agent)
+    pending = space.sessions.pending(agent)
     if request_id is not None:
         return [request for request in pending if request.id == request_id]
     human = [request for request in pending if is_human(request.kind)]
@@ -110,14 +104,14 @@ def _ask_person(space: Space, agent: str, request_id: str | None, by: str | None
         import readline  # noqa: F401  # line editing and history for input()
     request = _choose_request(space, agent, request_id)
     if not is_for_people(request):
-        return space.decide(agent, None, by=by, request_id=request.id)  # refuses it, and says how to answer it
+        return space.sessions.decide(agent, None, by=by, request_id=request.id)  # refuses it, and says how to answer it
     rule = space.sessions.rule(request)
-    show_request(request, rule, path=None)
-    labels = choice_labels(rule.choices)
+    sessions.show_request(request, rule, path=None)
+    labels = sessions.choice_labels(rule.choices)
     prompt = f"answer ({labels[0]} to {labels[-1]}): " if labels else "answer: "
     while True:
         text = _read_line(prompt)
-        value = labelled_answer(text, rule.choices, as_text=as_text)
+        value = sessions.labelled_answer(text, rule.choices, as_text=as_text)
         try:
             if text.strip():
                 space.sessions.check_answer(request, value)
@@ -125,7 +119,7 @@ def _ask_person(space: Space, agent: str, request_id: str | None, by: str | None
         except InvalidAnswer as err:
             show_error(err, as_json=False)
     why = message_text(message) if message else _read_line("why (may be empty): ")
-    return space.decide(agent, value, why, by=by, request_id=request.id)
+    return space.sessions.decide(agent, value, why, by=by, request_id=request.id)
 
 
 def _choose_request(space: Space, agent: str, request_id: str | None) -> Request:
@@ -143,7 +137,7 @@ def _choose_request(space: Space, agent: str, request_id: str | None) -> Request
     for number, request in enumerate(candidates, 1):
         write(one_line(f"{number}  {request.id}  {question_of(request)}") + "\n")
     while True:
-        word = _read_line(f"which of these {counted(len(candidates), 'request', 'requests')}: ").strip()
+        word = _read_line(f"which of these {counted(len(candidates), 'request')}: ").strip()
         for number, request in enumerate(candidates, 1):
             if word in (str(number), request.id):
                 return request
@@ -155,15 +149,6 @@ def _read_line(prompt: str) -> str:
     except EOFError:
         write("\n")
         raise Conflict("nothing was decided", code="not-decided", hints=["the question stays open: clia inbox"]) from None
-
-
-def _show_decision(decision: Decision) -> None:
-    from rich.text import Text
-
-    value = (one_line(json_text(decision.value)), "bold")
-    line = Text.assemble((short(decision.cid), "yellow"), f" decision by {one_line(decision.by)}: ", value)
-    show_line(line.append(f" on {decision.request}", style="dim"))
-    show_session(decision.session)
 
 
 def _seconds(text: str) -> float:
@@ -196,11 +181,12 @@ def ask(
     With --wait, standard output carries only the answer. Exit code 3 if nobody answered in time, or the question was cancelled;
     a question without an answer stays open.
     """
-    request = space.ask(agent, _ask_payload(question, choices, context))
+    request = space.sessions.ask(agent, _ask_payload(question, choices, context))
     if wait is None:
-        return Answer(request_json(request, space.sessions.rule(request)), lambda: _show_asked(request, path))
+        line = (request.id, "yellow"), f"  answer: {one_line(sessions.decide_command(request, path=path))}"
+        return Answer(sessions.request_json(request, space.sessions.rule(request)), lambda: show_line(*line))
     if not json_output:
-        write(f"{request.id}: {one_line(decide_command(request, path=path))}\n", sys.stderr)
+        write(f"{request.id}: {one_line(sessions.decide_command(request, path=path))}\n", sys.stderr)
     return _print_answer(request, _wait_for_answer(space, request, wait), path, json_output=json_output)
 
 
@@ -211,26 +197,18 @@ def _ask_payload(question: str, choices: str | None, context: str | None) -> dic
     if choices is not None:
         payload["choices"] = [choice.strip() for choice in choices.split(",")]
         if not all(payload["choices"]):
-            message = "--choices takes answers separated by commas, none of them empty"
-            raise InvalidInput(message, code="invalid-option", fields={"field": "choices"})
+            raise invalid_option("--choices takes answers separated by commas, none of them empty", field="choices")
     extra = {} if context is None else json_value(context, "--context")
-    if not isinstance(extra, dict) or any(key in extra for key in _RESERVED):
-        message = "--context takes a JSON object without question and choices"
-        raise InvalidInput(message, code="invalid-option", fields={"field": "context"})
+    if not isinstance(extra, dict) or extra.keys() & {"question", "choices"}:
+        raise invalid_option("--context takes a JSON object without question and choices", field="context")
     return payload | extra
-
-
-def _show_asked(request: Request, path: str) -> None:
-    from rich.text import Text
-
-    show_line(Text.assemble((request.id, "yellow"), f"  answer: {one_line(decide_command(request, path=path))}"))
 
 
 def _wait_for_answer(space: Space, request: Request, seconds: float) -> Session:
     """The session of a question when it ends, or when the time is up."""
     deadline, pause = time.monotonic() + seconds, _FIRST_POLL
     while True:
-        session = space.session(request.agent, request.session)
+        session = space.sessions.get(request.agent, request.session)
         left = deadline - time.monotonic()
         if not session.live or left <= 0:
             return session
@@ -244,11 +222,11 @@ def _print_answer(request: Request, session: Session, path: str, *, json_output:
             decision = session.decisions[0][1] if session.decisions else None
             emit_json({"agent": request.agent, "request": request.id, "value": session.result, "decision": decision})
         else:
-            text = text_of(session.result)
+            text = sessions.value_text(session.result)
             write(f"{plain(text) if sys.stdout.isatty() else text}\n")
         return 0
     message = "nobody answered in time" if session.live else f"the question was {session.status}"
-    hints = [f"it stays open: {decide_command(request, path=path)}"] if session.live else []
+    hints = [f"it stays open: {sessions.decide_command(request, path=path)}"] if session.live else []
     fields = {"agent": request.agent, "request": request.id, "status": session.status}
     show_error(Conflict(f"{message}: {request.id}", code="not-answered", hints=hints, fields=fields), as_json=json_output)
     return NOT_ANSWERED

@@ -9,9 +9,9 @@ from clia.cli.command import CEILING, WORKING_PATH, Answer, command, flag, opt
 from clia.cli.hooks import this_program
 from clia.cli.hub import is_in_sync, standing, without_forks
 from clia.cli.identity_checks import show_doctor_report
-from clia.cli.output import console, counted, one_line, plain, write
+from clia.cli.output import console, counted, one_line, write
 from clia.cli.peers import is_missing_directory
-from clia.cli.rendering import show_line
+from clia.cli.rendering import show_line, styled
 from clia.errors import CliaError
 from clia.identities.diagnostics import has_errors
 from clia.space.model import as_json
@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.capture.hook_health import HooksHealth, ToolHealth
+    from clia.capture.hook_health import HooksHealth
     from clia.facade.health import HealthReport, SpaceHealth
     from clia.facade.settings import Settings
     from clia.federation.model import Peer
@@ -85,7 +85,6 @@ def _json_or_error(value: object) -> object:
 
 def _show_health(report: HealthReport, others: Sequence[HealthRow]) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     repository = report.agents.repository
     rows = (
@@ -100,18 +99,16 @@ def _show_health(report: HealthReport, others: Sequence[HealthRow]) -> None:
     )
     table = Table.grid(padding=(0, 2))
     for name, value, good in rows:
-        table.add_row(Text("✓" if good else "!", style="green" if good else "yellow"), name, Text(plain(value)))
+        table.add_row(styled("✓", "green") if good else styled("!", "yellow"), name, styled(value))
     console().print(table)
 
 
 def _show_ailments(ailments: Sequence[Ailment]) -> None:
     """Print the problems of sessions, and whether they were repaired."""
-    from rich.text import Text
-
     for each in ailments:
         mark = ("✓ repaired", "green") if each.repaired else ("✗ wrong", "bold red")
         where = f"{each.agent}, session {each.session}" if each.session else each.agent
-        show_line(Text.assemble(mark, f"  {one_line(where)}: ", (each.code, "bold"), f": {one_line(each.message)}"))
+        show_line(mark, f"  {one_line(where)}: ", (each.code, "bold"), f": {one_line(each.message)}")
 
 
 def _space_row(space: SpaceHealth | None) -> HealthRow:
@@ -120,8 +117,8 @@ def _space_row(space: SpaceHealth | None) -> HealthRow:
     if space.error is not None:
         return "space", one_line(f"{space.error.code}: {space.error.message}"), False
     wrong = sum(not each.repaired for each in space.ailments)
-    problems = f", {counted(wrong, 'session problem', 'session problems')}" if wrong else ""
-    return "space", f"{space.id}, {counted(space.agents, 'active agent', 'active agents')}{problems}", not wrong
+    problems = f", {counted(wrong, 'session problem')}" if wrong else ""
+    return "space", f"{space.id}, {counted(space.agents, 'active agent')}{problems}", not wrong
 
 
 def _store_rows(space: SpaceHealth | None) -> list[HealthRow]:
@@ -134,7 +131,12 @@ def _store_rows(space: SpaceHealth | None) -> list[HealthRow]:
 
 def _hook_rows(hooks: HooksHealth) -> list[HealthRow]:
     """Each tool with hooks, where they are installed and its last event; then the spool."""
-    rows = [("hooks", _tool_text(each), all(finding.tool != each.tool for finding in hooks.findings)) for each in hooks.tools]
+    rows = []
+    for health in hooks.tools:
+        places = ", ".join(f"{place.path} ({place.scope})" for place in health.places) or "not installed here"
+        last = f"last event {health.last}" if health.last else "no event so far"
+        sound = all(finding.tool != health.tool for finding in hooks.findings)
+        rows.append(("hooks", f"{health.tool}: {places}; {last}", sound))
     if not rows:
         rows = [("hooks", "none; record Claude Code, Codex and Gemini CLI with: clia hook install", True)]
     if hooks.spool is not None and (hooks.spool.waiting or hooks.spool.rejected):
@@ -143,21 +145,14 @@ def _hook_rows(hooks: HooksHealth) -> list[HealthRow]:
     return rows
 
 
-def _tool_text(health: ToolHealth) -> str:
-    places = ", ".join(f"{place.path} ({place.scope})" for place in health.places) or "not installed here"
-    last = f"last event {health.last}" if health.last else "no event so far"
-    return f"{health.tool}: {places}; {last}"
-
-
 def _peer_rows(peers: list[Peer] | CliaError) -> list[HealthRow]:
     if isinstance(peers, CliaError):
         return [("peers", one_line(f"{peers.code}: {peers.message}; see: clia verify"), False)]
     problems = [f"the chain of {peer.name} has forked" for peer in peers if peer.forked]
-    problems += [
-        f"{peer.name}: directory {peer.url} does not exist" for peer in peers if peer.url and is_missing_directory(peer.url)
-    ]
+    missing = [peer for peer in peers if peer.url and is_missing_directory(peer.url)]
+    problems += [f"{peer.name}: directory {peer.url} does not exist" for peer in missing]
     waiting = sum(peer.waiting for peer in peers)
-    parts = [counted(len(peers), "peer", "peers")] + ([counted(waiting, "claim waits", "claims wait")] if waiting else [])
+    parts = [counted(len(peers), "peer")] + ([counted(waiting, "claim waits", "claims wait")] if waiting else [])
     return [("peers", one_line("; ".join(parts + problems)), not problems)] if peers else []
 
 
@@ -180,9 +175,7 @@ def _hub_rows(hub: HubStatus | CliaError | None, git: str | None) -> list[Health
 
 def _show_hook_findings(hooks: HooksHealth) -> None:
     """Print why events of tools do not arrive."""
-    from rich.text import Text
-
     marks = {"error": ("✗ wrong", "bold red"), "warning": ("! look", "bold yellow"), "info": ("· note", "cyan")}
     for finding in hooks.findings:
-        line = Text.assemble(marks[finding.severity], "  hooks: ", (finding.code, "bold"), f": {one_line(finding.message)}")
-        show_line(line.append(f"\n         {one_line(finding.hint)}", style="dim"))
+        hint = (f"\n         {one_line(finding.hint)}", "dim")
+        show_line(marks[finding.severity], "  hooks: ", (finding.code, "bold"), f": {one_line(finding.message)}", hint)

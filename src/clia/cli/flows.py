@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from clia.cli.command import WHY, Answer, arg, command, flag
-from clia.cli.inputs import message_text, read_source, require_person
-from clia.cli.output import console, one_line, plain, write
-from clia.cli.rendering import facts_table, moment, short, show_line, show_source, show_table
+from clia.cli.inputs import invalid_option, message_text, read_source, require_person
+from clia.cli.output import console, counted, one_line, plain, write
+from clia.cli.rendering import facts_table, line_of, moment, short, show_line, show_source, show_table
 from clia.engine.records import Problem
 from clia.errors import InvalidFlow, InvalidInput, NotFound
 
@@ -36,27 +36,18 @@ def flow_define(
     """Define a flow, or a new version of it."""
     require_person(f"propose it instead: clia behaviour propose {name} --from FILE --agent AGENT")
     if file == message == "-":
-        raise InvalidInput("only one of FILE and --message can be standard input", code="invalid-option")
+        raise invalid_option("only one of FILE and --message can be standard input")
     source = read_source(file, "source")
-    previous = _current_version(space, name)
+    previous = None
+    with suppress(NotFound, InvalidInput):  # define refuses an invalid name
+        previous = space.sessions.flow(name).cid
     with explain_problems(source, file, hidden=json_output):
         flow = space.sessions.define(name, source, why=message_text(message))
     changed = flow.cid != previous
 
-    def show() -> None:
-        from rich.text import Text
-
-        version = f"version {len(flow.versions)}" if changed else "unchanged; nothing was written"
-        show_line(Text.assemble((one_line(flow.name), "bold"), " ", (short(flow.cid), "yellow"), f"  {version}"))
-
-    return Answer({**_flow_json(flow), "changed": changed}, show)
-
-
-def _current_version(space: Space, name: str) -> str | None:
-    try:
-        return space.sessions.flow(name).cid
-    except (NotFound, InvalidInput):  # define refuses an invalid name
-        return None
+    version = f"version {len(flow.versions)}" if changed else "unchanged; nothing was written"
+    line = (one_line(flow.name), "bold"), " ", (short(flow.cid), "yellow"), f"  {version}"
+    return Answer({**_flow_json(flow), "changed": changed}, lambda: show_line(*line))
 
 
 def _flow_json(flow: Flow) -> dict[str, object]:
@@ -96,10 +87,8 @@ def flow_show(
 
 
 def _show_flow(flow: Flow) -> None:
-    from rich.text import Text
-
     out = console()
-    show_line(Text.assemble((one_line(flow.name), "bold"), "  ", (flow.cid, "yellow")))
+    show_line((one_line(flow.name), "bold"), "  ", (flow.cid, "yellow"))
     facts: list[tuple[str, object]] = [("why", flow.why), ("by", flow.by), ("when", moment(flow.at) if flow.at else "")]
     facts += [("versions", "\n".join(flow.versions))] if len(flow.versions) > 1 else []
     out.print(facts_table(facts))
@@ -141,14 +130,12 @@ def explain_problems(source: str, file: str, *, hidden: bool) -> Iterator[None]:
 
 
 def show_problems(problems: Sequence[Problem], source: str, name: str, *, stderr: bool = False) -> None:
-    from rich.text import Text
-
     lines = source.split("\n")
     for problem in problems:
         place = f"{one_line(name)}:{problem.line}:{problem.column}: "
         severity = (problem.severity, _SEVERITY_STYLES.get(problem.severity, ""))
-        message = Text.assemble((place, "bold"), severity, f": {one_line(problem.message)}", (f"  [{problem.code}]", "dim"))
-        show_line(message, stderr=stderr)
+        message = f": {one_line(problem.message)}", (f"  [{problem.code}]", "dim")
+        show_line((place, "bold"), severity, *message, stderr=stderr)
         if 1 <= problem.line <= len(lines):
             for line in excerpt(lines[problem.line - 1].rstrip("\r"), problem.line, problem.column):
                 show_line(line, stderr=stderr)
@@ -157,19 +144,17 @@ def show_problems(problems: Sequence[Problem], source: str, name: str, *, stderr
 def excerpt(line: str, number: int, column: int) -> list[Text]:
     """A line of the source, and a caret below the character in ``column``, counted from 1, whatever the width of characters."""
     from rich.cells import cell_len
-    from rich.text import Text
 
     gutter = f"{number:>5} │ "
     before, after = line[: max(column - 1, 0)], line[max(column - 1, 0) :]
     start = one_line(before.replace("\t", _TAB))
     return [
-        Text.assemble((gutter, "dim"), start, one_line(after.replace("\t", _TAB))),
-        Text.assemble((" " * (len(gutter) - 2) + "│ ", "dim"), " " * cell_len(start), ("^", "bold red")),
+        line_of((gutter, "dim"), start, one_line(after.replace("\t", _TAB))),
+        line_of((" " * (len(gutter) - 2) + "│ ", "dim"), " " * cell_len(start), ("^", "bold red")),
     ]
 
 
 def problem_count(problems: Sequence[Problem]) -> str:
     """``1 error, 2 warnings``."""
     counts = [(sum(problem.severity == severity for problem in problems), severity) for severity in (ERROR, WARNING)]
-    parts = [f"{number} {severity}{'s' if number != 1 else ''}" for number, severity in counts if number]
-    return ", ".join(parts) or "nothing found"
+    return ", ".join(counted(*count) for count in counts if count[0]) or "nothing found"

@@ -10,7 +10,7 @@ import sys
 
 from clia import __version__
 from clia.cli.command import CONFIG, IN_SPACE, Answer, arg, command, flag, many, opt
-from clia.cli.inputs import positive
+from clia.cli.inputs import invalid_option, positive
 from clia.cli.output import console, emit_json, one_line, write
 from clia.cli.rendering import minute, show_table
 from clia.errors import InvalidInput
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
     from clia.facade.settings import Settings
     from clia.facade.space import Space
-    from clia.forge.forge import ExtraApp, Forge, LoadedApp, Site
+    from clia.forge.forge import Forge, LoadedApp, Site
     from clia.forge.server import ServeBanner
     from clia.users.service import UserInfo
 
 USER = arg("NAME", "user name")
 _DEFAULT_ADDRESS = "http://127.0.0.1:8337"
-_LINK_MINUTES = 15
 
 
 def _port(text: str) -> int:
@@ -52,6 +51,7 @@ def serve(
 
     Standard output carries the address and the login link; the access log goes to standard error.
     """
+    from clia.forge.forge import ExtraApp
     from clia.forge.server import ServeOptions, log_to
     from clia.forge.server import serve as run_forge  # loads the web framework: 0.3 s
 
@@ -60,18 +60,16 @@ def serve(
         handler.setLevel(logging.WARNING)
     log_to(handler)
     options = ServeOptions(tuple(directories) or (path,), host, port, user)
-    run_forge(options, settings, os.environ, lambda served: _show_served(served, host, json_output), _extras)
+
+    def extras(forge: Forge) -> Sequence[ExtraApp]:
+        return [ExtraApp("mcp", ["/mcp", "/mcp/{space}"], lambda: _mcp_endpoint(forge))]
+
+    run_forge(options, settings, os.environ, lambda served: _show_served(served, host, json_output), extras)
     return 0
 
 
-def _extras(forge: Forge) -> Sequence[ExtraApp]:
-    """The MCP endpoint. The web and MCP packages do not import each other, so it is added here."""
-    from clia.forge.forge import ExtraApp
-
-    return [ExtraApp("mcp", ["/mcp", "/mcp/{space}"], lambda: _mcp_endpoint(forge))]
-
-
 def _mcp_endpoint(forge: Forge) -> LoadedApp:
+    """The MCP endpoint. The web and MCP packages do not import each other, so it is added here."""
     from clia.forge.forge import LoadedApp
     from clia.forge.lineages import RelativePaths
     from clia.mcp.calls import RemotePaths, SpaceContext, WaitSlots
@@ -138,12 +136,9 @@ def mcp(
 
 def _checked_address(forge: str | None) -> str | None:
     if forge is not None and not re.match(r"https?://[^/\s]+", forge):
-        raise InvalidInput(
-            f"--forge takes an address that starts with http:// or https://, not {forge!r}",
-            code="usage",
-            hints=[f"clia serve prints it: {_DEFAULT_ADDRESS}"],
-            fields={"field": "forge"},
-        )
+        message = f"--forge takes an address that starts with http:// or https://, not {forge!r}"
+        hints = [f"clia serve prints it: {_DEFAULT_ADDRESS}"]
+        raise InvalidInput(message, code="usage", hints=hints, fields={"field": "forge"})
     return None if forge is None else forge.rstrip("/")
 
 
@@ -187,19 +182,11 @@ def user_list(space: Space) -> Answer:
 def _show_users(users: Sequence[UserInfo]) -> None:
     people = [(user.name, user.role, user.display, user.email, minute(created), len(tokens)) for user, created, tokens in users]
     show_table(("user", "role", "name", "e-mail", "since (UTC)", "tokens"), people)
-    rows = [
-        (
-            user.name,
-            token.id,
-            token.label,
-            token.role,
-            minute(token.created_at),
-            minute(token.last_used_at) or "never",
-            minute(token.expires_at) or "never",
-        )
-        for user, _, tokens in users
-        for token in tokens
-    ]
+    rows = []
+    for user, _, tokens in users:
+        for token in tokens:
+            used, end = (minute(time) or "never" for time in (token.last_used_at, token.expires_at))
+            rows.append((user.name, token.id, token.label, token.role, minute(token.created_at), used, end))
     if rows:
         console().print()
         show_table(("user", "token", "label", "role", "since (UTC)", "last used", "expires"), rows)
@@ -227,7 +214,7 @@ def user_change(
 def user_link(
     space: Space,
     user: str = USER,
-    minutes: int = opt("N", "minutes until the link expires (default: 15)", type=positive, default=_LINK_MINUTES),
+    minutes: int = opt("N", "minutes until the link expires (default: 15)", type=positive, default=15),
     address: str | None = opt("URL", f"address of the forge (default: as configured, else {_DEFAULT_ADDRESS})"),
 ) -> Answer:
     """Print a link that logs a user in, once.
@@ -260,7 +247,7 @@ def user_token(
     users = users_of(space)
     if revoke is not None:
         if label or role or days:
-            raise InvalidInput("--revoke excludes --label, --role and --days", code="invalid-option")
+            raise invalid_option("--revoke excludes --label, --role and --days")
         users.revoke_token(user, revoke)
         return Answer({"user": user, "id": revoke, "revoked": True}, f"revoked token {revoke} of {user}")
     secret, token = users.make_token(user, label, role, days)

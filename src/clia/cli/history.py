@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
-from typing import NamedTuple
 
 from clia.cli.agents import no_agents
 from clia.cli.command import ASCII, Answer, arg, command, flag, opt, several
@@ -13,6 +11,7 @@ from clia.cli.output import console, counted, one_line, write
 from clia.cli.rendering import (
     facts_table,
     json_text,
+    line_of,
     moment,
     only_ascii,
     short,
@@ -21,6 +20,7 @@ from clia.cli.rendering import (
     show_line,
     show_lines,
     show_patch,
+    styled,
 )
 from clia.errors import NotFound
 from clia.sessions.records import ASK
@@ -29,18 +29,18 @@ from clia.values.graph_lanes import GraphNode, layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any, TypeVar
 
     from rich.console import RenderableType
     from rich.text import Text
 
     from clia.facade.space import Space
-    from clia.git.records import FileChange, Stamp
-    from clia.sessions.model import Request
+    from clia.git.records import FileChange
     from clia.space.model import AgentCommit, BlamedLine
     from clia.values.graph_lanes import GraphRow
-    from clia.values.typed_objects import Briefing
+
+    T = TypeVar("T")
 
 
 @command("log")
@@ -53,47 +53,20 @@ def log(
 ) -> Answer:
     """Show the commits of an agent, newest first."""
     commits = space.log(name, own=own, limit=number)
-    traces = {commit.cid: _trace_entries(space, commit) for commit in commits} if trace else {}
+    traces = {}
+    for commit in commits if trace else ():
+        bound = space.traces.of(commit.cid)
+        traces[commit.cid] = list(bound.entries) if bound else []
 
     def show() -> None:
         for commit in commits:
-            show_line(_log_line(commit))
+            who = (one_line(commit.agent), "bold") if commit.agent else (one_line(commit.author.name), "dim")
+            kind = (f"  {one_line(commit.kind)}" if commit.kind else "", "cyan")
+            head = (short(commit.cid), "yellow"), "  ", (moment(commit.committer.at), "dim"), "  ", who
+            show_line(*head, kind, f"  {one_line(commit.subject)}")
             show_entries(traces.get(commit.cid, ()))
 
     return Answer([as_json(commit) | ({"trace": traces[commit.cid]} if trace else {}) for commit in commits], show)
-
-
-def _trace_entries(space: Space, commit: AgentCommit) -> list[Any]:
-    trace = space.traces.of(commit.cid)
-    return list(trace.entries) if trace else []
-
-
-def _log_line(commit: AgentCommit) -> Text:
-    from rich.text import Text
-
-    who = (one_line(commit.agent), "bold") if commit.agent else (one_line(commit.author.name), "dim")
-    line = Text.assemble((short(commit.cid), "yellow"), "  ", (moment(commit.committer.at), "dim"), "  ", who)
-    if commit.kind:
-        line.append(f"  {one_line(commit.kind)}", style="cyan")
-    return line.append(f"  {one_line(commit.subject)}")
-
-
-class AgentDetails(NamedTuple):
-    """An agent as ``--json`` shows it; None for what this clone does not hold."""
-
-    agent: str
-    archived: bool
-    branch: str | None
-    head: str
-    genesis: str | None
-    parent: str | None
-    sub_agents: Sequence[str]
-    briefing: Briefing | None
-    profile: dict[str, Any] | None
-    pending: int
-    landings: Sequence[dict[str, Any]]
-    session: dict[str, Any] | None
-    asks: Sequence[Request]  # open questions outside its session
 
 
 @command("show")
@@ -111,84 +84,75 @@ def show(space: Space, name: str = arg("AGENT|COMMIT", "agent or commit; PEER/AG
     return Answer(value, lambda: _show_commit(commit, files, entries))
 
 
-def _agent_details(space: Space, name: str, archived: bool) -> AgentDetails:
-    genesis, briefing, record, session = None, None, {}, None
-    with suppress(NotFound):  # a shallow clone, or a branch made with plain git
-        genesis = space.agents.genesis(name)
-    with suppress(NotFound):
-        briefing = space.agents.briefing(name)
-    with suppress(NotFound):
-        record = space.agents.record(name)
-    with suppress(NotFound):
-        session = space.session(name).to_json()
-    return AgentDetails(
-        agent=name,
-        archived=archived,
-        branch=None if archived else f"agents/{name}",
-        head=space.find(name),
-        genesis=genesis,
-        parent=space.relations.parent(name),
-        sub_agents=space.relations.sub_agents(name),
-        briefing=briefing,
-        profile=record.get("profile.json"),
-        pending=0 if archived else len(space.traces.pending(name)),
-        landings=space.history.landings(name),
-        session=session,
-        asks=[request for request in space.pending(name) if request.session.startswith(ASK)],
-    )
+def _agent_details(space: Space, name: str, archived: bool) -> dict[str, Any]:
+    """An agent as ``--json`` shows it; None for what this clone does not hold."""
+    record, session = _unless_missing(space.agents.record, name) or {}, _unless_missing(space.sessions.get, name)
+    return {
+        "agent": name,
+        "archived": archived,
+        "branch": None if archived else f"agents/{name}",
+        "head": space.find(name),
+        "genesis": _unless_missing(space.agents.genesis, name),
+        "parent": space.relations.parent(name),
+        "sub_agents": space.relations.sub_agents(name),
+        "briefing": _unless_missing(space.agents.briefing, name),
+        "profile": record.get("profile.json"),
+        "pending": 0 if archived else len(space.traces.pending(name)),
+        "landings": space.history.landings(name),
+        "session": None if session is None else session.to_json(),
+        # Open questions outside its session.
+        "asks": [request for request in space.sessions.pending(name) if request.session.startswith(ASK)],
+    }
 
 
-def _show_agent(agent: AgentDetails) -> None:
-    from rich.text import Text
+def _unless_missing(read: Callable[[str], T], name: str) -> T | None:
+    try:
+        return read(name)
+    except NotFound:  # a shallow clone, or a branch made with plain git
+        return None
 
+
+def _show_agent(agent: dict[str, Any]) -> None:
     terminal = console()
-    terminal.print(Text.assemble((one_line(agent.agent), "bold"), ("  archived" if agent.archived else "", "yellow")))
-    if agent.profile:
-        _show_profile(agent.profile)
-    facts: list[tuple[str, object]] = [("head", agent.head), ("genesis", agent.genesis), ("branch", agent.branch)]
-    facts += [("parent", agent.parent), ("sub-agents", ", ".join(agent.sub_agents))]
-    facts += [("pending", counted(agent.pending, "trace entry", "trace entries") if agent.pending else None)]
-    facts += _session_facts(agent)
-    facts += [("landed on", f"{each['onto']} as {short(each['cid'])} ({each.get('how')})") for each in agent.landings]
+    terminal.print(line_of((one_line(agent["agent"]), "bold"), ("  archived" if agent["archived"] else "", "yellow")))
+    if agent["profile"]:
+        _show_profile(agent["profile"])
+    pending = counted(agent["pending"], "trace entry", "trace entries") if agent["pending"] else None
+    facts: list[tuple[str, object]] = [(name, agent[name]) for name in ("head", "genesis", "branch", "parent")]
+    facts += [("sub-agents", ", ".join(agent["sub_agents"])), ("pending", pending)]
+    if (session := agent["session"]) is not None:
+        requests = ", ".join(f"{request['kind']} ({request['id']})" for request in session["pending"])
+        state = f"{session['id']} ({session['flow']}): {session['status']}"
+        facts.append(("session", f"{state}, waits for {requests}" if requests else state))
+    facts += [("asks", request.id) for request in agent["asks"]]
+    facts += [("landed on", f"{each['onto']} as {short(each['cid'])} ({each.get('how')})") for each in agent["landings"]]
     terminal.print(_facts(facts))
-    if agent.briefing:
-        terminal.print(Text.assemble(("\nBriefing: ", "cyan"), one_line(agent.briefing.title)))
-        show_block(agent.briefing.text)
-        if agent.briefing.meta:
-            terminal.print(_facts(_meta(agent.briefing.meta)))
-
-
-def _session_facts(agent: AgentDetails) -> list[tuple[str, object]]:
-    facts: list[tuple[str, object]] = []
-    if agent.session is not None:
-        pending = ", ".join(f"{request['kind']} ({request['id']})" for request in agent.session["pending"])
-        session = f"{agent.session['id']} ({agent.session['flow']}): {agent.session['status']}"
-        facts.append(("session", f"{session}, waits for {pending}" if pending else session))
-    return facts + [("asks", request.id) for request in agent.asks]
+    if briefing := agent["briefing"]:
+        terminal.print(line_of(("\nBriefing: ", "cyan"), one_line(briefing.title)))
+        show_block(briefing.text)
+        if briefing.meta:
+            terminal.print(_facts(_meta(briefing.meta)))
 
 
 def _show_profile(profile: dict[str, Any]) -> None:
     """Print the identity that the agent works under, guardrails first."""
-    from rich.text import Text
-
     from clia.identities.merge_rules import projected_text
 
     document = profile.get("document")
     guardrails = document.get("guardrails") if isinstance(document, dict) else None
     for guardrail in guardrails if isinstance(guardrails, list) else ():
-        console().print(Text.assemble(("  ! ", "bold red"), (one_line(projected_text(guardrail)), "bold")))
+        console().print(line_of(("  ! ", "bold red"), (one_line(projected_text(guardrail)), "bold")))
     console().print(_facts([("profile", profile.get("slug"))]))
 
 
 def _show_commit(commit: AgentCommit, files: Sequence[FileChange], entries: int) -> None:
-    from rich.text import Text
-
-    show_line(Text.assemble("commit ", (commit.cid, "yellow")))
+    show_line("commit ", (commit.cid, "yellow"))
     names = ("agent", "kind", "briefing", "profile", "behaviour", "parent", "merged", "landed", "range")
-    facts: list[tuple[str, object]] = [(name.replace("_", "-"), getattr(commit, name)) for name in names]
+    facts: list[tuple[str, object]] = [(name, getattr(commit, name)) for name in names]
     facts += [(name, getattr(commit, name)) for name in ("forked", "request", "tag", "value", "by")]
     facts += [("decision", decision) for decision in commit.decisions]
-    facts += [(role, _stamp(getattr(commit, role))) for role in ("author", "committer")]
+    for role, stamp in (("author", commit.author), ("committer", commit.committer)):
+        facts.append((role, f"{stamp.name} <{stamp.email}>  {moment(stamp.at)}"))
     facts += [("on top of", parent) for parent in commit.parents]
     facts += [("trace", counted(entries, "entry", "entries") if entries else None)]
     console().print(_facts([*facts, *_meta(commit.meta)]))
@@ -208,23 +172,16 @@ def _meta(fields: Mapping[str, Any]) -> list[tuple[str, object]]:
     return [(f"meta {key}", json_text(value)) for key, value in fields.items()]
 
 
-def _stamp(stamp: Stamp) -> str:
-    return f"{stamp.name} <{stamp.email}>  {moment(stamp.at)}"
-
-
 def file_table(files: Sequence[FileChange]) -> RenderableType:
     """Changed files as in ``git diff --stat``, with numbers instead of bars."""
-    from rich.table import Table
-    from rich.text import Text
+    from rich.table import Column, Table
 
-    table = Table.grid(padding=(0, 2))
-    for side in ("left", "left", "right", "right"):
-        table.add_column(justify="right" if side == "right" else "left", overflow="fold")
+    columns = [Column(justify=side, overflow="fold") for side in ("left", "left", "right", "right")]
+    table = Table.grid(*columns, padding=(0, 2))
     for file in files:
-        path = f"{one_line(file.old_path)} → {one_line(file.path)}" if file.old_path else one_line(file.path)
+        path = f"{file.old_path} → {file.path}" if file.old_path else file.path
         added, removed = ("binary", "") if file.added is None else (f"+{file.added}", f"-{file.removed}")
-        status = Text(f"  {one_line(file.status)}", style="cyan")
-        table.add_row(status, Text(path), Text(added, style="green"), Text(removed, style="red"))
+        table.add_row(styled(f"  {file.status}", "cyan"), styled(path), styled(added, "green"), styled(removed, "red"))
     return table
 
 
@@ -243,9 +200,8 @@ def diff(
     """
     patch = None if stat else space.diff(one, other, paths=paths)
     files = space.history.changed(one, other, paths=paths) if stat or json_output else []
-    return Answer(
-        {"patch": patch, "files": files}, lambda: console().print(file_table(files)) if patch is None else show_patch(patch)
-    )
+    value = {"patch": patch, "files": files}
+    return Answer(value, lambda: console().print(file_table(files)) if patch is None else show_patch(patch))
 
 
 @command("blame")
@@ -263,23 +219,12 @@ def blame(
 
 
 def _blame_lines(lines: Sequence[BlamedLine]) -> Iterator[Text]:
-    from rich.text import Text
-
     rows = [(str(line.number), one_line(line.agent or "-"), one_line(line.kind or "")) for line in lines]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     for line, (number, agent, kind) in zip(lines, rows, strict=True):
-        yield Text.assemble(
-            (number.rjust(widths[0]), "dim"),
-            "  ",
-            (agent.ljust(widths[1]), "bold" if line.agent else "dim"),
-            "  ",
-            (kind.ljust(widths[2]), "cyan"),
-            "  ",
-            (short(line.commit), "yellow"),
-            ("*" if line.trace else " ", "green"),
-            "  ",
-            one_line(line.text),
-        )
+        place = (f"{number.rjust(widths[0])}  ", "dim"), (f"{agent.ljust(widths[1])}  ", "bold" if line.agent else "dim")
+        commit = (f"{kind.ljust(widths[2])}  ", "cyan"), (short(line.commit), "yellow"), ("*" if line.trace else " ", "green")
+        yield line_of(*place, *commit, f"  {one_line(line.text)}")
 
 
 @command("graph")
@@ -298,7 +243,18 @@ def graph(
     value = _graph_json(rows, commits, heads)
     if not rows:
         return Answer(value, no_agents(space))
-    return Answer(value, lambda: _show_graph(rows, commits, heads, ascii_only=ascii_only or only_ascii()))
+
+    def show() -> None:
+        from clia.cli.drawing import graph_lines
+
+        terminal = console()
+        lines = graph_lines(
+            rows, lambda node: _graph_label(commits[node.id], heads.get(node.id, ())), ascii=ascii_only or only_ascii()
+        )
+        for line in lines:
+            terminal.print(line, soft_wrap=not terminal.is_terminal)
+
+    return Answer(value, show)
 
 
 def _graph_json(rows: Sequence[GraphRow], commits: Mapping[str, AgentCommit], heads: Mapping[str, list[str]]) -> dict[str, Any]:
@@ -316,20 +272,8 @@ def _graph_json(rows: Sequence[GraphRow], commits: Mapping[str, AgentCommit], he
     return {"nodes": nodes, "edges": edges}
 
 
-def _show_graph(
-    rows: Sequence[GraphRow], commits: Mapping[str, AgentCommit], heads: Mapping[str, list[str]], *, ascii_only: bool
-) -> None:
-    from clia.cli.drawing import graph_lines
-
-    terminal = console()
-    for line in graph_lines(rows, lambda node: _graph_label(commits[node.id], heads.get(node.id, ())), ascii=ascii_only):
-        terminal.print(line, soft_wrap=not terminal.is_terminal)
-
-
 def _graph_label(commit: AgentCommit, heads: Sequence[str]) -> Text:
-    from rich.text import Text
-
-    label = Text.assemble((short(commit.cid), "yellow"))
+    label = line_of((short(commit.cid), "yellow"))
     for name in heads:
         label.append(f" [{one_line(name)}]", style="bold")
     if commit.agent and commit.agent not in heads:

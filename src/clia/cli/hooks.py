@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 
 from clia.capture.hook_tools import SCOPES, TOOLS
 from clia.cli.command import IN_SPACE, JSON, PATH, Answer, arg, command, flag, opt
-from clia.cli.inputs import positive, read_bytes
+from clia.cli.inputs import positive, read_bytes, require_confirmation
 from clia.cli.output import console, counted, emit_json, one_line, plain, show_error, write
 from clia.cli.rendering import progress_bar, show_line, show_table
-from clia.errors import FileError, InvalidDocument, InvalidInput, NotAllowed, NotFound
+from clia.errors import FileError, InvalidDocument, InvalidInput, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from clia.capture.hook_settings import SettingsFile, SettingsPlan
     from clia.capture.hook_tools import CliaProgram, HookTool
-    from clia.capture.recording import IngestCounts
     from clia.capture.rehearsal import Setting
     from clia.capture.rehearsal.script import ScriptStep
     from clia.facade.settings import Settings
@@ -31,16 +30,15 @@ if TYPE_CHECKING:
 _WRITTEN = {"create": "created", "edit": "changed", "remove": "removed"}
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 _COUNTS = (
-    ("events", "event", "events"),
+    ("events", "event"),
     ("entries", "trace entry", "trace entries"),
-    ("agents", "new agent", "new agents"),
-    ("sub_agents", "new sub-agent", "new sub-agents"),
-    ("commits", "commit", "commits"),
-    ("merges", "merge", "merges"),
+    ("agents", "new agent"),
+    ("sub_agents", "new sub-agent"),
+    ("commits", "commit"),
+    ("merges", "merge"),
     ("rejected", "event rejected", "events rejected"),
     ("left", "event waiting", "events waiting"),
 )
-_DEMO_DIRECTORY = "durations"
 _MAX_SEED = 2**31
 _TEXT_WIDTH = 60
 
@@ -136,13 +134,17 @@ def _apply_plan(plan: SettingsPlan, unchanged: str, *, yes: bool, dry_run: bool,
         if confirmed:
             apply(plan)
         emit_json({**plan.to_json(), "written": confirmed and not plan.is_empty})
-        return 0 if confirmed or dry_run or plan.is_empty else _refuse_unconfirmed()
-    _show_plan(plan)
+        if not (confirmed or dry_run or plan.is_empty):
+            require_confirmation("", ask=False)
+        return 0
+    for change in plan.changes:
+        for line in change.diff(_relative(change.path)).splitlines() if change.kind != "none" else ():
+            show_line((plain(line), _DIFF_STYLES.get(line[:1], "")))
     if plan.is_empty:
         write(f"{unchanged}\n")
     elif not dry_run:
-        if not confirmed and not _ask_confirmation():
-            return _refuse_unconfirmed()
+        if not confirmed:
+            require_confirmation("Write these changes?", ask=sys.stdin.isatty() and sys.stdout.isatty())
         apply(plan)
         for change in plan.changes:
             if change.kind != "none":
@@ -150,25 +152,6 @@ def _apply_plan(plan: SettingsPlan, unchanged: str, *, yes: bool, dry_run: bool,
     for note in plan.notes:
         write(f"note: {one_line(note)}\n")
     return 0
-
-
-def _ask_confirmation() -> bool:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return False
-    write("Write these changes? [y/N] ", sys.stderr)
-    return sys.stdin.readline().strip().casefold() in ("y", "yes")
-
-
-def _refuse_unconfirmed() -> int:
-    raise NotAllowed("nothing was changed", code="not-confirmed", hints=["answer y, or give --yes"])
-
-
-def _show_plan(plan: SettingsPlan) -> None:
-    from rich.text import Text
-
-    for change in plan.changes:
-        for line in change.diff(_relative(change.path)).splitlines() if change.kind != "none" else ():
-            show_line(Text(plain(line), style=_DIFF_STYLES.get(line[:1], "")))
 
 
 def _relative(path: str) -> str:
@@ -235,7 +218,8 @@ def ingest(
             report = ingest_events(space, settings, os.environ, progress=progress)
 
     def show() -> None:
-        write(f"{one_line(_ingest_summary(report.done))}\n")
+        counts = [(getattr(report.done, name), *words) for name, *words in _COUNTS]
+        write(f"{', '.join(counted(*count) for count in counts if count[0]) or 'nothing to ingest'}\n")
         for error in report.trouble:
             show_error(error, as_json=False)
         if report.done.rejected:
@@ -243,11 +227,6 @@ def ingest(
 
     value = as_json(report.done) | {"trouble": [error.to_json() for error in report.trouble]}
     return Answer(value, show, exit_code=1 if report.trouble else 0)
-
-
-def _ingest_summary(done: IngestCounts) -> str:
-    numbers = [(getattr(done, name), one, many) for name, one, many in _COUNTS]
-    return ", ".join(counted(number, one, many) for number, one, many in numbers if number) or "nothing to ingest"
 
 
 def _seed(text: str) -> int:
@@ -276,24 +255,22 @@ def hook_rehearse(
     from clia.capture.rehearsal import ScriptError, parse, play, story
     from clia.capture.rehearsal.stage import free_directory
 
-    steps = None if script is None else _read_script(script)
+    steps: Sequence[ScriptStep] = () if script is None else _read_script(script)
     setting = _rehearsal_setting(tool, path, home=home, hook=None if no_hooks else hook or "", start=start, stop_after=stop_after)
-    resumes = bool(steps) and steps is not None and steps[0].verb in ("resume", "fork")
+    resumes = bool(steps) and steps[0].verb in ("resume", "fork")
     setting = setting._replace(seed=_rehearsal_seed(setting, seed, resumes=resumes))
     try:
-        demo = None if steps is not None else parse(story(free_directory(setting.directory, _DEMO_DIRECTORY)))
-        report = play(setting, steps if steps is not None else demo or ())
+        if script is None:
+            steps = parse(story(free_directory(setting.directory, "durations")))
+        report = play(setting, steps)
     except ScriptError as err:
         raise _script_error(script, err) from None
     failed = sum(1 for event in report["events"] if event.get("exit"))
 
-    def show() -> None:
-        _show_rehearsal(report, failed)
-
     if report["ended"] == "crashed":
-        emit_json(report) if json_output else show()
+        emit_json(report) if json_output else _show_rehearsal(report, failed)
         os.kill(os.getpid(), signal.SIGKILL)
-    return Answer(report, show, exit_code=1 if failed else 0)
+    return Answer(report, lambda: _show_rehearsal(report, failed), exit_code=1 if failed else 0)
 
 
 def _read_script(path: str) -> Sequence[ScriptStep]:
@@ -323,9 +300,8 @@ def _rehearsal_setting(
         raise FileError(f"{path} is not a directory", fields={"path": path, "reason": "not a directory"})
     repository = stage.repository_of(directory, environment)
     if repository is None:
-        hints = ["git init; clia init"]
         message = f"{directory} is not in a git repository"
-        raise InvalidInput(message, code="no-repository", hints=hints, fields={"path": directory})
+        raise InvalidInput(message, code="no-repository", hints=["git init; clia init"], fields={"path": directory})
     common, branch = repository
     # -P: a file in the repository cannot shadow a module.
     words = ["/bin/sh", "-c", hook] if hook else [sys.executable, "-P", "-m", "clia", "hook", tool]
@@ -383,16 +359,17 @@ def _start_time(text: str | None) -> datetime:
 def _show_rehearsal(report: dict[str, Any], failed: int) -> None:
     names = {agent["id"]: agent["type"] for agent in report["agents"]}
     here = report["directory"] + "/"
-    rows = [
-        (event["n"], names.get(event["agent"], ""), event["kind"], _event_text(event, here), _hook_text(event))
-        for event in report["events"]
-    ]
+    rows = []
+    for event in report["events"]:
+        hook = event["hook"] or ""
+        hook += f" ({event['sent']})" if hook and event["sent"] != "whole" else ""
+        rows.append((event["n"], names.get(event["agent"], ""), event["kind"], _event_text(event, here), hook))
     show_table(("#", "sub-agent", "what", "text", "hook"), rows)
     sent = sum(1 for event in report["events"] if "exit" in event)
     session = one_line(f"{report['tool']} {report['version']}, session {report['session']}, {report['ended']}")
     write(f"\n{session}\n{counted(sent, 'hook was run', 'hooks were run')}; transcript: {one_line(report['transcript'])}\n")
     if failed:
-        write(f"warning: {counted(failed, 'hook', 'hooks')} failed\n", sys.stderr)
+        write(f"warning: {counted(failed, 'hook')} failed\n", sys.stderr)
 
 
 def _event_text(event: dict[str, Any], here: str) -> str:
@@ -403,9 +380,3 @@ def _event_text(event: dict[str, Any], here: str) -> str:
     text = f"{event['text']}: {detail}" if detail else str(event["text"])
     line = text.strip().replace(here, "").split("\n", 1)[0]
     return line if len(line) <= _TEXT_WIDTH else f"{line[: _TEXT_WIDTH - 1]}…"
-
-
-def _hook_text(event: dict[str, Any]) -> str:
-    if event["hook"] is None:
-        return ""
-    return str(event["hook"]) if event["sent"] == "whole" else f"{event['hook']} ({event['sent']})"

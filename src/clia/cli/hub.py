@@ -6,12 +6,11 @@ import argparse
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from clia.cli.command import IN_SPACE, Answer, arg, command, flag, many, opt
-from clia.cli.inputs import require_person
+from clia.cli.inputs import invalid_option, require_person
 from clia.cli.output import counted, one_line, write
-from clia.cli.rendering import MAX_ROWS, progress_bar, short, show_hints, show_rest, show_rows, spinner
+from clia.cli.rendering import MAX_ROWS, progress_bar, short, show_hints, show_rows, spinner, styled
 from clia.cli.workers import span
 from clia.errors import InvalidInput, NotFound
 from clia.hub.records import ELSEWHERE, PUBLISHED, REMOVED
@@ -25,13 +24,12 @@ if TYPE_CHECKING:
 
     from clia.facade.settings import Settings
     from clia.facade.space import Space
-    from clia.hub.records import Elsewhere, Fork, HubStatus, HubSynced
+    from clia.hub.records import HubStatus, HubSynced
 
 HEADS = {"branches": "as branches", "published": "separate from branches"}
 _DONE = (NEW, AHEAD, UNITED, PUBLISHED, REMOVED)
 _HARMLESS = (ELSEWHERE, REFUSED)  # left to another machine; and purged here, which other machines will follow
 _WORDS = {AHEAD: "followed"}  # people would read "ahead" as their own ref being ahead
-_CHECKED_OUT = "branch-checked-out"
 _SYNC_HINT = "publish and fetch the rest with: clia hub sync"
 
 
@@ -69,7 +67,7 @@ def hub_set(
         status = space.hub.status()
 
     def show() -> None:
-        write(f"{hub_line(status)}\n{standing(status)}\n")
+        show_standing(status)
         show_hints([] if is_in_sync(status) else [_SYNC_HINT])
         show_hints(restart_hints(before, status))
 
@@ -94,13 +92,6 @@ def hub_status(
     return Answer(status, lambda: _show_status(status))
 
 
-class SyncReport(NamedTuple):
-    """The output of ``clia hub sync --json``."""
-
-    synced: Sequence[HubSynced]
-    status: HubStatus
-
-
 class _AddFork(argparse.Action):
     """Collects ``AGENT=NEW-NAME`` words in a dictionary."""
 
@@ -108,8 +99,7 @@ class _AddFork(argparse.Action):
         forks = getattr(namespace, self.dest)
         agent, _, new = word.partition("=")
         if not agent or not new or agent in forks:
-            message = f"--fork takes AGENT=NEW-NAME, once per agent, not {word!r}"
-            raise InvalidInput(message, code="invalid-option", fields={"option": "--fork", "value": word})
+            raise invalid_option(f"--fork takes AGENT=NEW-NAME, once per agent, not {word!r}", option="--fork", value=word)
         setattr(namespace, self.dest, forks | {agent: new})
 
 
@@ -139,29 +129,25 @@ def hub_sync(
         require_person("run clia hub sync without --fork and --abandon")
     with progress_bar("Syncing", hidden=json_output) as progress:
         synced = space.hub.sync(forks=forks, abandon=abandon, progress=progress)
-    report = SyncReport(synced, space.hub.status())
+    status = space.hub.status()
 
     def show() -> None:
         _show_synced(synced, _worktree_hints(space, synced))
-        write(f"{hub_line(report.status)}\n{standing(report.status)}\n")
-        show_forks(report.status.forks)
-        show_elsewhere(report.status.elsewhere)
+        show_standing(status)
+        show_forks_and_elsewhere(status)
         show_hints(_live_session_hints(space, abandon))
 
-    left = report.status.forks or any(each.what not in (*_DONE, *_HARMLESS) for each in synced)
-    return Answer(report, show, exit_code=1 if left else 0)
+    left = status.forks or any(each.what not in (*_DONE, *_HARMLESS) for each in synced)
+    return Answer({"synced": synced, "status": status}, show, exit_code=1 if left else 0)
 
 
 def _worktree_hints(space: Space, synced: Sequence[HubSynced]) -> list[str]:
     """What to do about branches that are checked out in a worktree."""
     from clia.workers.hub_inspection import worktree_of
 
-    refs = [each.ref for each in synced if each.what == _CHECKED_OUT]
-    return [
-        f"switch {worktree_of(space, ref) or 'its worktree'} to another branch than {ref.removeprefix(names.BRANCHES)}, "
-        "then sync again"
-        for ref in refs
-    ]
+    refs = [each.ref for each in synced if each.what == "branch-checked-out"]
+    worktrees = [(worktree_of(space, ref) or "its worktree", ref.removeprefix(names.BRANCHES)) for ref in refs]
+    return [f"switch {worktree} to another branch than {branch}, then sync again" for worktree, branch in worktrees]
 
 
 def _live_session_hints(space: Space, abandoned: Sequence[str]) -> list[str]:
@@ -178,41 +164,32 @@ def _live_session_hints(space: Space, abandoned: Sequence[str]) -> list[str]:
 
 
 def _show_synced(synced: Sequence[HubSynced], hints: Sequence[str]) -> None:
-    from rich.text import Text
-
     if not synced:
         return
     rows = []
-    for each in synced[:MAX_ROWS]:
-        what = Text(one_line(_WORDS.get(each.what, each.what)), style="green" if each.what in _DONE else "yellow")
+    for each in synced:
+        what = styled(_WORDS.get(each.what, each.what), "green" if each.what in _DONE else "yellow")
         rows.append((what, each.ref, short(each.cid) or "-"))
-    show_rows(("what", "ref", "commit"), rows)
-    show_rest(len(synced) - MAX_ROWS)
-    for line in _reasons(synced)[:MAX_ROWS]:
-        write(f"{line}\n")
-    show_hints(hints[:MAX_ROWS])
-    write("\n")
-
-
-def _reasons(synced: Sequence[HubSynced]) -> list[str]:
-    """Why refs were left; one line per reason, because a server often refuses many refs alike."""
-    refs: dict[str, list[str]] = {}
+    show_rows(("what", "ref", "commit"), rows, limit=MAX_ROWS)
+    refused: dict[str, list[str]] = {}  # one line per reason, because a server often refuses many refs alike
     for each in synced:
         if each.reason:
-            refs.setdefault(each.reason, []).append(each.ref)
-    return [f"{one_line(_some_refs(group))}: {one_line(reason)}" for reason, group in refs.items()]
-
-
-def _some_refs(refs: Sequence[str]) -> str:
-    return refs[0] if len(refs) == 1 else f"{refs[0]} and {len(refs) - 1} more"
+            refused.setdefault(each.reason, []).append(each.ref)
+    for reason, refs in list(refused.items())[:MAX_ROWS]:
+        more = f" and {len(refs) - 1} more" if len(refs) > 1 else ""
+        write(f"{one_line(f'{refs[0]}{more}: {reason}')}\n")
+    show_hints(hints[:MAX_ROWS])
+    write("\n")
 
 
 def is_in_sync(status: HubStatus) -> bool:
     return not (status.away_since or status.owed or status.behind or status.forks)
 
 
-def hub_line(status: HubStatus) -> str:
-    return one_line(f"hub {status.address} (remote {status.remote}, heads {HEADS.get(status.heads, status.heads)})")
+def show_standing(status: HubStatus) -> None:
+    """Print the hub, and how this clone compares with it."""
+    heads = HEADS.get(status.heads, status.heads)
+    write(f"{one_line(f'hub {status.address} (remote {status.remote}, heads {heads})')}\n{standing(status)}\n")
 
 
 def without_forks(status: HubStatus, refs: Iterable[str]) -> list[str]:
@@ -225,10 +202,10 @@ def standing(status: HubStatus) -> str:
     """How this clone compares with the hub, in one line."""
     owed, behind = without_forks(status, status.owed), without_forks(status, status.behind)
     parts = [f"away for {_age(status.away_since)}: {status.away_reason}"] if status.away_since else []
-    parts += [f"{counted(len(owed), 'ref', 'refs')} owed"] if owed else []
-    parts += [f"{counted(len(behind), 'ref', 'refs')} behind"] if behind else []
-    parts += [counted(len(status.forks), "fork", "forks")] if status.forks else []
-    return one_line("; ".join(parts) or f"in sync, {counted(status.refs, 'ref', 'refs')}")
+    parts += [f"{counted(len(owed), 'ref')} owed"] if owed else []
+    parts += [f"{counted(len(behind), 'ref')} behind"] if behind else []
+    parts += [counted(len(status.forks), "fork")] if status.forks else []
+    return one_line("; ".join(parts) or f"in sync, {counted(status.refs, 'ref')}")
 
 
 def restart_hints(before: str | None, status: HubStatus) -> list[str]:
@@ -239,40 +216,35 @@ def restart_hints(before: str | None, status: HubStatus) -> list[str]:
 
 
 def _show_status(status: HubStatus) -> None:
-    write(f"{hub_line(status)}\n{standing(status)}\n")
+    show_standing(status)
     write(f"the store is {'shared by all machines' if status.shared_store else 'local to this clone'}; clone {status.clone}\n")
     owed, behind = without_forks(status, status.owed), without_forks(status, status.behind)
     _show_ref_counts("owed", owed)
     _show_ref_counts("behind", behind)
-    show_forks(status.forks)
-    show_elsewhere(status.elsewhere)
+    show_forks_and_elsewhere(status)
     if status.away_since:
         show_hints(["you can keep working; what is owed is published when the hub is back"])
     elif owed or behind:
         show_hints([_SYNC_HINT])
 
 
-def show_forks(forks: Sequence[Fork]) -> None:
-    if not forks:
-        return
-    write("\n")
-    rows = [
-        (fork.agent, short(fork.base) or "none", short(fork.ours), fork.ahead, short(fork.theirs), fork.behind) for fork in forks
-    ]
-    headings = ("forked", "last in common", "ours", "only here", "the hub's", "only there")
-    show_rows(headings, rows[:MAX_ROWS], right=("only here", "only there"))
-    show_rest(len(rows) - MAX_ROWS)
-    show_hints([f"keep ours under another name: clia hub sync --fork {fork.agent}=NEW-NAME" for fork in forks[:MAX_ROWS]])
-
-
-def show_elsewhere(elsewhere: Sequence[Elsewhere]) -> None:
-    if not elsewhere:
-        return
-    write("\n")
-    rows = [(each.agent, each.clone, each.since, _age(each.since)) for each in elsewhere]
-    show_rows(("elsewhere", "machine (clone)", "since", "for"), rows[:MAX_ROWS], right=("for",))
-    show_rest(len(rows) - MAX_ROWS)
-    show_hints(["their machine publishes them when it reaches the hub; if it never will: clia hub sync --abandon AGENT"])
+def show_forks_and_elsewhere(status: HubStatus) -> None:
+    """Print the agents that have forked, and those whose last work is on another machine."""
+    if status.forks:
+        write("\n")
+        forks = [
+            (fork.agent, short(fork.base) or "none", short(fork.ours), fork.ahead, short(fork.theirs), fork.behind)
+            for fork in status.forks
+        ]
+        headings = ("forked", "last in common", "ours", "only here", "the hub's", "only there")
+        show_rows(headings, forks, right=("only here", "only there"), limit=MAX_ROWS)
+        agents = [fork.agent for fork in status.forks[:MAX_ROWS]]
+        show_hints([f"keep ours under another name: clia hub sync --fork {agent}=NEW-NAME" for agent in agents])
+    if status.elsewhere:
+        write("\n")
+        rows = [(each.agent, each.clone, each.since, _age(each.since)) for each in status.elsewhere]
+        show_rows(("elsewhere", "machine (clone)", "since", "for"), rows, right=("for",), limit=MAX_ROWS)
+        show_hints(["their machine publishes them when it reaches the hub; if it never will: clia hub sync --abandon AGENT"])
 
 
 def _show_ref_counts(heading: str, refs: Iterable[str]) -> None:
@@ -282,8 +254,7 @@ def _show_ref_counts(heading: str, refs: Iterable[str]) -> None:
         return
     write("\n")
     rows = sorted(numbers.items(), key=lambda item: (item[0].startswith("("), item[0]))
-    show_rows((heading, "refs"), rows[:MAX_ROWS], right=("refs",))
-    show_rest(len(rows) - MAX_ROWS)
+    show_rows((heading, "refs"), rows, right=("refs",), limit=MAX_ROWS)
 
 
 def _age(since: str | None) -> str:

@@ -61,8 +61,9 @@ def _merged(lineage: Lineage, kind: str, root_chain: bool, show_origin: bool, js
         show_merged(merged, root_chain=root_chain, show_origin=show_origin)
         show_diagnostics(merged.diagnostics, as_json=False)
 
-    value = merged.to_json(root_chain=root_chain, show_origin=show_origin) if json_output else None
+    value = None
     if json_output:
+        value = merged.to_json(root_chain=root_chain, show_origin=show_origin)
         show_diagnostics(merged.diagnostics, as_json=True)
     return Answer(value, show, exit_code=2 if has_errors(merged.diagnostics) else 0)
 
@@ -132,23 +133,18 @@ def agents_list(
 
 
 def _show_roster(roster: Roster) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from clia.cli.output import console, plain, write
+    from clia.cli.output import plain, write
+    from clia.cli.rendering import show_table, styled
 
     if not roster.agents:
         write(f"no identities at {plain(roster.path)} or above; create one with: clia agents init SLUG\n")
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("", "agent", "title", "role", "status", "contexts", "directory"):
-        table.add_column(heading, overflow="fold", justify="right" if heading == "contexts" else "left")
+    rows = []
     for identity in roster.agents:
-        mark = " ".join(plain(part) for part in (identity.emoji, identity.badge) if part)
-        facts = [Text(plain(fact or "")) for fact in (identity.title, identity.role, identity.status)]
-        directory = Text(plain(identity.directory), style="cyan")
-        table.add_row(Text(mark), Text(plain(identity.slug), style="bold"), *facts, str(identity.contexts), directory)
-    console().print(table)
+        mark = " ".join(part for part in (identity.emoji, identity.badge) if part)
+        facts = (identity.title or "", identity.role or "", identity.status or "", identity.contexts)
+        rows.append((mark, styled(identity.slug, "bold"), *facts, styled(identity.directory, "cyan")))
+    show_table(("", "agent", "title", "role", "status", "contexts", "directory"), rows, right=("contexts",))
 
 
 @command("agents schema")

@@ -6,12 +6,13 @@ Invariant: every format has the same findings in the same order, and text from d
 from __future__ import annotations
 
 import os
+from collections import Counter
 from urllib.parse import quote
 
 from clia import __version__
 from clia.cli.command import CEILING, WORKING_PATH, Answer, command, flag, many, opt
 from clia.cli.output import console, counted, emit_json, one_line, plain, write
-from clia.cli.rendering import progress_bar, show_line
+from clia.cli.rendering import line_of, progress_bar, show_line, styled
 from clia.identities.diagnostics import CODES, ERROR, INFO, WARNING, has_errors
 
 TYPE_CHECKING = False
@@ -43,7 +44,7 @@ def agents_lint(
 
     Exit code 1 on errors, and with --strict on warnings.
     """
-    from clia.identities.checks import lint
+    from clia.identities.checks import lines_of, lint
 
     form = output_format or ("json" if json_output else "text")
     with progress_bar("Checking identities", hidden=form != "text") as progress:
@@ -56,7 +57,12 @@ def agents_lint(
         skipped = f", {inactive} inactive skipped" if inactive else ""
         write(f"{len(report.agents) - inactive} checked{skipped}: {finding_count(report.findings)}\n")
     else:
-        _emit_for_forge(report.findings, form, report.path if form == "sarif" else _github_workspace(report.path))
+        lines = lines_of(report.findings)
+        if form == "sarif":
+            emit_json(_sarif(report.findings, lines, report.path))
+        else:
+            base = _github_workspace(report.path)
+            write("".join(f"{_github(finding, lines.get(finding), base)}\n" for finding in report.findings))
     severities = (ERROR, WARNING) if strict else (ERROR,)
     return 1 if any(finding.severity in severities for finding in report.findings) else 0
 
@@ -82,13 +88,10 @@ def agents_smoke(json_output: bool, path: str = WORKING_PATH, ceiling: str | Non
 
 
 def _show_smoke(report: FindingsReport[ResolvedIdentity]) -> None:
-    from rich.text import Text
-
     for identity in report.agents:
         mark = ("ok  ", "green") if identity.ok else ("FAIL", "bold red")
         where = one_line(relative(identity.directory, report.path))
-        contexts = counted(identity.contexts, "context", "contexts")
-        show_line(Text.assemble(mark, f"  {identity.slug}  ", (f"{where}  {contexts}", "dim")))
+        show_line(mark, f"  {identity.slug}  ", (f"{where}  {counted(identity.contexts, 'context')}", "dim"))
     show_findings(report.findings, report.path)
     good = sum(identity.ok for identity in report.agents)
     write(f"{good} of {len(report.agents)} resolve: {finding_count(report.findings)}\n")
@@ -110,66 +113,50 @@ def agents_doctor(path: str = WORKING_PATH, ceiling: str | None = CEILING) -> An
 def show_doctor_report(report: DoctorReport) -> None:
     for identity in report.agents:
         _show_examined(identity, report.path)
-    if report.findings:
-        show_findings(report.findings, report.path)
+    show_findings(report.findings, report.path)
     number = counted(len(report.agents), "identity", "identities")
     write(f"{number} visible from {plain(report.path)}: {finding_count(report.all_findings())}\n")
 
 
 def _show_examined(identity: ExaminedIdentity, base: str) -> None:
-    from rich.text import Text
     from rich.tree import Tree
 
     from clia.cli.cards import shorten
 
-    head = Text.assemble((identity.slug, "bold"), f"  {plain(identity.title or '')}")
-    head.append("" if identity.active else f"  {plain(identity.status)}, skipped by lint", style="yellow")
+    skipped = "" if identity.active else f"  {plain(identity.status)}, skipped by lint"
+    head = line_of((identity.slug, "bold"), f"  {plain(identity.title or '')}", (skipped, "yellow"))
     tree = Tree(head, guide_style="dim")
-    chain = tree.add(Text(f"chain ({identity.mode or 'its root chain is invalid; this is the default chain'})", style="dim"))
+    chain = tree.add(styled(f"chain ({identity.mode or 'its root chain is invalid; this is the default chain'})", "dim"))
     for context in identity.chain:
         kinds = ", ".join(kind for kind, path in context.documents.items() if path)
-        chain.add(Text.assemble((plain(context.prefix), "bold"), "  ", (plain(context.directory), "cyan"), (f"  {kinds}", "dim")))
+        chain.add(line_of((plain(context.prefix), "bold"), "  ", (plain(context.directory), "cyan"), (f"  {kinds}", "dim")))
     if identity.inherits:
-        inherits = tree.add(Text("inherits", style="dim"))
+        inherits = tree.add(styled("inherits", "dim"))
         for each in identity.inherits:
-            inherits.add(Text.assemble((shorten(each.path), "cyan"), (f"  ← {shorten(each.by)} ({each.document})", "dim")))
+            inherits.add(line_of((shorten(each.path), "cyan"), (f"  ← {shorten(each.by)} ({each.document})", "dim")))
     console().print(tree)
     show_findings(identity.findings, base)
 
 
 def show_findings(findings: Sequence[Diagnostic], base: str) -> None:
     """Print findings by file, each with its place and what to do."""
-    from rich.text import Text
-
     current: str | None = None
     for finding in findings:
         where = one_line(relative(finding.path, base)) if finding.path else ""
         if where != current:
-            show_line(Text(where, style="underline"))
+            show_line((where, "underline"))
             current = where
         severity = (finding.severity.ljust(9), _STYLES[finding.severity])
         place = (f"  {one_line(finding.pointer)}" if finding.pointer else "", "cyan")
-        message = one_line(_message(finding, base))
-        show_line(Text.assemble("  ", severity, (finding.code, "bold"), place))
-        show_line(Text.assemble(_INDENT, message, (f"\n{_INDENT}{finding.hint}", "dim")))
+        show_line("  ", severity, (finding.code, "bold"), place)
+        show_line(_INDENT, one_line(_message(finding, base)), (f"\n{_INDENT}{finding.hint}", "dim"))
 
 
 def finding_count(findings: Sequence[Diagnostic]) -> str:
     """``1 error, 2 warnings``."""
-    counts = [(sum(each.severity == severity for each in findings), severity) for severity in (ERROR, WARNING, INFO)]
-    parts = [f"{number} {severity}{'s' if number != 1 and severity != INFO else ''}" for number, severity in counts if number]
-    return ", ".join(parts) or "nothing found"
-
-
-def _emit_for_forge(findings: Sequence[Diagnostic], form: str, base: str) -> None:
-    """Print findings as ``sarif`` or ``github``, with paths relative to ``base``."""
-    from clia.identities.checks import lines_of
-
-    lines = lines_of(findings)
-    if form == "sarif":
-        emit_json(_sarif(findings, lines, base))
-    else:
-        write("".join(f"{_github(finding, lines.get(finding), base)}\n" for finding in findings))
+    counts = Counter(finding.severity for finding in findings)
+    words = ((ERROR, ""), (WARNING, ""), (INFO, INFO))
+    return ", ".join(counted(counts[word], word, plural) for word, plural in words if counts[word]) or "nothing found"
 
 
 def relative(path: str, base: str) -> str:
@@ -234,17 +221,13 @@ def _github(finding: Diagnostic, line: int | None, base: str) -> str:
     properties = {"title": f"{finding.code}: {CODES[finding.code].title}"}
     if finding.path is not None:
         properties = {"file": relative(finding.path, base), **({"line": str(line)} if line else {}), **properties}
-    listed = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
+    listed = ",".join(f"{key}={_data(value).replace(':', '%3A').replace(',', '%2C')}" for key, value in properties.items())
     at = f"{finding.pointer}: " if finding.pointer else ""
     return f"::{_GITHUB_COMMANDS[finding.severity]} {listed}::{_data(f'{at}{_message(finding, base)} ({finding.hint})')}"
 
 
 def _data(text: str) -> str:
     return plain(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def _message(finding: Diagnostic, base: str) -> str:

@@ -92,9 +92,7 @@ def agents_transfer(
         from rich.text import Text
 
         title = f"{plan.slug}: {counted(len(plan.entries), 'entry', 'entries')} to {plain(plan.target.directory)}"
-        table = Table(title=title, title_justify="left")
-        for heading in ("entry", "when", "what", ""):
-            table.add_column(heading)
+        table = Table("entry", "when", "what", "", title=title, title_justify="left")
         for entry in plan.to_json()["entries"]:
             state = "copied" if confirmed and entry["new"] else "new" if entry["new"] else "already there"
             table.add_row(entry["sha256"][:12], Text(plain(entry["timestamp"] or "")), Text(plain(entry["summary"] or "")), state)
@@ -117,9 +115,7 @@ def agents_consolidate(
     plan = consolidate(slug, into, target, apply=confirmed)
 
     def show() -> None:
-        show_line(plain(f"{plan.home}\n  -> {plan.archive}"))
-        for name in plan.files:
-            show_line(plain(f"  {name}"))
+        show_lines(plain(line) for line in (plan.home, f"  -> {plan.archive}", *(f"  {name}" for name in plan.files)))
         show_line("archived and removed" if confirmed else _NOT_APPLIED)
 
     return Answer({**plan.to_json(), "applied": confirmed}, show)
@@ -169,9 +165,8 @@ def agents_export(
 
     tool_names = () if tools is None else tuple(name.strip() for name in tools.split(","))
     written = not (check or dry_run)
-    plan = export(
-        lineage, ExportOptions(tuple(formats), url, tool_names, model), output_root=output_root, write=written, force=force
-    )
+    options = ExportOptions(tuple(formats), url, tool_names, model)
+    plan = export(lineage, options, output_root=output_root, write=written, force=force)
     diagnostics = [*lineage.profile().diagnostics, *plan.diagnostics]
 
     def show() -> None:

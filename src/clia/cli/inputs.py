@@ -7,6 +7,7 @@ import json
 import os
 import sys
 
+from clia.cli.output import write
 from clia.errors import FileError, InvalidInput, NotAllowed
 
 TYPE_CHECKING = False
@@ -71,13 +72,18 @@ def meta_fields(words: Sequence[str]) -> dict[str, Any]:
     return fields
 
 
+def invalid_option(message: str, hints: Sequence[str] = (), **fields: object) -> InvalidInput:
+    """The error for options that do not fit together, or a value of the wrong form."""
+    return InvalidInput(message, code="invalid-option", hints=hints, fields=fields)
+
+
 def path_pairs(words: Sequence[str], option: str) -> list[tuple[str, str]]:
     """The ``PATH=FILE`` words of an option."""
     pairs = []
     for word in words:
         path, equals, file = word.partition("=")
         if not equals or not path or not file:
-            raise InvalidInput(f"{option} takes PATH=FILE, not {word!r}", code="invalid-option", fields={"value": word})
+            raise invalid_option(f"{option} takes PATH=FILE, not {word!r}", value=word)
         pairs.append((path, file))
     return pairs
 
@@ -132,6 +138,14 @@ def require_agent(space: Space, name: str) -> None:
     """Raise ``NoSuchAgent`` unless the agent exists, active or archived."""
     if name not in space.agents(archived=True):
         space.head(name)
+
+
+def require_confirmation(question: str, *, ask: bool) -> None:
+    """Raise ``NotAllowed`` unless a person says yes; ``ask``: there is a terminal to ask at."""
+    if ask:
+        write(f"{question} [y/N] ", sys.stderr)
+    if not ask or sys.stdin.readline().strip().casefold() not in ("y", "yes"):
+        raise NotAllowed("nothing was changed", code="not-confirmed", hints=["answer y, or give --yes"])
 
 
 def require_person(alternative: str) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clia.cli.command import Definition
 
 DONE, REFUSED, BAD_INPUT = 0, 1, 2
+AGENT_COMMANDS = ("profile", "plan", "agency", "journal", "context", "explain")
 _AGENT_PROGRAM = re.compile(r"([a-z0-9]+(?:-[a-z0-9]+)*)-agent-cli")
 
 
@@ -32,11 +33,30 @@ def entry_point() -> int:
     name = os.path.basename(sys.argv[0])
     agent = _AGENT_PROGRAM.fullmatch(name)
     if agent and agent.group(1) != "clia":
-        from clia.cli.agent_program import agent_cli
-
-        slug = agent.group(1)
-        return guarded(sys.argv[1:], lambda: agent_cli(slug)(sys.argv[1:]))
+        return guarded(sys.argv[1:], lambda: agent_cli(agent[1])(None))
     return main(sys.argv[1:])
+
+
+def agent_cli(slug: str) -> Callable[[Sequence[str] | None], int]:
+    """Return the program of one identity, for use as an entry point; ``--agent-slug`` overrides its slug.
+
+    >>> program = agent_cli("cadence")
+    >>> program.__name__
+    'cadence-agent-cli'
+    """
+    from clia.values.names import check_slug
+
+    check_slug(slug)
+    agents = TREE.commands["agents"]
+    assert isinstance(agents, Group)  # noqa: S101  # for mypy
+    own = Group(f"The identity {slug}.", {name: agents.commands[name] for name in AGENT_COMMANDS})
+
+    def run(argv: Sequence[str] | None = None) -> int:
+        words = list(sys.argv[1:] if argv is None else argv)
+        return guarded(words, lambda: run_group(words, own, run.__name__, slug))
+
+    run.__name__ = run.__qualname__ = f"{slug}-agent-cli"
+    return run
 
 
 def main(argv: Sequence[str]) -> int:
@@ -73,17 +93,14 @@ def guarded(argv: Sequence[str], action: Callable[[], int]) -> int:
 
 
 def run_group(words: list[str], group: Group, program: str, slug: str | None = None) -> int:
-    name = words[0] if words else ""
-    name = ALIASES.get(name, name)
+    """Run the command that the words name, of a group. ``slug``: the identity whose own program this is."""
+    name = ALIASES.get(words[0], words[0]) if words else ""
     entry = group.commands.get(name)
     if entry is None:
         return _no_command(words, group, program)
+    program, words = f"{program} {name}", words[1:]
     if isinstance(entry, Group):
-        return run_group(words[1:], entry, f"{program} {name}", slug)
-    return run_command(entry, f"{program} {name}", words[1:], slug)
-
-
-def run_command(entry: Command, program: str, words: Sequence[str], slug: str | None = None) -> int:
+        return run_group(words, entry, program, slug)
     parser = new_parser(program, _sentence(entry.help))
     definition = load(entry)
     configure(definition, parser, slug)
@@ -156,24 +173,17 @@ def _no_command(words: list[str], group: Group, program: str) -> int:
     return DONE
 
 
-def group_parser(group: Group, program: str) -> argparse.ArgumentParser:
-    """A parser that knows the names of a group's commands; loads no command."""
+def group_parser(group: Group = TREE, program: str = "clia", *, whole: bool = False) -> argparse.ArgumentParser:
+    """A parser that knows the names of a group's commands. ``whole``: with their options, which loads every command."""
     parser = new_parser(program, group.help)
     if group is TREE:
         parser.add_argument("--version", action="version", version=f"clia {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, entry in group.commands.items():
-        commands.add_parser(name, help=entry.help, add_help=False)
-    return parser
-
-
-def full_parser(group: Group = TREE, program: str = "clia") -> argparse.ArgumentParser:
-    """A parser with the options of every command, for completion and documentation; loads every command."""
-    parser = new_parser(program, group.help)
-    if group is TREE:
-        parser.add_argument("--version", action="version", version=f"clia {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _fill(commands, group, program)
+    if whole:
+        _fill(commands, group, program)
+    else:
+        for name, entry in group.commands.items():
+            commands.add_parser(name, help=entry.help, add_help=False)
     return parser
 
 

@@ -30,15 +30,9 @@ def _show_report(report: Report) -> None:
         show_table(("finding", "what", "ref"), [(each.code, each.message, each.ref or "") for each in report.findings])
     if report.unseen:
         write("not in this clone, so not checked:\n" + "".join(f"  {one_line(each)}\n" for each in report.unseen))
-    checked = ", ".join(
-        (
-            counted(report.agents, "agent", "agents"),
-            counted(report.commits, "commit", "commits"),
-            counted(report.traces, "trace", "traces"),
-            counted(report.edges, "relation", "relations"),
-        )
-    )
-    write(f"{checked}: {counted(len(report.findings), 'finding', 'findings') if report.findings else 'nothing found'}\n")
+    counts = ((report.agents, "agent"), (report.commits, "commit"), (report.traces, "trace"), (report.edges, "relation"))
+    result = counted(len(report.findings), "finding") if report.findings else "nothing found"
+    write(f"{', '.join(counted(*count) for count in counts)}: {result}\n")
 
 
 @command("rebuild")
@@ -47,7 +41,7 @@ def rebuild(space: Space, json_output: bool) -> Answer:
     with progress_bar("Reading git", hidden=json_output) as progress:
         edges = space.rebuild(progress=progress)
     behaviours = ", and the observations of behaviours" if not json_output and space.behaviours() else ""
-    return Answer({"edges": edges}, f"rebuilt the index: {counted(edges, 'relation', 'relations')}{behaviours}")
+    return Answer({"edges": edges}, f"rebuilt the index: {counted(edges, 'relation')}{behaviours}")
 
 
 @command("relink")

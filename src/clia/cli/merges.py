@@ -6,18 +6,15 @@ import os
 import stat
 
 from clia.cli.command import AGENT, MESSAGE, META, Answer, arg, command, flag, many, opt
-from clia.cli.inputs import file_content, message_text, meta_fields, path_pairs
+from clia.cli.inputs import file_content, invalid_option, message_text, meta_fields, path_pairs
 from clia.cli.output import counted, emit_json, one_line, write
-from clia.cli.rendering import short, show_line, show_table
+from clia.cli.rendering import short, show_line, show_lines, show_table, styled
 from clia.errors import FileError, InvalidInput
 from clia.space.model import Conflicts, Landed, UpToDate, as_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from clia.facade.space import Space
-    from clia.git.records import Pushed
     from clia.space.model import Content
 
 INTO = arg("INTO", "agent that receives the work")
@@ -40,9 +37,8 @@ def merge(space: Space, into: str = INTO, from_: str = FROM, message: str = MESS
 
         return Answer({"result": "conflicts", **as_json(result)}, show, exit_code=1)
     if isinstance(result, UpToDate):
-        return Answer(
-            {"result": "up-to-date", **as_json(result)}, f"{into} already has all work of {from_}, at {short(result.head)}"
-        )
+        text = f"{into} already has all work of {from_}, at {short(result.head)}"
+        return Answer({"result": "up-to-date", **as_json(result)}, text)
     return Answer({"result": "merged", **as_json(result)}, f"merged {from_} into {into}: {result.cid}")
 
 
@@ -52,7 +48,7 @@ def resolve_hint(into: str, from_: str) -> str:
 
 def show_conflicts(conflicts: Conflicts) -> None:
     """Print the conflicting paths, and what each side did to them."""
-    count = counted(len(conflicts.paths), "conflict", "conflicts")
+    count = counted(len(conflicts.paths), "conflict")
     sides = f"{conflicts.into} at {short(conflicts.ours)}, {conflicts.from_} at {short(conflicts.theirs)}"
     write(one_line(f"{count}: {sides}") + "\n")
     rows = [(each.path, _change(each.base, each.ours), _change(each.base, each.theirs)) for each in conflicts.paths]
@@ -86,7 +82,7 @@ def resolve(
     """
     by_path = bool(files or remove or take)
     if directory is not None and by_path:
-        raise InvalidInput("--dir excludes --file, --remove and --take", code="invalid-option")
+        raise invalid_option("--dir excludes --file, --remove and --take")
     if directory is None and not by_path:
         raise _unresolved(space, into, from_, json_output=json_output)
     our_head, their_head = _merge_heads(space, into, from_, ours, theirs)
@@ -112,12 +108,8 @@ def _unresolved(space: Space, into: str, from_: str, *, json_output: bool) -> In
         emit_json({"result": "conflicts", **as_json(conflicts)})
     else:
         show_conflicts(conflicts)
-    return InvalidInput(
-        "every conflict needs a resolution",
-        code="unresolved",
-        hints=[resolve_hint(into, from_)],
-        fields={"paths": [each.path for each in conflicts.paths]},
-    )
+    fields = {"paths": [each.path for each in conflicts.paths]}
+    return InvalidInput("every conflict needs a resolution", code="unresolved", hints=[resolve_hint(into, from_)], fields=fields)
 
 
 def _merge_heads(space: Space, into: str, from_: str, ours: str | None, theirs: str | None) -> tuple[str, str]:
@@ -127,11 +119,8 @@ def _merge_heads(space: Space, into: str, from_: str, ours: str | None, theirs: 
     their_head = refused[1] if theirs is None else space.find(theirs)
     if our_head is None or their_head is None:
         space.history.conflicts(into, from_)  # report an unknown agent first
-        raise InvalidInput(
-            f"no merge of {from_} into {into} was refused",
-            code="no-refused-merge",
-            hints=[f"try the merge first: clia merge {into} {from_}", "or name both heads: --ours COMMIT --theirs COMMIT"],
-        )
+        hints = [f"try the merge first: clia merge {into} {from_}", "or name both heads: --ours COMMIT --theirs COMMIT"]
+        raise InvalidInput(f"no merge of {from_} into {into} was refused", code="no-refused-merge", hints=hints)
     return our_head, their_head
 
 
@@ -141,12 +130,10 @@ def _resolutions(
     contents = dict(path_pairs(files, "--file"))
     both = sorted(contents.keys() & set(removed))
     if both:
-        raise InvalidInput(f"path {both[0]!r} is given to both --file and --remove", code="invalid-option")
+        raise invalid_option(f"path {both[0]!r} is given to both --file and --remove")
     conflicts = space.history.conflicts(into, from_) if take else None
     changes: dict[str, Content | None] = {each.path: getattr(each, str(take)) for each in conflicts.paths} if conflicts else {}
-    changes.update({path: file_content(file) for path, file in contents.items()})
-    changes.update(dict.fromkeys(removed))
-    return changes
+    return changes | {path: file_content(file) for path, file in contents.items()} | dict.fromkeys(removed)
 
 
 def _directory_content(top: str) -> dict[str, Content]:
@@ -158,25 +145,17 @@ def _directory_content(top: str) -> dict[str, Content]:
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         inner = folder != top and ".git" in (*folders, *names)
         if inner or (folder == top and ".gitmodules" in names):  # a submodule would be lost silently
-            raise InvalidInput(
-                f"{folder} contains another repository",
-                code="submodules",
-                hints=["resolve the conflicts one by one instead: --file, --remove, --take"],
-                fields={"path": folder},
-            )
+            hints = ["resolve the conflicts one by one instead: --file, --remove, --take"]
+            raise InvalidInput(f"{folder} contains another repository", code="submodules", hints=hints, fields={"path": folder})
         for name in (*links, *names):
             if name != ".git":
                 path = os.path.join(folder, name)
-                contents[os.path.relpath(path, top)] = _regular_content(path)
+                mode = os.lstat(path).st_mode
+                if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+                    raise InvalidInput(f"{path} is neither a file nor a link", code="invalid-content", fields={"path": path})
+                contents[os.path.relpath(path, top)] = file_content(path)
         folders[:] = sorted(name for name in folders if name != ".git")
     return contents
-
-
-def _regular_content(path: str) -> Content:
-    mode = os.lstat(path).st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
-        raise InvalidInput(f"{path} is neither a file nor a link", code="invalid-content", fields={"path": path})
-    return file_content(path)
 
 
 def _raise_file_error(err: OSError) -> None:
@@ -203,21 +182,17 @@ def land(
 
 
 def _show_landing(agent: str, onto: str, result: Landed | UpToDate | Conflicts) -> None:
-    from rich.text import Text
-
     agent, branch = one_line(agent), one_line(onto)
     if isinstance(result, Landed):
-        commit = (short(result.cid), "yellow")
-        show_line(Text.assemble("landed ", (agent, "bold"), f" on {branch} as ", commit, f" ({result.how})"))
+        show_line("landed ", (agent, "bold"), f" on {branch} as ", (short(result.cid), "yellow"), f" ({result.how})")
         for warning in result.warnings:
-            show_line(Text(f"warning: {one_line(warning)}", style="yellow"), stderr=True)
+            show_line((f"warning: {one_line(warning)}", "yellow"), stderr=True)
     elif isinstance(result, UpToDate):
         show_line(f"{branch} already has all work of {agent}")
     else:
-        show_line(Text(f"conflicts; {branch} is unchanged", style="red"))
-        for each in result.paths:
-            show_line(f"  {one_line(each.path)}")
-        show_line(Text(f"let the agent work on top of {branch}, or merge by hand: git merge agents/{agent}", style="dim"))
+        show_line((f"conflicts; {branch} is unchanged", "red"))
+        show_lines(f"  {one_line(each.path)}" for each in result.paths)
+        show_line((f"let the agent work on top of {branch}, or merge by hand: git merge agents/{agent}", "dim"))
 
 
 @command("publish")
@@ -234,16 +209,14 @@ def publish(
     Exit code 1 if the remote refused something; then it accepted nothing.
     """
     if (agents and everyone) or not (agents or everyone or federation):
-        raise InvalidInput("name agents, or give --all", code="invalid-option", fields={"option": "--all"})
+        raise invalid_option("name agents, or give --all", option="--all")
     names = [*space.agents(), *space.agents(archived=True)] if everyone else agents
     pushed = space.publish(names, remote, traces=not no_traces, federation=federation)
     refused = any(each.state == "refused" for each in pushed)
-    return Answer(pushed, lambda: _show_pushed(pushed), exit_code=1 if refused else 0)
 
+    def show() -> None:
+        reason = "reason" if any(each.reason for each in pushed) else ""
+        rows = [(styled(each.state, _PUSH_STYLES.get(each.state, "")), each.ref, each.reason) for each in pushed]
+        show_table(("state", "ref", reason), rows)
 
-def _show_pushed(pushed: Sequence[Pushed]) -> None:
-    from rich.text import Text
-
-    reason = "reason" if any(each.reason for each in pushed) else ""
-    rows = [(Text(each.state, style=_PUSH_STYLES.get(each.state, "")), each.ref, each.reason) for each in pushed]
-    show_table(("state", "ref", reason), rows)
+    return Answer(pushed, show, exit_code=1 if refused else 0)

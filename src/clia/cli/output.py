@@ -55,9 +55,9 @@ def console(*, stderr: bool = False) -> Console:
     return Terminal(stderr=stderr, highlight=False, soft_wrap=False, emoji=False, markup=False, _environ=environment)
 
 
-def counted(number: int, one: str, many: str) -> str:
-    """``1 entry``, ``2 entries``."""
-    return f"{number} {one if number == 1 else many}"
+def counted(number: int, one: str, many: str = "") -> str:
+    """``1 ref``, ``2 refs``, ``2 entries``."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def plain(text: object) -> str:
@@ -65,16 +65,13 @@ def plain(text: object) -> str:
     string = str(text)
     if string.isascii() and string.isprintable():
         return string
-    return "".join(char if _harmless(char) else f"\\u{{{ord(char):x}}}" for char in string)
+    harmless = "\n\t\u200d\ufe0f"  # the last two join and style emoji
+    return "".join(char if char.isprintable() or char in harmless else f"\\u{{{ord(char):x}}}" for char in string)
 
 
 def one_line(text: object) -> str:
     """Text that is safe for a terminal and stays on one line."""
     return plain(text).replace("\n", "\\n")
-
-
-def _harmless(char: str) -> bool:
-    return char.isprintable() or char in "\n\t\u200d\ufe0f"  # the last two join and style emoji
 
 
 def show_diagnostics(diagnostics: Iterable[Diagnostic], *, as_json: bool) -> None:
@@ -91,6 +88,5 @@ def show_error(error: CliaError, *, as_json: bool) -> None:
     if as_json:
         write(json.dumps({"error": error.to_json()}, ensure_ascii=False) + "\n", sys.stderr)
         return
-    write(one_line(f"error: {error.code}: {error.message}") + "\n", sys.stderr)
-    for hint in error.hints:
-        write(one_line(f"  hint: {hint}") + "\n", sys.stderr)
+    for line in (f"error: {error.code}: {error.message}", *(f"  hint: {hint}" for hint in error.hints)):
+        write(f"{one_line(line)}\n", sys.stderr)

@@ -7,8 +7,9 @@ import sys
 
 from clia.cli.command import Answer, arg, command, flag, opt, several
 from clia.cli.federation import HEARD_HINT, follow_hints, reason, show_refusals, show_remotes
+from clia.cli.inputs import invalid_option
 from clia.cli.output import console, counted, one_line, write
-from clia.cli.rendering import MAX_ROWS, facts_table, is_wide, moment, short, show_hints, show_rows
+from clia.cli.rendering import MAX_ROWS, facts_table, is_wide, line_of, moment, short, show_hints, show_rows, styled
 from clia.errors import InvalidInput
 from clia.federation.keys import fingerprint
 from clia.space.model import as_json
@@ -100,23 +101,14 @@ def peer_list(space: Space) -> Answer:
 
 
 def _show_peers(peers: Sequence[Peer]) -> None:
-    from rich.text import Text
-
     shared = ("shared",) if is_wide() else ()
     rows = []
     for peer in peers:
         trust = ("forked", "red") if peer.forked else ("trusted", "green") if peer.trusted else ("not trusted", "yellow")
-        rows.append(
-            (
-                Text(one_line(peer.name), style="bold"),
-                Text(trust[0], style=trust[1]),
-                str(peer.agents or ""),
-                Text(str(peer.waiting or ""), style="yellow"),
-                Text("never" if peer.heard is None else moment(peer.heard), style="dim"),
-                *((share_text(peer.share),) if shared else ()),
-                peer.url or "",
-            )
-        )
+        heard = styled("never" if peer.heard is None else moment(peer.heard), "dim")
+        counts = (peer.agents or "", styled(peer.waiting or "", "yellow"))
+        share = (share_text(peer.share),) if shared else ()
+        rows.append((styled(peer.name, "bold"), styled(*trust), *counts, heard, *share, peer.url or ""))
     headings = ("peer", "trust", "agents", "waiting", "heard (UTC)", *shared, "url")
     show_rows(headings, rows, cut=(*shared, "url"), right=("agents", "waiting"))
 
@@ -152,16 +144,13 @@ def peer_show(space: Space, peer: str = NAME) -> Answer:
 
 
 def _show_peer(peer: Peer) -> None:
-    from rich.text import Text
-
     trust = ("trusted", "green") if peer.trusted else ("not trusted", "yellow")
-    console().print(Text.assemble((one_line(peer.name), "bold"), "  ", trust))
+    console().print(line_of((one_line(peer.name), "bold"), "  ", trust))
     keys = [("replaced key" if key != peer.keys[-1] else "key", f"{key}\n{fingerprint(key)}") for key in peer.keys]
     forked = "its chain has forked: nothing is accepted until it sends a snapshot" if peer.forked else ""
     facts: list[tuple[str, object]] = [("space", peer.space), *keys, ("url", peer.url or "unknown")]
     facts += [("shared", share_text(peer.share)), ("heard", "never" if peer.heard is None else f"{moment(peer.heard)} UTC")]
-    facts += [("forked", forked)]
-    facts += [("tracked", counted(peer.agents, "agent", "agents")), ("waiting", counted(peer.waiting, "claim", "claims"))]
+    facts += [("forked", forked), ("tracked", counted(peer.agents, "agent")), ("waiting", counted(peer.waiting, "claim"))]
     console().print(facts_table(facts))
 
 
@@ -223,7 +212,11 @@ def peer_share(
     The options replace what was shared before: what they do not name is no longer shared.
     """
     something = bool(agents or behaviours or traces or sessions)
-    _check_share_options(peer, agents, something, parts=traces or sessions, nothing=nothing)
+    if nothing and something:
+        raise invalid_option("--nothing excludes all other options", option="--nothing")
+    if (traces or sessions) and not agents:
+        hints = [f"clia peer share {peer} --agent '*' --traces", "what is not named is no longer shared"]
+        raise invalid_option("--traces and --sessions need --agent", hints, option="--agent")
     unknown: list[str] = []
     if something or nothing:
         agents, behaviours = list(dict.fromkeys(agents)), list(dict.fromkeys(behaviours))
@@ -239,18 +232,6 @@ def peer_share(
             write(f"next: clia announce {changed.name}\n")
 
     return Answer(changed.share, show)
-
-
-def _check_share_options(peer: str, agents: list[str], something: bool, *, parts: bool, nothing: bool) -> None:
-    if nothing and something:
-        raise InvalidInput("--nothing excludes all other options", code="invalid-option", fields={"option": "--nothing"})
-    if parts and not agents:
-        raise InvalidInput(
-            "--traces and --sessions need --agent",
-            code="invalid-option",
-            hints=[f"clia peer share {peer} --agent '*' --traces", "what is not named is no longer shared"],
-            fields={"option": "--agent"},
-        )
 
 
 def _unknown_names(space: Space, agents: Sequence[str], behaviours: Sequence[str]) -> list[str]:
@@ -273,17 +254,15 @@ def peer_remove(space: Space, peer: str = NAME) -> Answer:
 
 def share_text(share: Share) -> str:
     """What is shared with a peer, in words."""
-    parts = [_name_list(share.agents, "agent", "agents")]
-    parts += ["traces"] if share.traces else []
-    parts += ["sessions"] if share.sessions else []
-    parts += [_name_list(share.behaviours, "behaviour", "behaviours")]
+    agents, behaviours = _name_list(share.agents, "agent"), _name_list(share.behaviours, "behaviour")
+    parts = (agents, "traces" if share.traces else "", "sessions" if share.sessions else "", behaviours)
     return "; ".join(part for part in parts if part) or "nothing"
 
 
-def _name_list(names: Sequence[str], one: str, many: str) -> str:
+def _name_list(names: Sequence[str], one: str) -> str:
     if not names:
         return ""
-    return f"all {many}" if "*" in names else f"{one if len(names) == 1 else many} {', '.join(names)}"
+    return f"all {one}s" if "*" in names else f"{one}{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def _absolute_address(url: str | None) -> str | None:

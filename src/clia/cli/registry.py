@@ -151,7 +151,7 @@ TREE = Group(
         "cap": _group(
             "cap",
             "Grants: what is accepted from peers. Nothing is accepted by default.",
-            grants={
+            federation={
                 "grant": "accept something from a peer",
                 "revoke": "revoke grants of a peer, with immediate effect",
                 "list": "list grants that were not revoked",

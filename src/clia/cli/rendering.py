@@ -68,24 +68,39 @@ def is_wide() -> bool:
     return console().width >= _WIDE
 
 
-def show_line(line: Text | str, *, stderr: bool = False) -> None:
+def styled(text: object, style: str = "") -> Text:
+    """Text on one line, in a style."""
+    from rich.text import Text
+
+    return Text(one_line(text), style=style)
+
+
+def line_of(*parts: Text | str | tuple[str, str]) -> Text:
+    """A line of parts; a pair is a text and its style."""
+    from rich.text import Text
+
+    return Text.assemble(*parts)
+
+
+def show_line(*parts: Text | str | tuple[str, str], stderr: bool = False) -> None:
     """Print one line without wrapping it."""
-    console(stderr=stderr).print(line, soft_wrap=True)
+    console(stderr=stderr).print(line_of(*parts), soft_wrap=True)
 
 
 def show_lines(lines: Iterable[Text | str]) -> None:
+    out = console()
     for line in lines:
-        show_line(line)
+        out.print(line, soft_wrap=True)
 
 
-def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
     """Print a table whose cells wrap; a cell may be a styled ``Text``."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", justify="right" if heading in right else "left")
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(one_line(cell)) for cell in row))
     console().print(table)
@@ -99,42 +114,34 @@ def show_rows(
     wrapped: Sequence[str] = (),
     right: Sequence[str] = (),
     indent: int = 0,
+    limit: int | None = None,
 ) -> None:
-    """Print a table whose cells stay on one line so that ids can be copied.
+    """Print a table whose cells stay on one line so that ids can be copied; with a ``limit``, only the first rows.
 
     Only the columns of the headings in ``cut`` and ``wrapped`` give way; if that is not enough, lines run over the edge.
     """
     from rich.padding import Padding
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in headings:
         whole = heading not in (*cut, *wrapped)
         table.add_column(heading, no_wrap=whole, overflow="fold", justify="right" if heading in right else "left")
     needed = [len(heading) for heading in headings]
-    for row in rows:
-        cells = [_cell(value, cut=heading in cut) for heading, value in zip(headings, row, strict=True)]
+    for row in rows[:limit]:
+        cells = [value if isinstance(value, Text) else Text(one_line(value)) for value in row]
+        for heading, cell in zip(headings, cells, strict=True):
+            if heading in cut:
+                cell.no_wrap, cell.overflow = True, "ellipsis"
         table.add_row(*cells)
         needed = [max(width, cell.cell_len) for width, cell in zip(needed, cells, strict=True)]
     narrow = [min(width, _LEAST_WIDTH) if name in (*cut, *wrapped) else width for name, width in zip(headings, needed, strict=True)]
     out = console()
     out.width = max(out.width, indent + sum(narrow) + 2 * (len(headings) - 1))
     out.print(Padding(table, (0, 0, 0, indent), expand=False) if indent else table)
-
-
-def _cell(value: object, *, cut: bool) -> Text:
-    from rich.text import Text
-
-    cell = value if isinstance(value, Text) else Text(one_line(value))
-    if cut:
-        cell.no_wrap, cell.overflow = True, "ellipsis"
-    return cell
-
-
-def show_rest(number: int) -> None:
-    """Print how many rows were left out."""
-    if number > 0:
-        write(f"and {number} more\n")
+    if limit is not None and len(rows) > limit:
+        write(f"and {len(rows) - limit} more\n")
 
 
 def facts_table(facts: Iterable[tuple[str, object]], indent: int = 2) -> RenderableType:
@@ -164,13 +171,11 @@ def show_block(text: str, style: str = "", indent: int = 4) -> None:
 
 def show_source(text: str) -> None:
     """Print a source or a prompt with line numbers."""
-    from rich.text import Text
-
-    out = console()
     lines = text.rstrip("\n").split("\n")
     width = len(str(len(lines)))
+    out = console()
     for number, line in enumerate(lines, 1):
-        out.print(Text.assemble((f"  {number:>{width}} │ ", "dim"), one_line(line)), soft_wrap=True)
+        out.print(line_of((f"  {number:>{width}} │ ", "dim"), one_line(line)), soft_wrap=True)
 
 
 def show_patch(patch: str) -> None:

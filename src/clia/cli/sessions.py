@@ -1,25 +1,47 @@
-"""``clia session``: start, inspect and control sessions."""
+"""``clia session``: start, inspect and control sessions; and how sessions, requests and answers are shown and read.
+
+A choice is recognised by its text before anything is read as JSON: the answer ``1`` to the choices "1" and "2" is a text.
+"""
 
 from __future__ import annotations
 
+import shlex
+from datetime import UTC, datetime
+from string import ascii_lowercase
+
 from clia.cli.command import AGENT, WHY, Answer, arg, command, flag, opt
 from clia.cli.inputs import given_text, json_or_text, json_value, message_text, read_source
-from clia.cli.output import console, one_line
-from clia.cli.rendering import json_text, minute, short, show_table
-from clia.cli.requests import show_request, show_session, status_text
+from clia.cli.output import console, counted, one_line
+from clia.cli.rendering import facts_table, json_text, minute, short, show_block, show_line, show_table, styled
 from clia.errors import InvalidInput
-from clia.sessions.records import COPIED, RESUMED, STARTED, Resumed
+from clia.sessions.model import CANCELLED, DIVERGED, FAILED, FINISHED, RUNNING, SUSPENDED, context_of, is_for_people, question_of
+from clia.sessions.records import ASK, COPIED, RESUMED, STARTED, Resumed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from rich.text import Text
+
     from clia.facade.space import Space
-    from clia.sessions.model import Session
+    from clia.sessions.answers import Rule
+    from clia.sessions.model import Request, Session
+    from clia.store.interface import Waiting
 
 AS_TEXT = flag("VALUE is text, even if it looks like JSON", "--text")
 REQUEST = opt("ID", "request to answer; may be left out if only one is pending")
+_STATUS_STYLES = {
+    RUNNING: "cyan",
+    SUSPENDED: "yellow",
+    FINISHED: "green",
+    FAILED: "red",
+    DIVERGED: "magenta",
+    CANCELLED: "bright_black",
+}
+_MAX_LINES = 12
+_MAX_CHARACTERS = 1200
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
 
 
 def _session_answer(session: Session) -> Answer:
@@ -38,7 +60,7 @@ def session_start(
     value = None if input_json is None else json_value(input_json, "--input")
     if input_file is not None:
         value = json_value(read_source(input_file, "input"), "--input-file")
-    return _session_answer(space.start(agent, flow, value))
+    return _session_answer(space.sessions.start(agent, flow, value))
 
 
 @command("session show")
@@ -50,7 +72,7 @@ def session_show(
     with_journal: bool = flag("show every recorded event", "--journal"),
 ) -> Answer:
     """Show a session: its status, pending requests and answers."""
-    current = space.session(agent, session)
+    current = space.sessions.get(agent, session)
     journal = space.sessions.journal(agent, current.id) if with_journal else None
 
     def show() -> None:
@@ -60,16 +82,12 @@ def session_show(
             show_request(request, space.sessions.rule(request), whole=True, path=path)
         if journal is not None:
             console().print()
-            _show_journal(journal)
+            rows = [(number, event["event"], *_event_cells(event)) for number, event in enumerate(journal, 1)]
+            show_table(("", "event", "what", "by", "when (UTC)"), rows)
 
     decisions = [{"position": position, "commit": commit} for position, commit in current.decisions]
     details = {"input": current.input, "resumes": current.resumes, "decisions": decisions}
     return Answer(current.to_json() | details | ({} if journal is None else {"journal": journal}), show)
-
-
-def _show_journal(events: Sequence[Mapping[str, Any]]) -> None:
-    rows = [(number, event["event"], *_event_cells(event)) for number, event in enumerate(events, 1)]
-    show_table(("", "event", "what", "by", "when (UTC)"), rows)
 
 
 def _event_cells(event: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -100,11 +118,10 @@ def session_resume(
     if error is not None and value is None:
         return _session_answer(space.sessions.give_up(agent, error, request))
     if value is None or error is not None:
-        raise InvalidInput(
-            "give a VALUE, or --error REASON", code="usage", hints=["clia session resume --help"], fields={"field": "value"}
-        )
+        hints = ["clia session resume --help"]
+        raise InvalidInput("give a VALUE, or --error REASON", code="usage", hints=hints, fields={"field": "value"})
     text = given_text(value, "value")
-    return _session_answer(space.resume(agent, text if as_text else json_or_text(text), request))
+    return _session_answer(space.sessions.resume(agent, text if as_text else json_or_text(text), request))
 
 
 @command("session fork")
@@ -115,7 +132,7 @@ def session_fork(
     at: str | None = opt("COMMIT", "fork the session as of this commit (default: its current state)"),
 ) -> Answer:
     """Copy an agent's session to a new agent."""
-    return _session_answer(space.fork(agent, new, at))
+    return _session_answer(space.sessions.fork(agent, new, at))
 
 
 @command("session cancel")
@@ -126,7 +143,7 @@ def session_cancel(
     message: str = WHY,
 ) -> Answer:
     """Cancel a session."""
-    return _session_answer(space.cancel(agent, message_text(message), session_id=session))
+    return _session_answer(space.sessions.cancel(agent, message_text(message), session_id=session))
 
 
 @command("session list")
@@ -143,18 +160,174 @@ def session_list(
 
 
 def _show_sessions(sessions: Sequence[Session]) -> None:
-    from rich.text import Text
-
-    rows = [
-        (
-            Text(one_line(session.agent), style="bold"),
-            session.id,
-            session.flow,
-            status_text(session.status),
-            ", ".join(f"{request.kind} ({request.id})" for request in session.pending),
-            Text(minute(session.started_at), style="dim"),
-            Text(minute(session.ended_at), style="dim"),
-        )
-        for session in sessions
-    ]
+    rows = []
+    for session in sessions:
+        pending = ", ".join(f"{request.kind} ({request.id})" for request in session.pending)
+        times = [styled(minute(time), "dim") for time in (session.started_at, session.ended_at)]
+        rows.append((styled(session.agent, "bold"), session.id, session.flow, status_text(session.status), pending, *times))
     show_table(("agent", "session", "flow", "status", "waits for", "started (UTC)", "ended"), rows)
+
+
+def age(since: str, now: datetime) -> str:
+    """How long ago a time was: ``3 hours``."""
+    try:
+        then = datetime.fromisoformat(since)
+    except ValueError:
+        return since
+    seconds = (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()
+    for size, name in _UNITS:
+        if seconds >= size:
+            return counted(int(seconds // size), name)
+    return "less than a minute"
+
+
+def answer_value(text: str, choices: Sequence[Any], *, as_text: bool = False) -> Any:
+    """The value of an answer: the choice with this text, else the JSON value, else the text itself."""
+    if as_text or text in choices:
+        return text
+    for choice in choices:
+        if not isinstance(choice, str) and json_text(choice) == text.strip():
+            return choice
+    return json_or_text(text)
+
+
+def labelled_answer(text: str, choices: Sequence[Any], *, as_text: bool = False) -> Any:
+    """As ``answer_value``, for a person who was shown labelled choices: a label stands for its choice."""
+    word = text.strip()
+    if not as_text and word in (labels := choice_labels(choices)):
+        return choices[labels.index(word)]
+    matches = any(word == (choice if isinstance(choice, str) else json_text(choice)) for choice in choices)
+    return answer_value(word if matches else text, choices, as_text=as_text)
+
+
+def choice_labels(choices: Sequence[Any]) -> list[str]:
+    """Labels for choices: numbers, or letters if a choice is itself a number; none if they could be mistaken for choices."""
+    texts = {value_text(choice).strip() for choice in choices}
+    numbers = [str(number) for number in range(1, len(choices) + 1)]
+    for labels in (numbers, list(ascii_lowercase[: len(choices)])):
+        if len(labels) == len(choices) and texts.isdisjoint(labels):
+            return labels
+    return []
+
+
+def choice_texts(choices: Sequence[Any]) -> list[str]:
+    """The choices for people; as JSON if two would look the same, or one would be invisible."""
+    texts = [value_text(choice) for choice in choices]
+    distinct = len(set(texts)) == len(texts) and all(text.strip() == text and text for text in texts)
+    return texts if distinct else [json_text(choice) for choice in choices]
+
+
+def labelled_choices(choices: Sequence[Any]) -> str:
+    labels = choice_labels(choices) or [""] * len(choices)
+    pairs = zip(labels, choice_texts(choices), strict=True)
+    return "   ".join(f"{label} {one_line(text)}".strip() for label, text in pairs)
+
+
+def value_text(value: Any) -> str:
+    """A value for people: a text without quotes, anything else as JSON."""
+    return value if isinstance(value, str) else json_text(value)
+
+
+def decide_command(request: Request, value: str | None = None, *, path: str = ".") -> str:
+    """The command that answers a request; without a value it asks for one."""
+    words = ["clia", "decide", request.agent, *(() if value is None else (value,)), "--request", request.id]
+    words += ["-m", "WHY"] if value is not None else []
+    words += ["--path", path] if path != "." else []
+    return shlex.join(words)
+
+
+def request_json(request: Request, rule: Rule, attempts: Waiting | None = None) -> dict[str, Any]:
+    tried = None if attempts is None else {key: value for key, value in attempts._asdict().items() if key != "task"}
+    question = {"question": question_of(request), "choices": list(rule.choices), "schema": rule.schema}
+    return {**request._asdict(), **question, "for_people": is_for_people(request), "tried": tried}
+
+
+def show_request(
+    request: Request, rule: Rule, *, whole: bool = False, path: str | None = ".", attempts: Waiting | None = None
+) -> None:
+    """Print a request.
+
+    ``whole``: do not shorten it. ``path``: where the space is, for the command that answers; None leaves the command out.
+    ``attempts``: what workers have tried so far.
+    """
+    kind = "" if is_for_people(request) else one_line(request.kind)
+    line = f", line {request.line}" if request.line else ""
+    flow = "" if request.session.startswith(ASK) else f" · flow {one_line(request.flow)}{line}"
+    since = f"  {request.id} · {age(request.since, datetime.now(UTC))}{flow}"
+    show_line((one_line(request.agent), "bold"), " waits for " if kind else " asks", (kind, "cyan"), (since, "dim"))
+    question = question_of(request)
+    if question != request.kind:  # otherwise it has none
+        show_block(question, "bold")
+    details = _request_details(request, rule, whole=whole, path=path)
+    console().print(facts_table(details if attempts is None else [*details, ("tried", _attempts_text(attempts))]))
+
+
+def _attempts_text(attempts: Waiting) -> str:
+    parts = [counted(attempts.attempts, "attempt")]
+    parts += [f"now by {attempts.worker}"] if attempts.worker is not None else []
+    if attempts.worker is None and attempts.next_at:
+        parts.append(f"again at {datetime.fromtimestamp(attempts.next_at, UTC).strftime('%Y-%m-%d %H:%M:%S UTC')}")
+    parts += [f"last: {attempts.error}"] if attempts.error else []
+    return one_line("; ".join(parts))
+
+
+def _request_details(request: Request, rule: Rule, *, whole: bool, path: str | None) -> list[tuple[str, object]]:
+    limit = (None, None) if whole else (_MAX_LINES, _MAX_CHARACTERS)
+    details: list[tuple[str, object]] = []
+    was_cut = False
+    for key, value in context_of(request):
+        text = value_text(value)
+        shown = shortened(text, *limit)
+        was_cut = was_cut or shown != text
+        details.append((key, shown))
+    if rule.choices:
+        details.append(("choices", labelled_choices(rule.choices)))
+    elif rule.schema is not None:
+        details.append(("must be", shortened(json_text(rule.schema), *limit)))
+    if was_cut:
+        details.append(("in full", f"clia session show {request.agent} --session {request.session}"))
+    if path is not None and is_for_people(request):
+        details.append(("answer", decide_command(request, path=path)))
+        example = choice_texts(rule.choices)[0] if rule.choices else "VALUE"
+        details.append(("", f"or at once: {one_line(decide_command(request, example, path=path))}"))
+    return details
+
+
+def shortened(text: str, lines: int | None, characters: int | None) -> str:
+    """The beginning of a text that is too long for a list."""
+    if lines is None or characters is None:
+        return text
+    start = "\n".join(text.split("\n")[:lines])[:characters]
+    return text if start == text else f"{start.rstrip()} … ({len(text) - len(start):,} more characters)"
+
+
+def status_text(status: str) -> Text:
+    return styled(status, _STATUS_STYLES.get(status, ""))
+
+
+def show_session(session: Session, *, whole: bool = False) -> None:
+    """Print a session; ``whole``: with its input and its answers."""
+    show_line((one_line(session.agent), "bold"), f"  session {one_line(session.id)}  ", status_text(session.status))
+    facts: list[tuple[str, object]] = [("flow", f"{one_line(session.flow)} ({short(session.flow_cid)})")]
+    facts += [("started", minute(session.started_at)), ("ended", minute(session.ended_at))]
+    if (fork := session.forked) is not None:
+        facts.append(("forked", f"from {fork['agent']}, session {fork['session']}, at {short(fork['commit'])}"))
+    facts += _answer_facts(session) if whole else []
+    facts += [("result", value_text(session.result))] if session.result is not None else []
+    if session.failure is not None:
+        line = f" (line {session.failure['line']})" if session.failure.get("line") else ""
+        facts.append(("reason", f"{session.failure.get('message') or session.failure.get('reason')}{line}"))
+    if not whole:
+        facts += [("waits for", f"{each.kind} ({each.id}): {one_line(question_of(each))}") for each in session.pending]
+    console().print(facts_table(facts))
+    if whole and session.failure and session.failure.get("trace"):
+        show_block(str(session.failure["trace"]), "dim")
+
+
+def _answer_facts(session: Session) -> list[tuple[str, object]]:
+    decisions = dict(session.decisions)
+    facts: list[tuple[str, object]] = [("input", None if session.input is None else json_text(session.input))]
+    for index, value in enumerate(session.resumes):
+        decision = f"  decision {short(decisions[index])}" if index in decisions else ""
+        facts.append((f"answer {index + 1}", f"{one_line(json_text(value))}{decision}"))
+    return facts

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.cli.command import Answer, arg, command, flag, many, opt
-from clia.cli.hub import heads_option, hub_line, restart_hints, show_elsewhere, show_forks, standing
-from clia.cli.output import console, counted, one_line, write
-from clia.cli.rendering import only_ascii, progress_bar, short, show_hints, show_line
+from clia.cli.hub import heads_option, restart_hints, show_forks_and_elsewhere, show_standing
+from clia.cli.inputs import invalid_option
+from clia.cli.output import counted, one_line, write
+from clia.cli.rendering import only_ascii, progress_bar, short, show_hints, show_line, show_lines, styled
 from clia.errors import InvalidInput, NotFound, TransportError
 from clia.hub.records import ELSEWHERE, PUBLISHED, REMOVED
 from clia.space.adoption import AHEAD, NEW, UNITED, Adopted
@@ -16,21 +17,14 @@ from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+    from typing import Any
 
     from clia.facade.joining import HubWish
     from clia.facade.settings import Settings
     from clia.facade.space import Space
     from clia.facade.store_migration import Moved
-    from clia.hub.records import HubStatus, HubSynced
-
-_ADOPTED = (NEW, AHEAD, UNITED, REMOVED)
-_SHOWN_SEPARATELY = (PUBLISHED, ELSEWHERE)
-
-
-class RemoteRules(NamedTuple):
-    name: str
-    fetch: tuple[str, ...]  # clia's rules among its fetch rules
+    from clia.hub.records import HubStatus
 
 
 class InitReport(NamedTuple):
@@ -40,7 +34,7 @@ class InitReport(NamedTuple):
     path: str
     created: bool
     adopted: tuple[Adopted, ...]
-    remotes: tuple[RemoteRules, ...]
+    remotes: tuple[dict[str, Any], ...]  # the name of each, and clia's rules among its fetch rules
     hub: HubStatus | None
     published: tuple[str, ...]  # refs that the hub did not have
     moved: Moved | None  # state moved from the local store to a server
@@ -66,12 +60,8 @@ def init(
     if store is not None:
         _check_store(store)
     if heads and hub is None:
-        raise InvalidInput(
-            "--hub-heads goes with --hub",
-            code="invalid-option",
-            hints=["to change an existing hub: clia hub set REMOTE --heads …"],
-            fields={"option": "--hub-heads"},
-        )
+        hints = ["to change an existing hub: clia hub set REMOTE --heads …"]
+        raise invalid_option("--hub-heads goes with --hub", hints, option="--hub-heads")
     wish = None if hub is None else HubWish(hub, heads)
     try:
         report, hints = _init(settings, directory, wish, claim, adopt=not no_adopt, move=bool(store), json_output=json_output)
@@ -97,19 +87,13 @@ def _check_store(store: str) -> None:
     except ValueError:
         parts, password = None, False
     if parts is None or parts.scheme not in ("postgresql", "postgres"):
-        raise InvalidInput(
-            "the address of a store starts with postgresql://",
-            code="invalid-store",
-            hints=["leave it out to use a file beside the repository"],
-            fields={"field": "store"},
-        )
+        hints = ["leave it out to use a file beside the repository"]
+        message = "the address of a store starts with postgresql://"
+        raise InvalidInput(message, code="invalid-store", hints=hints, fields={"field": "store"})
     if password:
-        raise InvalidInput(
-            "the address of the store contains a password and would be saved in git's configuration",
-            code="password-in-store",
-            hints=["leave out --store and set CLIA_STORE, or keep the password in ~/.pgpass"],
-            fields={"field": "store"},
-        )
+        hints = ["leave out --store and set CLIA_STORE, or keep the password in ~/.pgpass"]
+        message = "the address of the store contains a password and would be saved in git's configuration"
+        raise InvalidInput(message, code="password-in-store", hints=hints, fields={"field": "store"})
 
 
 def _init(
@@ -134,14 +118,17 @@ def _init(
     news = adopt and not exists
     done = set_up(directory, settings=settings, adopt=adopt, news=news, keep_store=move, hub=None if exists else wish)
     with done.space as space:
-        synced = _sync(space, json_output=json_output) if exists else []
+        synced = []
+        if exists:
+            with progress_bar("Syncing", hidden=json_output) as progress:
+                synced = space.hub.sync(progress=progress)
         for name in claims:
             space.agents.claim(name)
-        fetched = (each for each in synced if each.what not in _SHOWN_SEPARATELY)
+        fetched = (each for each in synced if each.what not in (PUBLISHED, ELSEWHERE))
         adopted = (*done.adopted, *(Adopted(each.ref, each.what, each.cid or "") for each in fetched))
         published = [each.ref for each in synced if each.what == PUBLISHED]
         published += [names.SPACE] if done.created and wish is not None else []
-        remotes = tuple(RemoteRules(name, rules) for name, rules in done.rules)
+        remotes = tuple({"name": name, "fetch": rules} for name, rules in done.rules)
         hub = space.hub.status() if space.has_hub else None
         report = InitReport(space.id, done.path, done.created, adopted, remotes, hub, tuple(published), moved)
     return report, hints or []
@@ -162,42 +149,28 @@ def _set_hub(directory: str, settings: Settings, wish: HubWish) -> list[str] | N
         raise
 
 
-def _sync(space: Space, *, json_output: bool) -> list[HubSynced]:
-    with progress_bar("Syncing", hidden=json_output) as progress:
-        return space.hub.sync(progress=progress)
-
-
 def _show_report(report: InitReport) -> None:
-    from rich.text import Text
-
     adopted_space = any(each.ref == names.SPACE and each.what == "new" for each in report.adopted)
     what = "new space" if report.created else "adopted the space" if adopted_space else "space"
-    show_line(Text.assemble(f"{what} ", (report.space, "bold"), f" in {one_line(report.path)}"))
+    show_line(f"{what} ", (report.space, "bold"), f" in {one_line(report.path)}")
     for each in report.adopted:
-        style = "green" if each.what in _ADOPTED else "yellow"
-        show_line(Text.assemble("  ", (f"{each.what:<8}", style), f" {one_line(each.ref)}  {short(each.cid)}"))
+        style = "green" if each.what in (NEW, AHEAD, UNITED, REMOVED) else "yellow"
+        show_line("  ", (f"{each.what:<8}", style), f" {one_line(each.ref)}  {short(each.cid)}")
     for remote in report.remotes:
-        if remote.fetch:
-            show_line(f"git fetch {one_line(remote.name)} also fetches")
-            for rule in remote.fetch:
-                show_line(Text(f"  {one_line(rule)}", style="dim"))
-    if report.moved is not None:
-        _show_moved(report.moved)
+        if remote["fetch"]:
+            show_line(f"git fetch {one_line(remote['name'])} also fetches")
+            show_lines(styled(f"  {rule}", "dim") for rule in remote["fetch"])
+    if (moved := report.moved) is not None:
+        live, users = counted(moved.sessions, "live session"), counted(moved.users, "user")
+        write(f"moved to PostgreSQL: {live}, {counted(moved.traces, 'pending trace entry', 'pending trace entries')}, {users}\n")
+        show_hints(["restart the workers and forges that run here"])
     if report.hub is not None:
         if report.published:
-            write(f"published {counted(len(report.published), 'ref', 'refs')}\n")
-        write(f"{hub_line(report.hub)}\n{standing(report.hub)}\n")
-        show_forks(report.hub.forks)
-        show_elsewhere(report.hub.elsewhere)
+            write(f"published {counted(len(report.published), 'ref')}\n")
+        show_standing(report.hub)
+        show_forks_and_elsewhere(report.hub)
     if report.created:
         show_line("next: clia spawn NAME --title TITLE")
-
-
-def _show_moved(moved: Moved) -> None:
-    live = counted(moved.sessions, "live session", "live sessions")
-    traces, users = counted(moved.traces, "pending trace entry", "pending trace entries"), counted(moved.users, "user", "users")
-    write(f"moved to PostgreSQL: {live}, {traces}, {users}\n")
-    show_hints(["restart the workers and forges that run here"])
 
 
 @command("types")
@@ -208,25 +181,22 @@ def types(
 ) -> Answer:
     """List the types of commits and objects, or register one."""
     if (add is None) != (parent is None):
-        hints = ["clia types --add review --parent agent-commit"]
-        raise InvalidInput("--add and --parent go together", code="invalid-option", hints=hints)
+        raise invalid_option("--add and --parent go together", ["clia types --add review --parent agent-commit"])
     if add is not None and parent is not None:
         space.types.register(add, parent)
         return Answer(space.types(), f"registered {add}, a subtype of {parent}")
-    registered = space.types()
-    return Answer(registered, lambda: _show_types(registered))
+    parents = space.types()
 
+    def show() -> None:
+        from clia.cli.drawing import tree_lines
 
-def _show_types(parents: Mapping[str, str | None]) -> None:
-    from clia.cli.drawing import tree_lines
+        children: dict[str, list[str]] = {}
+        for name, parent_name in parents.items():
+            if parent_name is not None:
+                children.setdefault(parent_name, []).append(name)
+        show_lines(tree_lines(parents, children, ascii=only_ascii()))
 
-    children: dict[str, list[str]] = {}
-    for name, parent in parents.items():
-        if parent is not None:
-            children.setdefault(parent, []).append(name)
-    out = console()
-    for line in tree_lines(parents, children, ascii=only_ascii()):
-        out.print(line, soft_wrap=True)
+    return Answer(parents, show)
 
 
 @command("completion", json_output=flag("print the script as a JSON string", "--json"))
@@ -236,7 +206,7 @@ def completion(
     """Print a completion script for your shell."""
     import shtab
 
-    from clia.cli.main import full_parser
+    from clia.cli.main import group_parser
 
-    script: str = shtab.complete(full_parser(), shell)
+    script: str = shtab.complete(group_parser(whole=True), shell)
     return Answer({"shell": shell, "script": script}, lambda: write(script))

@@ -10,10 +10,10 @@ from contextlib import closing
 
 from clia import __version__
 from clia.cli.command import AGENT, NO_REDACT, Answer, arg, command, flag, many, opt
-from clia.cli.inputs import positive, read_bytes, read_text, require_agent
+from clia.cli.inputs import invalid_option, positive, read_bytes, read_text, require_agent, require_confirmation
 from clia.cli.output import counted, one_line, write
 from clia.cli.rendering import moment, progress_bar, short, show_entries, show_line, show_table, spinner
-from clia.errors import CliaError, InvalidInput, NotAllowed, TransportError
+from clia.errors import CliaError, InvalidInput, TransportError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from clia.facade.space import Space
     from clia.space.model import TraceHit
-    from clia.telemetry.export import ExportResult, ExportSelection
+    from clia.telemetry.export import ExportSelection
     from clia.values.typed_objects import ConsoleTrace
 
 COMMIT = arg("COMMIT", "commit, or an agent for its newest commit")
@@ -41,7 +41,7 @@ def trace_add(
 ) -> Answer:
     """Append an entry to an agent's trace."""
     space.head(agent)  # refuse an unknown agent before reading standard input
-    position = space.trace(agent, kind, read_text("-") if text == "-" else text)
+    position = space.traces.add(agent, kind, read_text("-") if text == "-" else text)
     return Answer({"agent": agent, "kind": kind, "position": position}, f"added entry {position} to the trace of {agent}")
 
 
@@ -82,11 +82,9 @@ def _is_agent(space: Space, name: str) -> bool:
 
 
 def _show_traces(space: Space, traces: Sequence[ConsoleTrace]) -> None:
-    from rich.text import Text
-
     for trace in traces:
-        subject = one_line(space.show(trace.commit).subject)
-        show_line(Text.assemble((short(trace.commit), "bold yellow"), f"  {one_line(trace.agent)}  ", subject))
+        subject = space.show(trace.commit).subject
+        show_line((short(trace.commit), "bold yellow"), one_line(f"  {trace.agent}  {subject}"))
         show_entries(trace.entries)
 
 
@@ -101,9 +99,9 @@ def trace_attach(
 ) -> Answer:
     """Attach a trace to an existing commit."""
     if file is not None and entries is not None:
-        raise InvalidInput("FILE and --entries exclude each other", code="invalid-option")
+        raise invalid_option("FILE and --entries exclude each other")
     if kind is not None and entries is not None:
-        raise InvalidInput("--kind goes with FILE; entries have their own kinds", code="invalid-option")
+        raise invalid_option("--kind goes with FILE; entries have their own kinds")
     commit = space.find(commit)
     if agent is not None:
         require_agent(space, agent)  # a trace of an unknown agent would never be found again
@@ -173,13 +171,13 @@ def trace_purge(
     require_agent(space, agent)
     leak = _leaked_text() if text is None else text
     if sys.stdin.isatty() and not yes:
-        _confirm_purge(agent)
+        require_confirmation(f"Remove this text from the traces of {agent} and rewrite their history?", ask=True)
     with spinner("Purging traces", hidden=json_output):
         purged = space.traces.purge(agent, leak)
 
     def show() -> None:
         pending = counted(purged.pending, "pending entry", "pending entries")
-        write(f"removed from {counted(purged.traces, 'trace', 'traces')} and {pending} of {purged.agent}; copies may remain in:\n")
+        write(f"removed from {counted(purged.traces, 'trace')} and {pending} of {purged.agent}; copies may remain in:\n")
         write("".join(f"  {one_line(place)}\n" for place in purged.remaining))
 
     return Answer(purged, show)
@@ -191,12 +189,6 @@ def _leaked_text() -> str:
 
         return getpass("Text to remove (not shown): ", sys.stderr)
     return read_text("-").removesuffix("\n").removesuffix("\r")  # echo and editors add these
-
-
-def _confirm_purge(agent: str) -> None:
-    write(f"Remove this text from the traces of {agent} and rewrite their history? [y/N] ", sys.stderr)
-    if sys.stdin.readline().strip().casefold() not in ("y", "yes"):
-        raise NotAllowed("nothing was changed", code="not-confirmed", hints=["answer y, or give --yes"])
 
 
 @command("trace export")
@@ -217,11 +209,9 @@ def trace_export(
     from clia.telemetry.export import ExportSelection
 
     if json_output == (otlp is not None):
-        raise InvalidInput(
-            "give --otlp URL to send the spans, or --json to print them", code="invalid-option", fields={"option": "--otlp"}
-        )
+        raise invalid_option("give --otlp URL to send the spans, or --json to print them", option="--otlp")
     if header and otlp is None:
-        raise InvalidInput("--header goes with --otlp", code="invalid-option", fields={"option": "--header"})
+        raise invalid_option("--header goes with --otlp", option="--header")
     selection = ExportSelection(agents, None if since is None else _nanoseconds(since), content)
     headers = _http_headers(header)
     return _print_spans(space, selection) if otlp is None else _send_spans(space, selection, otlp, headers, timeout)
@@ -244,21 +234,14 @@ def _send_spans(space: Space, selection: ExportSelection, url: str, headers: dic
         try:
             result = send(sender, trees_of(space, selection, progress))
         except TransportError as err:
-            sent = err.fields.get("sent")
-            if sent:
-                err.hints = (
-                    *err.hints,
-                    f"{counted(sent, 'span was', 'spans were')} sent; sending them again does not duplicate them",
-                )
+            if sent := err.fields.get("sent"):
+                hint = f"{counted(sent, 'span was', 'spans were')} sent; sending them again does not duplicate them"
+                err.hints = (*err.hints, hint)
             raise
-    return _report_export(result)
-
-
-def _report_export(result: ExportResult) -> int:
     if not result.spans:
         write("nothing to send\n")
         return 0
-    write(f"sent {counted(result.spans, 'span', 'spans')} of {counted(result.trees, 'session', 'sessions')}\n")
+    write(f"sent {counted(result.spans, 'span')} of {counted(result.trees, 'session')}\n")
     if not result.rejected:
         if result.reason:
             write(one_line(f"warning: the collector says: {result.reason}") + "\n", sys.stderr)
@@ -278,35 +261,27 @@ def _http_headers(words: Sequence[str]) -> dict[str, str]:
     for source, word in [*pairs, *(("--header", word) for word in words)]:
         key, equals, value = (part.strip() for part in word.partition("="))
         if not equals or not _HEADER_NAME.fullmatch(key) or not (value.isascii() and value.isprintable()):
-            raise InvalidInput(
-                f"{source} takes NAME=VALUE: a header name and a printable ASCII value",
-                code="invalid-header",
-                fields={"field": source},
-            )
+            message = f"{source} takes NAME=VALUE: a header name and a printable ASCII value"
+            raise InvalidInput(message, code="invalid-header", fields={"field": source})
         headers[key.lower()] = value
     return headers
 
 
 def _nanoseconds(text: str) -> int:
     """The value of ``--since``: a date, a time, or how long ago."""
-    from clia.sessions.runs import nanoseconds
-
-    ago = _AGO.fullmatch(text)
-    since = nanoseconds(text) if ago is None else nanoseconds(_time_ago(int(ago[1]), _UNITS[ago[2]]))
-    if since is None:
-        raise InvalidInput(
-            f"--since takes a time, not {text!r}",
-            code="invalid-time",
-            hints=["2026-05-01, 2026-05-01T10:00:00Z, or how long ago: 90m, 12h, 7d"],
-            fields={"field": "since"},
-        )
-    return since
-
-
-def _time_ago(count: int, unit: str) -> str | None:
     from datetime import UTC, datetime, timedelta
 
-    try:
-        return (datetime.now(UTC) - timedelta(**{unit: count})).isoformat()
-    except OverflowError:  # before year 1
-        return None
+    from clia.sessions.runs import nanoseconds
+
+    time: str | None = text
+    if ago := _AGO.fullmatch(text):
+        try:
+            time = (datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).isoformat()
+        except OverflowError:  # before year 1
+            time = None
+    since = nanoseconds(time)
+    if since is None:
+        hints = ["2026-05-01, 2026-05-01T10:00:00Z, or how long ago: 90m, 12h, 7d"]
+        message = f"--since takes a time, not {text!r}"
+        raise InvalidInput(message, code="invalid-time", hints=hints, fields={"field": "since"})
+    return since

@@ -10,10 +10,9 @@ import threading
 from contextlib import contextmanager, suppress
 
 from clia.cli.command import CONFIG, IN_SPACE, Answer, command, flag, opt
-from clia.cli.inputs import positive
+from clia.cli.inputs import invalid_option, positive
 from clia.cli.output import console, one_line, write
-from clia.cli.rendering import MAX_ROWS, show_rest, show_rows
-from clia.errors import InvalidInput
+from clia.cli.rendering import MAX_ROWS, show_rows, styled
 from clia.space.adoption import title_of
 from clia.space.model import as_json
 from clia.workers.fleet import ALIVE, CLOCK_TOLERANCE, NO_PROCESS
@@ -54,7 +53,10 @@ def worker(
     """
     from clia.workers.setup import WorkerOverrides, open_worker  # loads the effects: 0.1 s
 
-    overrides = WorkerOverrides(name, _kind_set(kinds), concurrency)
+    kind_set = None if kinds is None else frozenset(kind.strip() for kind in kinds.split(","))
+    if kind_set is not None and "" in kind_set:
+        raise invalid_option("--kinds takes kinds separated by commas", field="kinds")
+    overrides = WorkerOverrides(name, kind_set, concurrency)
     with _status_output(json_output) as tell, open_worker(path, settings, overrides, tell, environment=os.environ) as running:
         with stopped_by_signals(running):
             last = running.run(once=once, until_idle=until_idle)
@@ -62,15 +64,6 @@ def worker(
     if not json_output:
         write(f"ended: {counts(last)}\n")
     return 0
-
-
-def _kind_set(kinds: str | None) -> frozenset[str] | None:
-    if kinds is None:
-        return None
-    names = frozenset(kind.strip() for kind in kinds.split(","))
-    if "" in names:
-        raise InvalidInput("--kinds takes kinds separated by commas", code="invalid-option", fields={"field": "kinds"})
-    return names
 
 
 @contextmanager
@@ -99,7 +92,7 @@ def stopped_by_signals(running: Worker) -> Iterator[None]:
 def _status_output(json_output: bool) -> Iterator[StatusListener]:
     """Show what the worker does: JSON lines for a program, a status line at a terminal, else a line per change."""
     if json_output:
-        yield _line_writer(lambda before, now: _json_line(now) if now != before else [])
+        yield _line_writer(_json_news)
     elif sys.stderr.isatty():
         with console(stderr=True).status("starting") as line:
             yield lambda status: line.update(one_line(status_line(status)))
@@ -122,9 +115,9 @@ def _line_writer(lines_of: Callable[[WorkerStatus | None, WorkerStatus], list[st
     return tell
 
 
-def _json_line(status: WorkerStatus) -> list[str]:
-    problems = [{"kind": kind, "why": why} for kind, why in status.problems]
-    return [json.dumps(as_json(status) | {"problems": problems}, ensure_ascii=False)]
+def _json_news(before: WorkerStatus | None, now: WorkerStatus) -> list[str]:
+    problems = [{"kind": kind, "why": why} for kind, why in now.problems]
+    return [] if now == before else [json.dumps(as_json(now) | {"problems": problems}, ensure_ascii=False)]
 
 
 def news(before: WorkerStatus | None, now: WorkerStatus) -> list[str]:
@@ -175,19 +168,19 @@ def fleet(space: Space) -> Answer:
 def _show_fleet(status: Fleet) -> None:
     if status.machines:
         _show_machines(status.machines)
+        write("\n")
     if status.workers:
-        write("\n")
         _show_workers(status.workers)
+        write("\n")
     if status.forges:
+        rows = [(forge.name, forge.machine, _state(forge.state), span(forge.age), forge.version) for forge in status.forges]
+        show_rows(("forge", "machine", "state", "heard", "version"), rows, cut=("machine",), right=("heard",))
         write("\n")
-        _show_forges(status.forges)
     if status.leases:
-        write("\n")
         _show_leases(status.leases)
-    if status.queue:
         write("\n")
+    if status.queue:
         _show_queue(status.queue)
-    if status.machines or status.queue:
         write("\n")
     if not any(process.state == ALIVE for process in status.workers):
         write("no worker is running; start one with: clia worker\n")
@@ -207,38 +200,29 @@ def _oldest(request: Oldest | None) -> str:
 
 
 def _state(state: str) -> Text:
-    from rich.text import Text
-
-    return Text(state, style="green" if state == ALIVE else "red")
+    return styled(state, "green" if state == ALIVE else "red")
 
 
 def _show_queue(queue: Sequence[Depth]) -> None:
     elsewhere = any(depth.elsewhere for depth in queue)  # rare; otherwise the column is empty
     headings = ("waits for workers", "due", "held", "later", *(("elsewhere",) if elsewhere else ()), "workers")
     rows = []
-    for depth in queue[:MAX_ROWS]:
+    for depth in queue:
         numbers = (depth.due, depth.held, depth.later, *((depth.elsewhere,) if elsewhere else ()))
         rows.append((depth.kind, *(number or "" for number in numbers), depth.workers))
-    show_rows(headings, rows, right=headings[1:])
-    show_rest(len(queue) - MAX_ROWS)
+    show_rows(headings, rows, right=headings[1:], limit=MAX_ROWS)
     if elsewhere:
         write("elsewhere: waits until the machine with the agent's last work has published it (see: clia hub status)\n")
 
 
 def _show_machines(machines: Sequence[Machine]) -> None:
-    rows = [
-        (
-            machine.machine or "(unknown)",
-            machine.clone[:8],
-            "no process" if machine.state == NO_PROCESS else _state(machine.state),
-            machine.workers,
-            machine.forges,
-            machine.running,
-            _hub_standing(machine.hub),
-            _clock(machine.clock_off),
-        )
-        for machine in machines
-    ]
+    rows = []
+    for machine in machines:
+        off = machine.clock_off
+        clock = "" if abs(off) <= CLOCK_TOLERANCE else f"{span(abs(off))} {'ahead' if off > 0 else 'behind'}"
+        state = "no process" if machine.state == NO_PROCESS else _state(machine.state)
+        numbers = (machine.workers, machine.forges, machine.running)
+        rows.append((machine.machine or "(unknown)", machine.clone[:8], state, *numbers, _hub_standing(machine.hub), clock))
     headings = ("machine", "clone", "state", "workers", "forges", "running", "hub", "clock")
     show_rows(headings, rows, cut=("machine",), wrapped=("hub",), right=("workers", "forges", "running"))
     if any(machine.state == NO_PROCESS for machine in machines):
@@ -255,10 +239,6 @@ def _hub_standing(hub: HubStanding | None) -> str:
     return "; ".join(filter(None, (away, owed, forks))) or "in sync"
 
 
-def _clock(off: float) -> str:
-    return "" if abs(off) <= CLOCK_TOLERANCE else f"{span(abs(off))} {'ahead' if off > 0 else 'behind'}"
-
-
 def _show_workers(processes: Sequence[Process]) -> None:
     rows = []
     for process in processes:
@@ -272,23 +252,10 @@ def _show_workers(processes: Sequence[Process]) -> None:
     show_rows(headings, rows, cut=("machine",), wrapped=("does",), right=("heard", "answered", "retried", "given up"))
 
 
-def _show_forges(forges: Sequence[Process]) -> None:
-    rows = [(forge.name, forge.machine, _state(forge.state), span(forge.age), forge.version) for forge in forges]
-    show_rows(("forge", "machine", "state", "heard", "version"), rows, cut=("machine",), right=("heard",))
-
-
 def _show_leases(leases: Sequence[Lease]) -> None:
-    rows = [
-        (
-            lease.agent,
-            lease.request,
-            lease.kind,
-            lease.attempt,
-            lease.worker,
-            lease.holder,
-            span(lease.left) if lease.left > 0 else "expired",
-        )
-        for lease in leases[:MAX_ROWS]
-    ]
-    show_rows(("held", "request", "kind", "attempt", "by", "who is", "for"), rows, cut=("by",), right=("attempt", "for"))
-    show_rest(len(leases) - MAX_ROWS)
+    rows = []
+    for lease in leases:
+        left = span(lease.left) if lease.left > 0 else "expired"
+        rows.append((lease.agent, lease.request, lease.kind, lease.attempt, lease.worker, lease.holder, left))
+    headings = ("held", "request", "kind", "attempt", "by", "who is", "for")
+    show_rows(headings, rows, cut=("by",), right=("attempt", "for"), limit=MAX_ROWS)

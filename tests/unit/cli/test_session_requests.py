@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clia.cli import flows, inputs, requests, workers
+from clia.cli import flows, inputs, sessions, workers
 from clia.errors import InvalidInput
 from clia.sessions import model as questions
 from clia.sessions.model import Request
@@ -70,7 +70,7 @@ def test_questions_and_bare_stops_are_for_people(kind: str, people: bool) -> Non
     ],
 )
 def test_an_age_is_told_as_people_say_it(since: str, words: str) -> None:
-    assert requests.age(since, datetime(2026, 5, 1, 12, 0, 10, tzinfo=UTC)) == words
+    assert sessions.age(since, datetime(2026, 5, 1, 12, 0, 10, tzinfo=UTC)) == words
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_an_age_is_told_as_people_say_it(since: str, words: str) -> None:
     ],
 )
 def test_a_word_means_a_choice_else_json_else_itself(text: str, choices: list[Any], value: Any) -> None:
-    found = requests.answer_value(text, choices)
+    found = sessions.answer_value(text, choices)
     assert (found, type(found)) == (value, type(value))
-    assert requests.answer_value(text, choices, as_text=True) == text
+    assert sessions.answer_value(text, choices, as_text=True) == text
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_word_means_a_choice_else_json_else_itself(text: str, choices: list[An
     ],
 )
 def test_at_a_terminal_a_number_names_a_choice_unless_a_choice_reads_so(text: str, choices: list[Any], value: Any) -> None:
-    assert requests.labelled_answer(text, choices) == value
+    assert sessions.labelled_answer(text, choices) == value
 
 
 @pytest.mark.parametrize(
@@ -127,15 +127,15 @@ def test_at_a_terminal_a_number_names_a_choice_unless_a_choice_reads_so(text: st
     ],
 )
 def test_no_label_reads_like_a_choice(choices: list[Any], labels: list[str]) -> None:
-    assert requests.choice_labels(choices) == labels
+    assert sessions.choice_labels(choices) == labels
 
 
 def test_where_choices_are_numbers_letters_name_them_and_a_number_is_itself() -> None:
     choices = [3, 2, 1]
-    assert [requests.labelled_answer(word, choices) for word in ("1", "3", "a", "c", " b ")] == [1, 3, 3, 1, 2]
-    assert requests.labelled_answer("1", ["3", "2", "1"]) == "1"
-    assert requests.labelled_answer("1", [2, 1.0, "a"]) == 1
-    assert requests.labelled_choices(choices) == "a 3   b 2   c 1"
+    assert [sessions.labelled_answer(word, choices) for word in ("1", "3", "a", "c", " b ")] == [1, 3, 3, 1, 2]
+    assert sessions.labelled_answer("1", ["3", "2", "1"]) == "1"
+    assert sessions.labelled_answer("1", [2, 1.0, "a"]) == 1
+    assert sessions.labelled_choices(choices) == "a 3   b 2   c 1"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_where_choices_are_numbers_letters_name_them_and_a_number_is_itself() ->
     ],
 )
 def test_every_choice_is_seen_and_told_from_the_others(choices: list[Any], words: list[str]) -> None:
-    assert requests.choice_texts(choices) == words
+    assert sessions.choice_texts(choices) == words
 
 
 @pytest.mark.parametrize(
@@ -159,12 +159,12 @@ def test_every_choice_is_seen_and_told_from_the_others(choices: list[Any], words
     [("1.0", [1, 2], 1.0), ("1", [1.0, 2.0], 1), ("1e0", [1], 1.0), ("01", [1], "01"), ("1.0", ["1.0"], "1.0")],
 )
 def test_a_number_may_be_spelled_in_any_way_that_json_has(text: str, choices: list[Any], value: Any) -> None:
-    found = requests.answer_value(text, choices)
+    found = sessions.answer_value(text, choices)
     assert (found, type(found)) == (value, type(value))
 
 
 def test_a_number_is_text_where_text_was_asked_for() -> None:
-    assert requests.labelled_answer("2", ["yes", "no"], as_text=True) == "2"
+    assert sessions.labelled_answer("2", ["yes", "no"], as_text=True) == "2"
 
 
 @pytest.mark.parametrize("text", ["{", "", "NaN", "[1] x", "[" * 100_000])
@@ -176,17 +176,17 @@ def test_json_that_is_none_is_refused_by_the_options_name(text: str) -> None:
 
 def test_the_command_to_answer_can_be_pasted_into_a_shell() -> None:
     request = asked(None)
-    assert requests.decide_command(request) == "clia decide scout --request 1.2"
-    assert requests.decide_command(request, "not now", path="/a b") == (
+    assert sessions.decide_command(request) == "clia decide scout --request 1.2"
+    assert sessions.decide_command(request, "not now", path="/a b") == (
         "clia decide scout 'not now' --request 1.2 -m WHY --path '/a b'"
     )
 
 
 def test_a_long_text_is_cut_and_says_by_how_much() -> None:
-    assert requests.shortened("abc", 2, 3) == "abc"
-    assert requests.shortened("abcdef", 2, 3) == "abc … (3 more characters)"
-    assert requests.shortened("a\nb\nc", 2, 100) == "a\nb … (2 more characters)"
-    assert requests.shortened("x" * 5000, None, None) == "x" * 5000
+    assert sessions.shortened("abc", 2, 3) == "abc"
+    assert sessions.shortened("abcdef", 2, 3) == "abc … (3 more characters)"
+    assert sessions.shortened("a\nb\nc", 2, 100) == "a\nb … (2 more characters)"
+    assert sessions.shortened("x" * 5000, None, None) == "x" * 5000
 
 
 @pytest.mark.parametrize(
