@@ -118,7 +118,7 @@ def place(tmp_path: Path) -> Place:
 @contextmanager
 def delivering(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[library.Space]:
     """Hooks at work in this process, which do not wait long between two attempts; the space they speak of."""
-    monkeypatch.setattr(webhooks, "_FIRST", 0.01)
+    monkeypatch.setattr(webhooks, "FIRST_PAUSE", 0.01)
     with ExitStack() as stack:
         forge = open_forge([str(place.root)], QUICK)
         stack.callback(forge.close)
@@ -187,7 +187,7 @@ def test_what_a_receiver_that_was_away_missed_comes_when_it_is_back(place: Place
         port = line.getsockname()[1]
     place.configured(configured(place, f"http://127.0.0.1:{port}/hook"))
     monkeypatch.setattr(webhooks, "ATTEMPTS", 10_000)
-    monkeypatch.setattr(webhooks, "_LONGEST", 0.05)
+    monkeypatch.setattr(webhooks, "LONGEST_PAUSE", 0.05)
     refused = threading.Event()
     monkeypatch.setattr(metrics, "hook_done", lambda outcome: refused.set() if outcome == "failed" else None)
     with delivering(place, monkeypatch) as space:

@@ -47,9 +47,21 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.forge.forge import Forge, Site
     from clia.space.core import Core
-    from clia.store.interface import FeedNotifier
+    from clia.store.interface import FeedNotifier, Store
 
 EPOCH = "feed/epoch"
+SCAN_INTERVAL, TRIM_INTERVAL = 1.0, 300.0
+"""Seconds between scans of the refs, and between cleanups."""
+BEAT = 15.0
+"""Seconds between keep-alive comments."""
+ALLOWED = 60.0
+"""Seconds between permission checks."""
+USER_SHARE, USER_LEAST = 4, 20
+"""One user may use a quarter of all connections, but at least 20."""
+_TAIL = 2000
+_BATCH = 200
+_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+_log = logging.getLogger("clia.forge")
 
 
 class FeedEntry(NamedTuple):
@@ -68,16 +80,7 @@ class Feed:
 
     def epoch(self) -> str:
         """The identifier of this feed; it changes when the store is lost and positions restart."""
-        row = self._store.get(EPOCH)
-        if row is not None and isinstance(row.value, str):
-            return row.value
-        with self._store.writing() as change:
-            current = change.values.get(EPOCH)
-            if current is not None and isinstance(current.value, str):
-                return current.value
-            new_epoch = token_hex(4)
-            change.values.put(EPOCH, new_epoch)
-        return new_epoch
+        return stored_token(self._store, EPOCH, 4)
 
     def end(self) -> int:
         """The position of the last entry; lower than a reader's position if the store was lost."""
@@ -115,19 +118,27 @@ class Feed:
 
 def feed_of(space: Space) -> Feed:
     """The feed of an open space; close it before the space."""
-    core = space.core
-    return Feed(core, notifier_for(core.store))
+    return Feed(space.core, notifier_for(space.core.store))
+
+
+def stored_token(store: Store, key: str, size: int) -> str:
+    """The random token in a row, created on first use; all processes get the same one."""
+    row = store.get(key)
+    if row is not None and isinstance(row.value, str):
+        return row.value
+    with store.writing() as change:
+        row = change.values.get(key)
+        if row is not None and isinstance(row.value, str):
+            return row.value
+        token = token_hex(size)
+        change.values.put(key, token)
+    return token
 
 
 def _check(number: int, field: str, least: int) -> int:
     if type(number) is not int or number < least:
         raise InvalidInput(f"{field} must be at least {least}", code="invalid-number", fields={"field": field})
     return number
-
-
-_log = logging.getLogger("clia.forge")
-_LOOK, _TRIM = 1.0, 300.0  # seconds between scans of the refs, and between cleanups
-_TAIL = 2000
 
 
 class FeedMessage(NamedTuple):
@@ -141,7 +152,7 @@ def news_of(site: Site, position: int, body: Any) -> FeedMessage:
     return FeedMessage(position, json.dumps({"space": site.name, "position": position, **body}, separators=(",", ":")))
 
 
-class _Tail:
+class FeedTail:
     """The newest entries of a feed. Used only by the event loop."""
 
     def __init__(self) -> None:
@@ -180,7 +191,7 @@ class EventBus:
         self._forge = forge
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
-        self.tails: dict[str, _Tail] = {}
+        self.tails: dict[str, FeedTail] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self.listeners = 0
         self.of_user: Counter[str] = Counter()
@@ -190,10 +201,10 @@ class EventBus:
         self._loop = asyncio.get_running_loop()
         self._forge.told_to_stop.append(self.end_soon)
         for site in self._forge.sites.values():
-            tail = self.tails[site.name] = _Tail()
+            tail = self.tails[site.name] = FeedTail()
             tail.end = await asyncio.to_thread(site.feed.end)
             tail.epoch = await asyncio.to_thread(site.feed.epoch)
-            for work in (self._watch, self._look):
+            for work in (self._watch, self._scan):
                 thread = threading.Thread(target=work, args=(site, tail), daemon=True, name=f"{work.__name__} {site.name}")
                 thread.start()
                 self._threads.append(thread)
@@ -213,65 +224,49 @@ class EventBus:
     async def __aexit__(self, *_: object) -> None:
         self._stop.set()
         self._end()
-        await asyncio.to_thread(self._join)
-
-    def _join(self) -> None:
         for thread in self._threads:
-            thread.join(timeout=5)
+            await asyncio.to_thread(thread.join, timeout=5)
 
-    def _watch(self, site: Site, tail: _Tail) -> None:
+    def _watch(self, site: Site, tail: FeedTail) -> None:
         """Wait for new entries, read them and wake the listeners."""
         at, epoch = tail.end, tail.epoch
         while not self._stop.is_set():
             try:
                 more, now = site.feed.wait(at, 1.0), site.feed.epoch()
-                if now != epoch:
-                    epoch, at = now, self._told(tail, [], site.feed.end(), now)
+                if now == epoch and not more:
                     continue
-                if not more:
-                    continue
-                entries = [news_of(site, position, body) for position, body in site.feed.read(at)]
-                at = self._told(tail, entries, entries[-1].position if entries else site.feed.end(), epoch)
+                entries = [news_of(site, position, body) for position, body in site.feed.read(at)] if now == epoch else []
+                epoch, at = now, entries[-1].position if entries else site.feed.end()
+                self._add(tail, entries, at, epoch)
             except CliaError as err:
                 _log.warning("%s: cannot read the feed: %s", site.name, err.message)
                 self._stop.wait(1.0)
 
-    def _told(self, tail: _Tail, entries: Sequence[FeedMessage], end: int, epoch: str) -> int:
-        loop = self._loop
-        if loop is not None and not self.closing:
+    def _add(self, tail: FeedTail, entries: Sequence[FeedMessage], end: int, epoch: str) -> None:
+        if self._loop is not None and not self.closing:
             with suppress(RuntimeError):  # the loop is closing
-                loop.call_soon_threadsafe(tail.add, entries, end, epoch)
-        return end
+                self._loop.call_soon_threadsafe(tail.add, entries, end, epoch)
 
-    def _look(self, site: Site, tail: _Tail) -> None:
+    def _scan(self, site: Site, _tail: FeedTail) -> None:
         """Add ref changes to the feed: commits of other processes and of plain git."""
-        del tail
-        tidied = 0.0
-        while not self._stop.wait(_LOOK):
+        since_trim = 0.0
+        while not self._stop.wait(SCAN_INTERVAL):
             try:
                 if self.listeners:
                     site.feed.look()
-                tidied += _LOOK
-                if tidied >= _TRIM:
-                    tidied = 0.0
-                    self._tidy(site)
+                since_trim += SCAN_INTERVAL
+                if since_trim >= TRIM_INTERVAL:
+                    since_trim = 0.0
+                    self.tidy(site)
             except CliaError as err:
                 _log.warning("%s: cannot read refs: %s", site.name, err.message)
 
-    def _tidy(self, site: Site) -> None:
+    def tidy(self, site: Site) -> None:
+        """Delete old entries of a feed, and with the first feed what has expired in the forge's store."""
         site.feed.trim()
         if site.name == next(iter(self._forge.sites)):
             Once(self._forge.home, self._forge.clock).expire()
             self._forge.users.expire()
-
-
-BEAT = 15.0
-"""Seconds between keep-alive comments."""
-ALLOWED = 60.0
-"""Seconds between permission checks."""
-_BATCH = 200
-_SHARE, _LEAST = 4, 20  # one user may use a quarter of all connections, but at least 20
-_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 class TooManyListeners(CliaError):
@@ -289,34 +284,22 @@ class FeedPosition(NamedTuple):
 
 
 def feed_routes() -> list[Route]:
-    return [
-        Route("/events", _all, name="events"),
-        Route("/api/v1/spaces/{space}/events", _one, name="api:events"),
-    ]
+    return [Route("/events", _events, name="events"), Route("/api/v1/spaces/{space}/events", _events, name="api:events")]
 
 
-async def _all(request: Request) -> Response:
-    """The events of every space, for browsers: one connection for all tabs."""
-    require(request.state.identity, "viewer")
-    return await _stream(request, list(forge_of(request).sites.values()), plain=False)
-
-
-async def _one(request: Request) -> Response:
-    require(request.state.identity, "viewer")
-    return await _stream(request, [forge_of(request).site(request.path_params["space"])], plain=True)
-
-
-async def _stream(request: Request, sites: Sequence[Site], *, plain: bool) -> Response:
-    bus: EventBus = request.app.state.event_bus
+async def _events(request: Request) -> Response:
+    """The events of one space, or of every space: browsers use one connection for all tabs."""
     user = require(request.state.identity, "viewer").name
-    most = forge_of(request).options.listeners
-    if bus.listeners >= most or bus.of_user[user] >= max(_LEAST, most // _SHARE):
+    forge, plain = forge_of(request), "space" in request.path_params
+    sites = [forge.site(request.path_params["space"])] if plain else list(forge.sites.values())
+    bus: EventBus = request.app.state.event_bus
+    most = forge.options.listeners
+    if bus.listeners >= most or bus.of_user[user] >= max(USER_LEAST, most // USER_SHARE):
         raise TooManyListeners("too many event listeners; try again later")
     if request.method == "HEAD":
         return Response(media_type="text/event-stream", headers=_HEADERS)
     last_event_id = request.headers.get("last-event-id") or request.query_params.get("last_event_id") or ""
-    place = _read_place(last_event_id, sites, plain=plain)
-    return _EventStream(_Listener(request, sites, place, plain=plain))
+    return _EventStream(request, user, sites, _read_place(last_event_id, sites, plain=plain), plain=plain)
 
 
 def _read_place(text: str, sites: Sequence[Site], *, plain: bool) -> dict[str, FeedPosition]:
@@ -340,17 +323,23 @@ def _read_place(text: str, sites: Sequence[Site], *, plain: bool) -> dict[str, F
 
 
 class _EventStream(StreamingResponse):
-    """Counts as a listener from admission until the connection ends."""
+    """A stream of events. It counts as a listener from admission until the connection ends."""
 
-    def __init__(self, listener: _Listener) -> None:
-        super().__init__(listener.events(), media_type="text/event-stream", headers=_HEADERS)
-        self._bus = listener.bus
-        self._user = listener.user
+    def __init__(
+        self, request: Request, user: str, sites: Sequence[Site], positions: dict[str, FeedPosition], *, plain: bool
+    ) -> None:
+        super().__init__(self._events(), media_type="text/event-stream", headers=_HEADERS)
+        self._bus: EventBus = request.app.state.event_bus
+        self._request = request
+        self._user = user
+        self._sites = sites
+        self._positions = positions
+        self._plain = plain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._bus.listeners += 1
         self._bus.of_user[self._user] += 1
-        metrics.listeners(1)
+        metrics.listeners.inc()
         try:
             await super().__call__(scope, receive, send)
         except asyncio.CancelledError:
@@ -360,23 +349,13 @@ class _EventStream(StreamingResponse):
         finally:
             self._bus.listeners -= 1
             self._bus.of_user[self._user] -= 1
-            metrics.listeners(-1)
+            metrics.listeners.dec()
 
-
-class _Listener:
-    def __init__(self, request: Request, sites: Sequence[Site], positions: dict[str, FeedPosition], *, plain: bool) -> None:
-        self.bus: EventBus = request.app.state.event_bus
-        self._request = request
-        self.user = require(request.state.identity, "viewer").name
-        self._sites = sites
-        self._seen = positions
-        self._plain = plain
-
-    async def events(self) -> AsyncIterator[str]:
+    async def _events(self) -> AsyncIterator[str]:
         """Stream events until the forge stops, permission is lost or the feed fails; a reconnect gets the error."""
-        bus, time = self.bus, asyncio.get_running_loop().time
+        bus, time = self._bus, asyncio.get_running_loop().time
         for site in self._sites:
-            self._seen.setdefault(site.name, self._now(site))
+            self._positions.setdefault(site.name, self._now(site))
         yield f"retry: 2000\n{self._event('hello', json.dumps({'spaces': [site.name for site in self._sites]}))}"
         checked_at = time()
         while not bus.closing:
@@ -398,25 +377,23 @@ class _Listener:
         require(identify(forge_of(self._request), self._request), "viewer")
 
     def _now(self, site: Site) -> FeedPosition:
-        tail = self.bus.tails[site.name]
+        tail = self._bus.tails[site.name]
         return FeedPosition(tail.epoch, tail.end)
 
     async def _news(self, site: Site) -> list[str]:
         """The next batch of events of one space."""
-        tail, last = self.bus.tails[site.name], self._seen[site.name]
-        entries: list[FeedMessage] | None = None
-        if last.epoch == tail.epoch:
-            entries = tail.after(last.position)
-            if entries is None:
-                entries = await run_in_threadpool(self._from_store, site, last.position)
+        tail, last = self._bus.tails[site.name], self._positions[site.name]
+        entries = tail.after(last.position) if last.epoch == tail.epoch else None
+        if entries is None and last.epoch == tail.epoch:
+            entries = await run_in_threadpool(self._from_store, site, last.position)
         if entries is None:
-            self._seen[site.name] = self._now(site)
+            self._positions[site.name] = self._now(site)
             return [self._event("reset", json.dumps({"space": site.name}))]
         events = []
         for entry in entries[:_BATCH]:
-            self._seen[site.name] = FeedPosition(last.epoch, entry.position)
+            self._positions[site.name] = FeedPosition(last.epoch, entry.position)  # the id of the event
             events.append(self._event("change", entry.text))
-        metrics.sent(len(events))
+        metrics.sent.inc(len(events))
         return events
 
     def _from_store(self, site: Site, after: int) -> list[FeedMessage] | None:
@@ -427,7 +404,7 @@ class _Listener:
         return [news_of(site, position, body) for position, body in site.feed.read(after, _BATCH)]
 
     def _event(self, name: str, data: str) -> str:
-        positions = self._seen
+        positions = self._positions
         place = str(positions[self._sites[0].name]) if self._plain else ";".join(f"{site}={positions[site]}" for site in positions)
         return f"id: {place}\nevent: {name}\ndata: {data}\n\n"
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import suppress
-from secrets import token_hex
 from typing import NamedTuple
 
 from anyio import to_thread
 
 from clia.errors import InvalidInput, NotFound
 from clia.forge.auth import NOBODY, require
-from clia.forge.events import feed_of
+from clia.forge.events import feed_of, stored_token
 from clia.users.service import users_of
 from clia.workers.hub_inspection import address_of
 
@@ -85,17 +84,7 @@ def forge_of(spaces: Iterable[tuple[str, Space]], options: Options) -> Forge:
     sites = [Site(name, space, feed_of(space), path) for name, (path, space) in zip(names, opened, strict=True)]
     home = opened[0][1]
     core = home.core
-    return Forge(sites, users_of(home), core.store, core.clock, options, _secret(core.store))
-
-
-def _secret(home: Store) -> str:
-    with home.writing() as change:
-        row = change.values.get(_SECRET)
-        if row is not None and isinstance(row.value, str):
-            return row.value
-        secret = token_hex(32)
-        change.values.put(_SECRET, secret)
-    return secret
+    return Forge(sites, users_of(home), core.store, core.clock, options, stored_token(core.store, _SECRET, 32))
 
 
 def _place(path: str, space: Space) -> str:

@@ -18,8 +18,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _registry = CollectorRegistry()
 _requests = Counter("clia_http_requests", "HTTP requests.", ["route", "method", "status"], registry=_registry)
 _seconds = Histogram("clia_http_request_seconds", "HTTP request duration.", ["route"], registry=_registry)
-_listeners = Gauge("clia_event_listeners", "Open connections to /events.", registry=_registry)
-_sent = Counter("clia_events_sent", "Feed entries sent to listeners.", registry=_registry)
+listeners = Gauge("clia_event_listeners", "Open connections to /events.", registry=_registry)
+sent = Counter("clia_events_sent", "Feed entries sent to listeners.", registry=_registry)
 _waiting = Gauge("clia_requests_waiting", "Pending requests.", ["space", "kind"], registry=_registry)
 _depth = Gauge("clia_queue_depth", "Requests for workers, by state.", ["space", "state"], registry=_registry)
 _oldest = Gauge(
@@ -38,14 +38,6 @@ def request_done(route: str, method: str, status: int, seconds: float) -> None:
     label = method if method in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS") else "other"
     _requests.labels(route, label, str(status)).inc()
     _seconds.labels(route).observe(seconds)
-
-
-def listeners(change: int) -> None:
-    _listeners.inc(change)
-
-
-def sent(count: int) -> None:
-    _sent.inc(count)
 
 
 def hook_done(outcome: str) -> None:

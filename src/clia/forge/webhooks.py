@@ -11,6 +11,7 @@ import hmac
 import json
 import logging
 import threading
+from contextlib import closing
 from typing import NamedTuple
 
 from clia.errors import CliaError, InvalidInput
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.facade.config import Webhook
+    from clia.forge.events import Feed
     from clia.forge.forge import Forge, Site
 
 _log = logging.getLogger("clia.webhooks")
@@ -33,7 +35,8 @@ ROW = "hook/"
 LOCK = "webhooks"
 SIGNATURE = "clia-signature"
 ATTEMPTS = 12
-_FIRST, _LONGEST = 1.0, 300.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+"""Seconds between attempts, which double."""
 _ANSWER_MAX = 64 * 1024
 
 
@@ -61,15 +64,15 @@ def deliveries(site: Site, address: str, name: str, position: int, entry: Mappin
         requests = [
             {"id": request, "kind": kinds[request], "url": f"{where}/inbox/{entry['agent']}/{request}"} for request in questions
         ]
-        yield _made(f"{site.space.id}.{position}.waiting", "waiting", {**common, "requests": requests}, name)
+        yield _delivery(f"{site.space.id}.{position}.waiting", "waiting", {**common, "requests": requests}, name)
     answered = entry.get("answered") or {}
     if answered.get("decision"):
         answer = {key: answered.get(key) for key in ("request", "by", "decision")}
-        decided = {**common, **answer, "url": f"{where}/commits/{answered['decision']}"}
-        yield _made(f"{site.space.id}.{position}.decided", "decided", decided, name)
+        body = {**common, **answer, "url": f"{where}/commits/{answered['decision']}"}
+        yield _delivery(f"{site.space.id}.{position}.decided", "decided", body, name)
 
 
-def _made(delivery_id: str, event: str, body: Mapping[str, Any], name: str) -> Delivery:
+def _delivery(delivery_id: str, event: str, body: Mapping[str, Any], name: str) -> Delivery:
     text = json.dumps({"id": delivery_id, "event": event, "hook": name, **body}, separators=(",", ":"))
     return Delivery(delivery_id, event, text.encode("utf-8"))
 
@@ -89,9 +92,10 @@ class Webhooks:
         ]
 
     def start(self) -> None:
-        for job in self._jobs:
-            self._place(job[0], job[0].feed, job[1])  # fix the position now, even if the thread starts late
-            thread = threading.Thread(target=self._work, args=job, daemon=True, name=f"webhook {job[1]}")
+        for site, name, hook, secret in self._jobs:
+            self._place(site, site.feed, name)  # fix the position now, even if the thread starts late
+            args = (site, name, hook, secret)
+            thread = threading.Thread(target=self._work, args=args, daemon=True, name=f"webhook {name}")
             thread.start()
             self._threads.append(thread)
 
@@ -101,21 +105,17 @@ class Webhooks:
             thread.join(timeout=5)
 
     def _work(self, site: Site, name: str, hook: Webhook, secret: str) -> None:
-        feed = feed_of(site.space)
-        locks = site.space.core.locks
-        try:
+        with closing(feed_of(site.space)) as feed:
             while not self._stop.is_set():
                 try:
-                    with locks.attempt(f"{LOCK}-{name}") as ours:
+                    with site.space.core.locks.attempt(f"{LOCK}-{name}") as ours:
                         while ours and not self._stop.is_set():
                             self._deliver_new(site, feed, name, hook, secret)
                 except CliaError as err:
                     _log.warning("%s: webhook %s: %s", site.name, name, err.message)
                 self._stop.wait(2.0)
-        finally:
-            feed.close()
 
-    def _deliver_new(self, site: Site, feed: Any, name: str, hook: Webhook, secret: str) -> None:
+    def _deliver_new(self, site: Site, feed: Feed, name: str, hook: Webhook, secret: str) -> None:
         at, version = self._place(site, feed, name)
         if not feed.wait(at, 1.0):
             return
@@ -125,11 +125,10 @@ class Webhooks:
                     return  # stopping; delivered after the next start
             version = self._keep(site, name, position, version)
 
-    def _place(self, site: Site, feed: Any, name: str) -> tuple[int, int]:
+    def _place(self, site: Site, feed: Feed, name: str) -> tuple[int, int]:
         """A hook's position and its row version; a new hook starts at the end of the feed."""
-        store = site.space.core.store
-        row = store.get(ROW + name)
-        end: int = feed.end()
+        row = site.space.core.store.get(ROW + name)
+        end = feed.end()
         if row is not None and type(row.value) is int and row.value <= end:
             return row.value, row.version
         return end, self._keep(site, name, end, ANY_VERSION)
@@ -141,9 +140,9 @@ class Webhooks:
 
     def _deliver(self, name: str, hook: Webhook, secret: str, delivery: Delivery) -> bool:
         """Deliver or give up; False if the forge stops first."""
-        pause = _FIRST
+        pause = FIRST_PAUSE
         for attempt in range(1, ATTEMPTS + 1):
-            problem = self._posted(hook, secret, delivery)
+            problem = self._post(hook, secret, delivery)
             if problem is None:
                 metrics.hook_done("delivered")
                 return True
@@ -151,12 +150,12 @@ class Webhooks:
             metrics.hook_done("failed")
             if self._stop.wait(pause):
                 return False
-            pause = min(pause * 2, _LONGEST)
+            pause = min(pause * 2, LONGEST_PAUSE)
         _log.error("webhook %s: gave up on %s after %d attempts", name, delivery.id, ATTEMPTS)
         metrics.hook_done("given-up")
         return True
 
-    def _posted(self, hook: Webhook, secret: str, delivery: Delivery) -> str | None:
+    def _post(self, hook: Webhook, secret: str, delivery: Delivery) -> str | None:
         """The error; None on success."""
         headers = {
             "content-type": "application/json",

@@ -6,6 +6,7 @@ import socket
 import threading
 from contextlib import ExitStack
 from datetime import timedelta
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,9 +15,10 @@ from clia.facade.config import ForgeOptions
 from clia.forge import events
 from clia.forge.api.idempotency import PREFIX as KEYS
 from clia.forge.api.idempotency import Once
-from clia.forge.events import EPOCH, EventBus, FeedMessage, _Tail
+from clia.forge.events import EPOCH, EventBus, FeedMessage, FeedTail
 from clia.space.feed import KEPT
 from clia.store.interface import FEED
+from clia.users.service import Users
 from support.forge import OpenForge, open_forge
 from support.forge_server import PATIENCE, Api
 from support.remote import running
@@ -50,7 +52,7 @@ def site_of(opened: OpenForge) -> Site:
 
 def test_entries_of_a_store_that_was_lost_are_never_served_as_those_of_the_new_one() -> None:
     async def tried() -> None:
-        tail = _Tail()
+        tail = FeedTail()
         tail.add([FeedMessage(number, f"old {number}") for number in range(1, 6)], 5, "a")
         assert tail.after(3) == [FeedMessage(4, "old 4"), FeedMessage(5, "old 5")]
         tail.add([], 4, "b")
@@ -89,15 +91,15 @@ def test_tidying_trims_every_feed_and_forgets_keys_and_logins_that_are_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tidied: queue.Queue[str] = queue.Queue()
-    tidy = EventBus._tidy
+    tidy = EventBus.tidy
 
     def watched(self: EventBus, site: Site) -> None:
         tidy(self, site)
         tidied.put(site.name)
 
-    monkeypatch.setattr(EventBus, "_tidy", watched)
-    monkeypatch.setattr(events, "_LOOK", 0.001)
-    monkeypatch.setattr(events, "_TRIM", 0.001)
+    monkeypatch.setattr(EventBus, "tidy", watched)
+    monkeypatch.setattr(events, "SCAN_INTERVAL", 0.001)
+    monkeypatch.setattr(events, "TRIM_INTERVAL", 0.001)
     with open_forge(tmp_path, "one", "two") as opened:
         forge = opened.forge
         forge.users.add("ada", "admin")
@@ -107,7 +109,8 @@ def test_tidying_trims_every_feed_and_forgets_keys_and_logins_that_are_over(
             with site.space.core.store.writing() as change:
                 change.streams.append(FEED, [{"event": "head", "agent": "scout"} for _ in range(KEPT + 7)])
         then = forge.clock() + timedelta(days=30)
-        forge.clock = forge.users._clock = lambda: then
+        forge.clock = lambda: then
+        forge.users = Users(forge.home, forge.clock, token_hex)
         login = forge.users.make_session("ada")
         Once(forge.home, forge.clock).claim("ada", "new", b"x")
 
@@ -160,14 +163,14 @@ def test_the_head_of_a_stream_ends(opened: OpenForge, path: str) -> None:
 
 
 def test_one_user_takes_a_part_of_all_places_for_listeners_only(tmp_path: Path) -> None:
-    with open_forge(tmp_path, options=ForgeOptions(listeners=events._LEAST + 5)) as opened:
+    with open_forge(tmp_path, options=ForgeOptions(listeners=events.USER_LEAST + 5)) as opened:
         opened.space.spawn("scout", BRIEFING)
         ada, bob = (bearer(opened, name)["authorization"].removeprefix("Bearer ") for name in ("ada", "bob"))
         again = bearer(opened, "ada")["authorization"].removeprefix("Bearer ")
         with running(opened.forge) as address:
             hers, his = Api(address, ada), Api(address, bob)
             with ExitStack() as stack:
-                for _ in range(events._LEAST):
+                for _ in range(events.USER_LEAST):
                     stack.enter_context(hers.events())
                 for api in (hers, Api(address, again)):
                     refused = api("GET", "/events")
