@@ -269,7 +269,7 @@ def test_an_answer_that_nobody_reads_or_that_takes_too_long_ends_with_all_it_sta
         connection.request("GET", path, headers={"authorization": f"Bearer {visited.token()}"})
         assert b"hello" in connection.getresponse().read(40)
     eventually(lambda: not any(map(_clear_outage, said.read_text().split())))
-    monkeypatch.setattr(fetching._GitProcess, "seconds", property(lambda _: 0.5, lambda *_: None), raising=False)
+    monkeypatch.setattr(fetching.GitProcess, "seconds", property(lambda _: 0.5, lambda *_: None), raising=False)
 
     def is_cut() -> bool:
         with closing_connection(host) as connection:

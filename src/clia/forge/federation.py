@@ -58,6 +58,13 @@ _PART = 64 * 1024
 _SIZE = re.compile(rb"[0-9a-fA-F]{4}")
 _LINE = re.compile(rb"(?:(?P<verb>want|have) (?P<cid>[0-9a-f]{40})(?: [^\n]*)?|done|deepen [0-9]{1,10})\n?")
 _log = logging.getLogger("clia.federation")
+THREADS = 3
+KNOCK_MAX = 16 * 1024
+_REST = 0.2  # minimum seconds between syncs of a peer
+ANNOUNCE = ""
+"""Placeholder for a peer name in a job that announces to all peers."""
+Job = tuple[str, str | None]
+"""The names of a space and a peer to sync with. None: schedule all peers; ANNOUNCE: announce changes."""
 
 
 class FetchEndpoints:
@@ -65,7 +72,7 @@ class FetchEndpoints:
 
     def __init__(self, forge: Forge) -> None:
         self._forge = forge
-        self._open: Counter[tuple[str, str]] = Counter()  # used only by the event loop
+        self._running: Counter[tuple[str, str]] = Counter()  # used only by the event loop
 
     def routes(self) -> list[Route]:
         at = f"{AT}{{space}}"
@@ -75,56 +82,56 @@ class FetchEndpoints:
         ]
 
     async def _refs(self, request: Request) -> Response:
-        site, peer = await run_in_threadpool(self._admitted, request)
+        site, peer = await run_in_threadpool(self._admit, request)
         if request.query_params.get("service") != SERVICE:
             raise NotAllowed("this endpoint is read-only; use git fetch", code="read-only")
-        upload = await run_in_threadpool(site.space.peer_tokens.advertise, peer)
+        upload = await run_in_threadpool(site.space.peers.tokens.advertise, peer)
         head = _packet(f"# service={SERVICE}\n".encode("ascii")) + b"0000"
         return _GitResponse(self._run(site, peer, upload), _TOLD, head)
 
     async def _pack(self, request: Request) -> Response:
-        site, peer = await run_in_threadpool(self._admitted, request)
+        site, peer = await run_in_threadpool(self._admit, request)
         if request.headers.get("content-type") != _ASKED:
             raise InvalidInput(f"the content type must be {_ASKED}", code="unsupported-media-type")
         body = await _body(request, self._forge.options.body_max)
         try:
-            body = asked(body, await run_in_threadpool(site.space.peer_tokens.announced_ids, peer))
+            body = asked(body, await run_in_threadpool(site.space.peers.tokens.announced_ids, peer))
         except Denied as err:  # in git's wording, which its client shows
             return Response(_packet(f"ERR upload-pack: not our ref {err.message}".encode("ascii")), media_type=_SENT)
-        return _GitResponse(self._run(site, peer, site.space.peer_tokens.upload(peer), body), _SENT)
+        return _GitResponse(self._run(site, peer, site.space.peers.tokens.upload(peer), body), _SENT)
 
-    def _admitted(self, request: Request) -> tuple[Site, PinnedPeer]:
+    def _admit(self, request: Request) -> tuple[Site, PinnedPeer]:
         """The space and peer of a pass; without a valid pass, the error reveals neither."""
         site = self._forge.sites.get(request.path_params["space"])
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if site is not None and scheme.lower() == "bearer":
             with suppress(Denied, InvalidInput):
-                peer = site.space.peer_tokens.authenticate(token.strip(), FETCH_TOKEN)
+                peer = site.space.peers.tokens.authenticate(token.strip(), FETCH_TOKEN)
                 request.scope["clia_user"] = f"peer:{peer.name}"
                 return site, peer
         raise Unauthenticated("missing or invalid pass", code="bad-pass")
 
-    def _run(self, site: Site, peer: PinnedPeer, upload: UploadCommand, body: bytes = b"") -> _GitProcess:
+    def _run(self, site: Site, peer: PinnedPeer, upload: UploadCommand, body: bytes = b"") -> GitProcess:
         seconds = site.space.running.config.federation.transfer_seconds
-        return _GitProcess(upload, body, seconds, self._open, (site.name, peer.name))
+        return GitProcess(upload, body, seconds, self._running, (site.name, peer.name))
 
 
-class _GitProcess:
+class GitProcess:
     """A git process that answers one request; it runs inside the ``async with`` block."""
 
     def __init__(
-        self, upload: UploadCommand, body: bytes, seconds: float, places: Counter[tuple[str, str]], whose: tuple[str, str]
+        self, upload: UploadCommand, body: bytes, seconds: float, running: Counter[tuple[str, str]], peer: tuple[str, str]
     ) -> None:
         self._upload = upload
         self._body = body
         self.seconds = seconds
-        self._open = places
-        self.whose = whose
+        self._running = running
+        self.peer = peer  # names of the space and the peer
 
-    async def __aenter__(self) -> _GitProcess:
-        if self._open[self.whose] >= AT_ONCE:
+    async def __aenter__(self) -> GitProcess:
+        if self._running[self.peer] >= AT_ONCE:
             raise TooMany(f"at most {AT_ONCE} concurrent fetches per peer", fields={"retry_after": 1})
-        self._open[self.whose] += 1
+        self._running[self.peer] += 1
         try:
             words, environment = self._upload
             pipe = asyncio.subprocess.PIPE
@@ -132,11 +139,11 @@ class _GitProcess:
                 *words, env=dict(environment), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
             )
         except BaseException:
-            self._open[self.whose] -= 1
+            self._running[self.peer] -= 1
             raise
         assert self._process.stderr is not None  # noqa: S101  # opened as a pipe above
-        self._said = asyncio.create_task(self._process.stderr.read(4096))
-        self._fed = asyncio.create_task(self._feed())
+        self._stderr = asyncio.create_task(self._process.stderr.read(4096))
+        self._feeding = asyncio.create_task(self._feed())
         return self
 
     async def _feed(self) -> None:
@@ -147,38 +154,35 @@ class _GitProcess:
             await into.drain()
         into.close()
 
-    async def parts(self) -> AsyncIterator[bytes]:
+    async def parts(self, head: bytes) -> AsyncIterator[bytes]:
+        """The output of git after ``head``."""
+        yield head
         out = self._process.stdout
         assert out is not None  # noqa: S101  # as above
         while part := await out.read(_PART):
             yield part
         if await self._process.wait():
-            message = one_line((await self._said).decode("utf-8", "replace").strip())
-            _log.warning("%s: git failed for peer %s: %s", *self.whose, message)
+            message = one_line((await self._stderr).decode("utf-8", "replace").strip())
+            _log.warning("%s: git failed for peer %s: %s", *self.peer, message)
 
     async def __aexit__(self, *exc: object) -> None:
         try:
-            self._fed.cancel()
+            self._feeding.cancel()
             if self._process.returncode is None:
                 with suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)  # including its children
                 await self._process.wait()
-            self._said.cancel()
+            self._stderr.cancel()
         finally:
-            self._open[self.whose] -= 1
+            self._running[self.peer] -= 1
 
 
 class _GitResponse(StreamingResponse):
     """Streams the output of a git process."""
 
-    def __init__(self, run: _GitProcess, kind: str, head: bytes = b"") -> None:
-        super().__init__(self._whole(run, head), media_type=kind)
+    def __init__(self, run: GitProcess, kind: str, head: bytes = b"") -> None:
+        super().__init__(run.parts(head), media_type=kind)
         self._run = run
-
-    async def _whole(self, run: _GitProcess, head: bytes) -> AsyncIterator[bytes]:
-        yield head
-        async for part in run.parts():
-            yield part
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._run as run:
@@ -186,7 +190,7 @@ class _GitResponse(StreamingResponse):
                 async with asyncio.timeout(run.seconds):
                     await super().__call__(scope, receive, send)
             except TimeoutError:  # drop the connection, so that a partial response is not taken for a complete one
-                _log.warning("%s: fetch by peer %s exceeded %g s", *run.whose, run.seconds)
+                _log.warning("%s: fetch by peer %s exceeded %g s", *run.peer, run.seconds)
 
 
 async def _body(request: Request, most: int) -> bytes:
@@ -238,13 +242,6 @@ def _malformed() -> InvalidInput:
     return InvalidInput("not a git upload-pack request", code="malformed-request")
 
 
-THREADS = 3
-KNOCK_MAX = 16 * 1024
-_REST = 0.2  # minimum seconds between syncs of a peer
-TELL = ""
-"""Placeholder for a peer name in a job that announces to all peers."""
-
-
 class SyncResult(NamedTuple):
     """The result of the last sync with a peer; ``error`` if it failed."""
 
@@ -253,27 +250,18 @@ class SyncResult(NamedTuple):
     error: CliaError | None
 
 
-class _Job(NamedTuple):
-    site: Site
-    peer: str | None  # None: schedule all peers; TELL: announce changes
-
-    @property
-    def key(self) -> tuple[str, str | None]:
-        return self.site.name, self.peer
-
-
 class Listening:
     """Syncs with peers in background threads while its block runs."""
 
     def __init__(self, forge: Forge) -> None:
         self._forge = forge
         self._changed = threading.Condition()
-        self._wanted: dict[tuple[str, str | None], _Job] = {}
-        self._busy: set[tuple[str, str | None]] = set()
-        self._rests: dict[tuple[str, str | None], float] = {}  # monotonic deadlines
-        self._due: dict[tuple[str, str | None], float] = {}
-        self._told: dict[str, str] = {}  # state at the last announcement
-        self._heard: dict[tuple[str, str | None], SyncResult] = {}
+        self._wanted: dict[Job, None] = {}  # in order
+        self._busy: set[Job] = set()
+        self._rests: dict[Job, float] = {}  # monotonic deadlines
+        self._due: dict[Job, float] = {}
+        self._announced: dict[str, str] = {}  # state at the last announcement
+        self._results: dict[Job, SyncResult] = {}
         self._over = False
         self._threads: list[threading.Thread] = []
 
@@ -299,17 +287,17 @@ class Listening:
 
     def heard(self, site: Site, peer: str) -> SyncResult | None:
         """The result of the last sync with a peer in this process."""
-        return self._heard.get((site.name, peer))
+        return self._results.get((site.name, peer))
 
     def listen(self, site: Site, peer: str) -> Synced:
         """Sync with a peer now, in the calling thread."""
-        key, now = (site.name, peer), self._forge.clock
+        job, now = (site.name, peer), self._forge.clock
         try:
-            report = site.space.sync(peer)[0]
+            report = site.space.peers.sync(peer)[0]
         except CliaError as err:
-            self._heard[key] = SyncResult(now(), None, err)
+            self._results[job] = SyncResult(now(), None, err)
             raise
-        self._heard[key] = SyncResult(now(), report, None)
+        self._results[job] = SyncResult(now(), report, None)
         if report.moves:
             site.feed.look()  # update the feed immediately
         return report
@@ -324,19 +312,19 @@ class Listening:
             if len(token) > KNOCK_MAX:
                 raise TooLarge(f"the notification exceeds {KNOCK_MAX} bytes", fields={"most": KNOCK_MAX})
         job = await run_in_threadpool(self._knocking, token.decode("ascii", "replace"))
-        request.scope["clia_user"] = f"peer:{job.peer}"
+        request.scope["clia_user"] = f"peer:{job[1]}"
         self._want(job)
         return Response(status_code=202)
 
-    def _knocking(self, token: str) -> _Job:
+    def _knocking(self, token: str) -> Job:
         for site in self._forge.sites.values():
             with suppress(Denied, InvalidInput):
-                return _Job(site, site.space.peer_tokens.authenticate(token, NOTIFY_TOKEN).name)
+                return site.name, site.space.peers.tokens.authenticate(token, NOTIFY_TOKEN).name
         raise Unauthenticated("invalid notification token", code="bad-knock")
 
-    def _want(self, *jobs: _Job) -> None:
+    def _want(self, *jobs: Job) -> None:
         with self._changed:
-            self._wanted |= {job.key: job for job in jobs}
+            self._wanted |= dict.fromkeys(jobs)
             self._changed.notify()
 
     # Threads
@@ -349,58 +337,59 @@ class Listening:
             finally:
                 ended = time.monotonic()
                 with self._changed:
-                    self._busy.discard(job.key)
-                    self._rests[job.key] = ended + max(_REST, ended - began)
+                    self._busy.discard(job)
+                    self._rests[job] = ended + max(_REST, ended - began)
                     self._changed.notify()
 
-    def _next(self) -> _Job | None:
+    def _next(self) -> Job | None:
         """The next job that may run; None when stopping."""
         with self._changed:
             while not self._over:
                 now = time.monotonic()
-                self._look_at_the_clock(now)
-                free = [job for key, job in self._wanted.items() if key not in self._busy]
-                ready = next((job for job in free if self._rests.get(job.key, 0.0) <= now), None)
+                self._schedule(now)
+                free = [job for job in self._wanted if job not in self._busy]
+                ready = next((job for job in free if self._rests.get(job, 0.0) <= now), None)
                 if ready is not None:
-                    del self._wanted[ready.key]
-                    self._busy.add(ready.key)
+                    del self._wanted[ready]
+                    self._busy.add(ready)
                     return ready
-                moments = [*self._due.values(), *(self._rests[job.key] for job in free)]
+                moments = [*self._due.values(), *(self._rests[job] for job in free)]
                 self._changed.wait(max(0.01, min(moments) - now))
         return None
 
-    def _look_at_the_clock(self, now: float) -> None:
-        for site in self._forge.sites.values():
+    def _schedule(self, now: float) -> None:
+        """Add the periodic jobs that are due."""
+        for name, site in self._forge.sites.items():
             options = site.space.running.config.federation
-            for job, seconds in ((_Job(site, None), options.every_seconds), (_Job(site, TELL), options.announce_seconds)):
-                if self._due.get(job.key, 0.0) <= now:
-                    self._due[job.key] = now + seconds
-                    self._wanted[job.key] = job
+            for job, seconds in (((name, None), options.every_seconds), ((name, ANNOUNCE), options.announce_seconds)):
+                if self._due.get(job, 0.0) <= now:
+                    self._due[job] = now + seconds
+                    self._wanted[job] = None
 
-    def _tell(self, site: Site) -> None:
+    def _announce(self, site: Site) -> None:
         """Announce changes since the last announcement; once a day in any case, in case a snapshot is due."""
-        untold = site.space.peer_tokens.shared_fingerprint()
-        state = f"{self._forge.clock():%F} {untold}"
-        if untold is None or self._told.get(site.name) == state:
+        fingerprint = site.space.peers.tokens.shared_fingerprint()
+        state = f"{self._forge.clock():%F} {fingerprint}"
+        if fingerprint is None or self._announced.get(site.name) == state:
             return
-        for announcement in site.space.announce():
+        for announcement in site.space.peers.announce():
             if announcement.statements:
                 _log.info("%s: peer %s was told of %d changes", site.name, announcement.peer, len(announcement.moves))
-        self._told[site.name] = state
+        self._announced[site.name] = state
 
-    def _carry_out(self, job: _Job) -> None:
-        site, peer = job
+    def _carry_out(self, job: Job) -> None:
+        name, peer = job
+        site = self._forge.sites[name]
         try:
-            if peer == TELL:
-                self._tell(site)
+            if peer == ANNOUNCE:
+                self._announce(site)
             elif peer is None:
-                self._want(*(_Job(site, known_peer.name) for known_peer in site.space.peers() if known_peer.url is not None))
-            elif site.space.peer(peer).url is not None:
+                self._want(*((name, other.name) for other in site.space.peers() if other.url is not None))
+            elif site.space.peers.get(peer).url is not None:
                 report = self.listen(site, peer)
                 if report.moves or report.refused:
-                    counts = (site.name, peer, len(report.moves), len(report.refused))
-                    _log.info("%s: synced peer %s: %d moved, %d refused", *counts)
+                    _log.info("%s: synced peer %s: %d moved, %d refused", name, peer, len(report.moves), len(report.refused))
         except CliaError as err:
-            _log.warning("%s: peer %s: %s", site.name, peer or "-", one_line(err.message)[:1000])
+            _log.warning("%s: peer %s: %s", name, peer or "-", one_line(err.message)[:1000])
         except Exception:  # noqa: BLE001  # a bug: log it and keep the thread for the other peers
-            _log.exception("%s: sync with peer %s failed", site.name, peer or "-")
+            _log.exception("%s: sync with peer %s failed", name, peer or "-")
