@@ -77,7 +77,7 @@ def _mcp_endpoint(forge: Forge) -> LoadedApp:
 
     def context(site: Site) -> SpaceContext:
         relative, address = RelativePaths(site.path), f"{forge.options.address}/s/{site.name}"
-        paths = RemotePaths(relative.in_json, relative.told)
+        paths = RemotePaths(relative.in_json, relative.in_error)
         return SpaceContext(site.path, lambda: site.space, address=lambda _: address, paths=paths, waits=waits)
 
     options, waits = forge.options, WaitSlots()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import CliaError, NotFound
@@ -51,7 +52,7 @@ class RelativePaths:
         """The local path for a relative one."""
         return os.path.normpath(os.path.join(self._top, short))
 
-    def said(self, text: str) -> str:
+    def in_text(self, text: str) -> str:
         """A message with its paths made relative."""
         return _text(text if self._known is None else self._known.sub(self._relative, text))
 
@@ -62,15 +63,15 @@ class RelativePaths:
     def in_json(self, value: Any) -> Any:
         """A JSON value with the paths in all its strings made relative."""
         if isinstance(value, str):
-            return self.said(value)
+            return self.in_text(value)
         if isinstance(value, dict):
             return {key: self.in_json(item) for key, item in value.items()}
         return [self.in_json(item) for item in value] if isinstance(value, (list, tuple)) else value
 
-    def told(self, err: CliaError) -> CliaError:
+    def in_error(self, err: CliaError) -> CliaError:
         """An error with its paths made relative."""
-        hints = [self.said(hint) for hint in err.hints]
-        return type(err)(self.said(err.message), hints=hints, fields=self.in_json(err.fields), code=err.code)
+        hints = [self.in_text(hint) for hint in err.hints]
+        return type(err)(self.in_text(err.message), hints=hints, fields=self.in_json(err.fields), code=err.code)
 
 
 class DocumentFinding(NamedTuple):
@@ -90,14 +91,14 @@ def roster_at(site: Site, *, everything: bool = False) -> Roster:
     try:
         return checks.roster(site.path, everything=everything)
     except CliaError as err:
-        raise RelativePaths(site.path).told(err) from None
+        raise RelativePaths(site.path).in_error(err) from None
 
 
 def lineage_at(site: Site, slug: str) -> Lineage:
     try:
         return lineage(site.path, slug)
     except CliaError as err:
-        raise RelativePaths(site.path).told(err) from None
+        raise RelativePaths(site.path).in_error(err) from None
 
 
 def kind_of(document: str) -> str:
@@ -120,7 +121,7 @@ def findings(paths: RelativePaths, diagnostics: Iterable[Diagnostic]) -> list[Do
         DocumentFinding(
             diagnostic.severity,
             diagnostic.code,
-            paths.said(diagnostic.message),
+            paths.in_text(diagnostic.message),
             diagnostic.hint,
             None if diagnostic.path is None else paths.short(diagnostic.path),
             lines.get(diagnostic),
@@ -134,20 +135,13 @@ def _cheap(diagnostics: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
     """The first diagnostics within the read limit: each line number costs a read of the file, and files may be large."""
     left = LINES_BYTES
     for diagnostic in diagnostics:
-        left -= _size(diagnostic.path)
+        with suppress(OSError):
+            left -= os.path.getsize(diagnostic.path) if diagnostic.path is not None else 0
         if left >= 0:
             yield diagnostic
 
 
-def _size(path: str | None) -> int:
-    try:
-        return 0 if path is None else os.path.getsize(path)
-    except OSError:
-        return 0
-
-
 def explained(merged: MergedDocument, pointer: str) -> Explanation:
-    """Explain one value."""
     return explain(merged.document, merged.provenance, merged.layers, pointer)
 
 

@@ -330,12 +330,12 @@ def test_the_api_describes_itself(forge: OpenForge) -> None:
 def test_paths_are_said_from_the_space_on() -> None:
     paths = RelativePaths("/w/r/s")
     assert (
-        paths.said("/w/r/s/x.json: bad, see /w/r/y and /w; not /w/r/sub or a/w/r")
+        paths.in_text("/w/r/s/x.json: bad, see /w/r/y and /w; not /w/r/sub or a/w/r")
         == "x.json: bad, see ../y and ../..; not ../sub or a/w/r"
     )
-    assert paths.said("in /w/r/s, or /etc/passwd") == "in ., or /etc/passwd"
+    assert paths.in_text("in /w/r/s, or /etc/passwd") == "in ., or /etc/passwd"
     assert (paths.short("/w/r/s"), paths.short("/w/x"), paths.whole("../../x")) == (".", "../../x", "/w/x")
-    assert RelativePaths("/").said("/w/x") == "/w/x"
+    assert RelativePaths("/").in_text("/w/x") == "/w/x"
 
 
 def test_a_value_is_found_by_its_pointer_or_not_at_all() -> None:
