@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from datetime import UTC, datetime
+from secrets import token_hex
 from threading import Barrier, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from clia.api.derivation import all_verbs
 from clia.facade.config import ForgeOptions
 from clia.forge.api.routes import PREFIX
 from clia.forge.guard import CSP
+from clia.users.service import Users
 from clia.verbs import GET
 from support import git
 from support.forge import BASE, Browser, OpenForge, open_forge
@@ -138,7 +140,7 @@ def test_what_proves_nothing_is_answered_401_and_changes_nothing(opened: OpenFor
     good = token(opened)
     users.revoke_token("a-admin", next(each.id for each in users.all()[0].tokens if each.expires_at is None))
     before = state(opened)
-    users._clock = lambda: datetime(2027, 1, 1, tzinfo=UTC)  # a year later
+    opened.forge.users = Users(opened.forge.home, lambda: datetime(2027, 1, 1, tzinfo=UTC), token_hex)  # a year later
     session = opened.browser("bob").client.cookies["clia_login"]
     headers: list[dict[str, str]] = [
         {},
@@ -191,7 +193,7 @@ def test_no_verb_is_for_nobody_nor_for_a_role_below_its_own(opened: OpenForge) -
 
 
 def page_routes(opened: OpenForge) -> list[Route]:
-    return [each for each in opened.app._app.routes if isinstance(each, Route) and each.path.startswith("/s/")]
+    return [each for each in opened.app.app.routes if isinstance(each, Route) and each.path.startswith("/s/")]
 
 
 def test_no_form_is_for_nobody_nor_for_a_viewer_and_few_for_a_decider(opened: OpenForge) -> None:

@@ -144,7 +144,7 @@ def test_more_listeners_than_allowed_are_sent_away_until_one_goes(opened: OpenFo
 def _listens(api: Api) -> bool:
     connection = HTTPConnection(api.host, timeout=PATIENCE)
     try:
-        connection.request("GET", EVENTS, headers=api._headers())
+        connection.request("GET", EVENTS, headers=api.headers())
         return connection.getresponse().status == 200
     finally:
         connection.close()

@@ -149,7 +149,7 @@ def test_two_forges_that_start_together_make_one_admin(tmp_path: Path, kind: str
             core = forge.sites["repo"].space.core
             forge.users = HubSync(core.store, core.clock, lambda: f"secret-{number}")
             forge.users.met = met
-            served = server._said(forge, "http://forge", None)
+            served = server.banner_of(forge, "http://forge", None)
             return served.user, served.link
         finally:
             forge.close()

@@ -50,7 +50,7 @@ class Api:
         if sent is not None and not isinstance(body, bytes):
             named.setdefault("content-type", "application/json")
         with closing_connection(self.host) as connection:
-            connection.request(method, path, sent, self._headers() | named)
+            connection.request(method, path, sent, self.headers() | named)
             answer = connection.getresponse()
             found = {key.lower(): value for key, value in answer.getheaders()}
             endless = found.get("content-type", "").startswith("text/event-stream")
@@ -75,14 +75,14 @@ class Api:
         """A stream that is open: its greeting has come."""
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         with closing_connection(self.host) as connection:
-            connection.request("GET", path, headers=self._headers() | named | ({} if after is None else {"Last-Event-ID": after}))
+            connection.request("GET", path, headers=self.headers() | named | ({} if after is None else {"Last-Event-ID": after}))
             answer = connection.getresponse()
             assert answer.status == 200, (answer.status, answer.read())
             stream = Events(answer)
             stream.until(lambda event: event.name == "hello")
             yield stream
 
-    def _headers(self) -> dict[str, str]:
+    def headers(self) -> dict[str, str]:
         return {} if self.token is None else {"authorization": f"Bearer {self.token}"}
 
 

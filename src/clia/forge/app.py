@@ -58,8 +58,7 @@ def create_app(forge: Forge, extras: Sequence[ExtraApp] = ()) -> ASGIApp:
     hosted = [HostedApp(extra_app) for extra_app in extras]
 
     @asynccontextmanager
-    async def life(app: Starlette) -> AsyncIterator[None]:
-        del app
+    async def life(_app: Starlette) -> AsyncIterator[None]:
         async with bus, listening, AsyncExitStack() as stack:
             for extra_app in hosted:
                 await stack.enter_async_context(extra_app)
@@ -73,7 +72,7 @@ def create_app(forge: Forge, extras: Sequence[ExtraApp] = ()) -> ASGIApp:
             *(Route(path, extra_app, name=extra_app.extra.name) for extra_app in hosted for path in extra_app.extra.paths),
         ],
         middleware=[Middleware(Authentication, forge=forge)],
-        exception_handlers={CliaError: _failed, HTTPException: _failed, ClientDisconnect: _gone, Exception: _broken},
+        exception_handlers={ClientDisconnect: _disconnected} | dict.fromkeys((CliaError, HTTPException, Exception), _failed),
         lifespan=life,
     )
     app.state.forge, app.state.event_bus, app.state.listening = forge, bus, listening
@@ -143,7 +142,7 @@ class Authentication:
 
 
 def _failed(request: Request, err: Exception) -> Response:
-    error = err if isinstance(err, CliaError) else _of_http(err)
+    error = _error_of(err)
     status = status_of(error)
     headers = {}
     if status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -155,45 +154,34 @@ def _failed(request: Request, err: Exception) -> Response:
     if _for_programs(request):
         return JSONResponse(problem(error, status), status_code=status, media_type=PROBLEM, headers=headers)
     if isinstance(error, Unauthenticated) and request.method == "GET" and not request.url.path.startswith(_OPEN):
-        return RedirectResponse(f"/login?next={quote(_back(request), safe='')}", status_code=303)
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"/login?next={quote(request.url.path + query, safe='')}", status_code=303)
     page = render_bare(request, "error.html", status, error=error, code=status)
     page.headers.update(headers)
     return page
 
 
-def _of_http(err: Exception) -> CliaError:
+def _error_of(err: Exception) -> CliaError:
+    if isinstance(err, CliaError):
+        return err
     status = err.status_code if isinstance(err, HTTPException) else 500
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         return CliaError("method not allowed", code="method-not-allowed")
     if status == HTTPStatus.NOT_FOUND:
         return NotFound("page not found", code="no-such-address")
-    detail = err.detail if isinstance(err, HTTPException) else ""
-    return _bad_request(detail) if 400 <= status < 500 else internal()
+    if isinstance(err, HTTPException) and 400 <= status < 500:
+        return CliaError(err.detail or "malformed request", code="malformed-json")
+    return internal()  # the server logs it
 
 
-def _bad_request(detail: str) -> CliaError:
-    return CliaError(detail or "malformed request", code="malformed-json")
-
-
-def _gone(request: Request, err: Exception) -> Response:
+def _disconnected(_request: Request, _err: Exception) -> Response:
     """The client disconnected; nobody reads this response."""
-    del request, err
     return Response(status_code=400)
-
-
-def _broken(request: Request, err: Exception) -> Response:
-    del err  # the server logs it
-    return _failed(request, internal())
 
 
 def _for_programs(request: Request) -> bool:
     path = request.url.path
     return path.startswith(("/api/", "/events", "/healthz", "/metrics", "/mcp/", FEDERATION)) or path == "/mcp"
-
-
-def _back(request: Request) -> str:
-    query = f"?{request.url.query}" if request.url.query else ""
-    return request.url.path + query
 
 
 def _to_overview(request: Request) -> Response:

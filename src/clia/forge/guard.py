@@ -56,12 +56,12 @@ class Guard:
     """The outermost ASGI middleware."""
 
     def __init__(self, app: ASGIApp, options: Options) -> None:
-        self._app = app
+        self.app = app
         self._options = options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         started = time.perf_counter()
         status = 500
@@ -79,12 +79,14 @@ class Guard:
             await send(message)
 
         try:
-            await self._app(scope, limited, sent)
+            await self.app(scope, limited, sent)
         finally:
             seconds = time.perf_counter() - started
-            metrics.request_done(_route(scope), scope["method"], status, seconds)
-            who = scope.get("clia_user", "-")
-            _access.info("%s %s %s %s %d %.1f", _client(scope), who, scope["method"], _path(scope), status, seconds * 1000)
+            route = scope.get("clia_route") or getattr(scope.get("route"), "name", None) or "other"  # from a small fixed set
+            metrics.request_done(route, scope["method"], status, seconds)
+            client, user = scope["client"][0] if scope.get("client") else "-", scope.get("clia_user", "-")
+            path = ascii(scope.get("path", ""))[1:-1]  # on one line, without the query, which may contain a login key
+            _access.info("%s %s %s %s %d %.1f", client, user, scope["method"], path, status, seconds * 1000)
 
 
 class _LimitedReceive:
@@ -95,18 +97,18 @@ class _LimitedReceive:
         self._most = most
         self._left = most
         self._until: float | None = None  # set on the first read
-        self._whole = False
+        self._complete = False
         self._over = bool(declared and declared.isascii() and declared.isdigit() and int(declared[:20]) > most)
 
     def answered(self) -> None:
         """The response has started; stop enforcing the deadline."""
-        self._whole = True
+        self._complete = True
 
     async def __call__(self) -> Message:
         if self._over:
             raise _too_large(self._most)
-        message = await (self._receive() if self._whole else self._in_time())
-        self._whole = self._whole or not message.get("more_body", False)
+        message = await (self._receive() if self._complete else self._in_time())
+        self._complete = self._complete or not message.get("more_body", False)
         self._left -= len(message.get("body", b""))
         if self._left < 0:
             raise _too_large(self._most)
@@ -114,8 +116,7 @@ class _LimitedReceive:
 
     async def _in_time(self) -> Message:
         try:
-            if self._until is None:
-                self._until = time.monotonic() + BODY_SECONDS
+            self._until = self._until or time.monotonic() + BODY_SECONDS
             return await asyncio.wait_for(self._receive(), max(0.0, self._until - time.monotonic()))
         except TimeoutError:
             raise TooSlow(f"the request body was not received within {BODY_SECONDS:g} s") from None
@@ -123,21 +124,6 @@ class _LimitedReceive:
 
 def _too_large(most: int) -> TooLarge:
     return TooLarge(f"the request body exceeds {most} bytes", fields={"most": most})
-
-
-def _route(scope: Scope) -> str:
-    """The route name, from a small fixed set."""
-    return scope.get("clia_route") or getattr(scope.get("route"), "name", None) or "other"
-
-
-def _client(scope: Scope) -> str:
-    client = scope.get("client")
-    return client[0] if client else "-"
-
-
-def _path(scope: Scope) -> str:
-    """The path on one line, without the query, which may contain a login key."""
-    return ascii(scope.get("path", ""))[1:-1]
 
 
 class RateLimiter:
@@ -159,7 +145,6 @@ class RateLimiter:
         return 0.0 if allowed else (cost - left) * 60 / self._per_minute
 
     def check(self, who: str) -> None:
-        wait = self.take(who)
-        if wait:
+        if wait := self.take(who):
             seconds = int(wait) + 1
             raise TooMany(f"too many requests; try again in {seconds} s", fields={"retry_after": seconds})

@@ -25,8 +25,17 @@ _BY_CODE = {
     "unsupported-media-type": 415,
     "too-many-listeners": 503,
 }
+
+
+class Unauthenticated(errors.Denied):
+    """The request has no valid credentials."""
+
+    code = "not-authenticated"
+
+
 # The first matching class applies.
 _BY_CLASS: tuple[tuple[type[CliaError], int], ...] = (
+    (Unauthenticated, 401),
     (errors.InvalidInput, 422),
     (errors.NotFound, 404),
     (errors.Conflict, 409),
@@ -36,39 +45,25 @@ _BY_CLASS: tuple[tuple[type[CliaError], int], ...] = (
 )
 
 
-class Unauthenticated(errors.Denied):
-    """The request has no valid credentials."""
-
-    code = "not-authenticated"
-
-
 def status_of(err: CliaError) -> int:
-    if err.code in _BY_CODE:
-        return _BY_CODE[err.code]
-    if isinstance(err, Unauthenticated):
-        return 401
-    return next((status for kind, status in _BY_CLASS if isinstance(err, kind)), 500)
+    return _BY_CODE.get(err.code) or next((status for kind, status in _BY_CLASS if isinstance(err, kind)), 500)
 
 
 def problem(err: CliaError, status: int | None = None) -> dict[str, Any]:
     """A problem document with the library's fields; ``kind`` is the error class, so that a client can raise the same one."""
+    kind = type(err).code
     return {
         "type": f"urn:clia:error:{err.code}",
-        "title": _kind(err).replace("-", " "),
+        "title": kind.replace("-", " "),
         "status": status if status is not None else status_of(err),
         "detail": err.message,
         "code": err.code,
-        "kind": _kind(err),
+        "kind": kind,
         "hints": list(err.hints),
         "fields": err.fields,
     }
 
 
-def _kind(err: CliaError) -> str:
-    return type(err).code
-
-
 def internal() -> CliaError:
     """The error for a bug."""
-    hints = ["see the forge's log"]
-    return CliaError("internal error in the forge", code="internal", hints=hints)
+    return CliaError("internal error in the forge", code="internal", hints=["see the forge's log"])

@@ -106,13 +106,13 @@ class _HeaderTimeout(H11Protocol):
         return cycle is None or bool(cycle.response_complete)
 
 
-class _Server(uvicorn.Server):
+class ForgeServer(uvicorn.Server):
     """Reports when it is ready, ends streams when it is told to stop, and survives the signal to clean up."""
 
     def __init__(self, config: uvicorn.Config, serving: Callable[[], None], stopping: Callable[[], None]) -> None:
         super().__init__(config)
         self._serving = serving
-        self._stopping = stopping
+        self.stopping = stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -128,7 +128,7 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._stopping()
+        self.stopping()
         super().handle_exit(sig, frame)
 
 
@@ -145,11 +145,10 @@ def serve(
     try:
         with _bound(options.host, options.port) as bound:
             address = forge.options.address or _address(bound)
-            if not forge.options.address:
-                forge.options = forge.options._replace(address=address)
+            forge.options = forge.options._replace(address=address)
             hooks = Webhooks(forge, environment)
             app = create_app(forge, extras(forge))
-            banner = _said(forge, address, options.user)
+            banner = banner_of(forge, address, options.user)
             config = uvicorn.Config(
                 app,
                 log_config=None,
@@ -163,7 +162,7 @@ def serve(
             hooks.start()
             try:
                 with _marked(forge, address), _beating(forge, bound):
-                    _Server(config, lambda: say(banner), forge.stopping).run(sockets=[bound])
+                    ForgeServer(config, lambda: say(banner), forge.stopping).run(sockets=[bound])
             finally:
                 hooks.stop()
     finally:
@@ -222,9 +221,8 @@ def _bound(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         bound = socket.create_server((host, port), family=family, backlog=512)
-        bound.setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-        )  # inherited by accepted sockets; without it each response is delayed by 40 ms
+        # Inherited by accepted sockets; without it each response is delayed by 40 ms.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except (OSError, OverflowError) as err:
         reason = getattr(err, "strerror", None) or str(err)
         taken = getattr(err, "errno", None) == errno.EADDRINUSE
@@ -243,25 +241,18 @@ def _address(bound: socket.socket) -> str:
     return f"http://{shown}:{port}"
 
 
-def _said(forge: Forge, address: str, name: str | None) -> ServeBanner:
-    """A login link for the named user, else for the first administrator, else for the local user."""
-    users = forge.users
-    known = [account.user for account in users.all()]
+def banner_of(forge: Forge, address: str, name: str | None) -> ServeBanner:
+    """A login link for the named user, else for the first administrator, else for the local user, who becomes administrator."""
+    users = [account.user for account in forge.users.all()]
     if name is None:
-        admins = [account.name for account in known if account.role == ADMIN]
-        name = admins[0] if admins else _first_admin(forge)
-    elif not any(account.name == name for account in known):
+        name = next((user.name for user in users if user.role == ADMIN), None)
+    elif name not in [user.name for user in users]:
         hints = [f"clia user add {name}"]
         raise InvalidInput(f"unknown user {name!r}", code="no-such-user", hints=hints, fields={"user": name})
-    link = f"{address}/login?key={users.login_link(name)}"
-    return ServeBanner(address, link, name, list(forge.sites))
-
-
-def _first_admin(forge: Forge) -> str:
-    """Create the first administrator; another forge may do so at the same time on the same store."""
-    site = next(iter(forge.sites.values()))
-    person = site.space.core.person
-    return forge.users.first_admin(person.name[:100], person.email).name
+    if name is None:  # another forge may create the administrator at the same time on the same store
+        person = next(iter(forge.sites.values())).space.core.person
+        name = forge.users.first_admin(person.name[:100], person.email).name
+    return ServeBanner(address, f"{address}/login?key={forge.users.login_link(name)}", name, list(forge.sites))
 
 
 def log_to(stream: logging.Handler) -> None:
@@ -281,11 +272,11 @@ class _LogRateLimit(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[str, float] = {}
+        self._last: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage().partition("\n")[0][:80]
-        if record.created - self._said.get(message, 0.0) < _SILENCE:
+        if record.created - self._last.get(message, 0.0) < _SILENCE:
             return False
-        self._said = {message: record.created}
+        self._last = {message: record.created}
         return True

@@ -105,7 +105,7 @@ def test_a_rule_that_is_too_large_gets_a_place_for_json_and_is_hardly_looked_at(
 
         monkeypatch.setattr(where, what, call)
 
-    for what in ("_takes", "_field", "json_text"):
+    for what in ("check_answer", "FormField", "json_text"):
         counted(forms, what)
     counted(Draft202012Validator, "check_schema")
     assert form_of(opened.space.rule(request)).kind == "raw"

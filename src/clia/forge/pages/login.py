@@ -18,8 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from clia.forge.forge import Forge
-
 _AGE = 7 * 86400
 
 
@@ -51,7 +49,8 @@ async def _log_in(request: Request) -> Response:
         )
         return render_bare(request, "login.html", 403, secret="", next=back, problem=problem)
     answer = RedirectResponse(back or "/", status_code=303)
-    answer.set_cookie(COOKIE, session.secret, max_age=_AGE, httponly=True, samesite="strict", secure=_is_secure(forge), path="/")
+    secure = forge.options.address.startswith("https://")
+    answer.set_cookie(COOKIE, session.secret, max_age=_AGE, httponly=True, samesite="strict", secure=secure, path="/")
     return answer
 
 
@@ -73,10 +72,6 @@ def _check_own(request: Request) -> None:
     foreign = origin not in (None, f"http://{host}", f"https://{host}", forge_of(request).options.address or None)
     if foreign or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise NotAllowed("the login form comes from another site", code="bad-csrf", hints=["open the login link directly"])
-
-
-def _is_secure(forge: Forge) -> bool:
-    return forge.options.address.startswith("https://")
 
 
 def _safe(address: str) -> str:
