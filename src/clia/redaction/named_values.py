@@ -78,7 +78,7 @@ def _row(head: re.Match[str], before: str, *, upper: bool) -> SecretPattern | No
 
 
 def secret_name(key: str) -> bool | None:
-    """Does a name say that its value is a secret? None: no; True: only faintly, it is often that of something else."""
+    """Whether a name is that of a secret. None: no; True: only faintly, since it often names something else; False: yes."""
     lower = lower_case(key)
     if lower in _SECRET_KEYS:
         return True
@@ -103,7 +103,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Whoever writes these at the start of a value stands in for a secret, or says where it is kept.
+# A value that starts like this is a placeholder, or names the place of the secret.
 _STARTS = (
     "example", "your", "changeme", "change-me", "change_me", "placeholder", "dummy", "redacted", "enter ", "insert", "replace",
     "xxx", "***", "...", "sha256:", "sha512-", "http://", "https://", "process.env", "os.environ", "os.getenv", "getenv",
@@ -158,20 +158,20 @@ def is_placeholder(value: str) -> bool:
 
 
 def looks_random(value: str) -> bool:
-    """What is asked of a value whose name says little."""
+    """Required of a value with a faint name."""
     return len(value) >= 16 and " " not in value and _DIGIT.search(value) is not None and _ANY_LETTER.search(value) is not None
 
 
 def looks_typed(value: str) -> bool:
-    """Eight characters of all kinds: a password that somebody made up, no number, version or word."""
+    """Eight characters of all kinds: a typed password, not a number, version or word."""
     kinds = (_DIGIT, _ANY_LETTER, _SIGN)
-    return len(value) >= 8 and " " not in value and all(each.search(value) for each in kinds)
+    return len(value) >= 8 and " " not in value and all(kind.search(value) for kind in kinds)
 
 
 def is_ordinary(text: str, end: int) -> bool:
-    """Is ``text`` up to ``end`` a word, a number or a date, rather than more of a token?
+    """Whether ``text`` up to ``end`` is a word, a number or a date, rather than more of a token.
 
-    Where the text ends with it, more may come: a character alone, or many digits, may be anything.
+    At the end of the text more may come: a single character, or many digits, may be anything.
     """
     if _ORDINARY.fullmatch(text, 0, end) is None or len(text) == 1:
         return False
@@ -179,7 +179,7 @@ def is_ordinary(text: str, end: int) -> bool:
 
 
 def _is_user(value: str, least: int) -> bool:
-    """A token that stands where a URL has a user: random, as names and hosts are not."""
+    """A token in place of a URL's user: random, unlike names and hosts."""
     if len(value) < least or not _DIGIT.search(value):
         return False
     return _CASES.search(value) is not None or (len(value) >= 20 and value.isalnum() and _ANY_LETTER.search(value) is not None)
@@ -214,7 +214,7 @@ _JUDGES = {
 
 
 def is_secret(value: SecretCandidate) -> bool:
-    """Is the whole value, with what stands after it, a secret?"""
+    """Whether the whole value, with what follows it, is a secret."""
     text, judged = value.text, value.judged
     if is_placeholder(text):
         return False
@@ -241,7 +241,7 @@ def is_secret(value: SecretCandidate) -> bool:
 
 
 def is_secret_so_far(value: SecretCandidate) -> bool:
-    """Must the fragment that ends a chunk be taken for the start of a secret?"""
+    """Whether the fragment at the end of a chunk must be taken for the start of a secret."""
     text = value.text
     if is_placeholder(text) or _PATH_START.fullmatch(text) or _SIGN_START.fullmatch(text):
         return False

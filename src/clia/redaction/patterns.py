@@ -1,10 +1,9 @@
 """The table of secrets: what each kind looks like.
 
-Invariant: a row is precise (a public prefix or context, then enough secret characters), costs one substring test on text that
-has none of it, and is linear on any text: what can repeat without limit is possessive and nothing is demanded after it. Only
-character classes are possessive, never groups: before 3.11.5 Python matches those wrongly. So that a token cut in two is seen
-too, ``find`` matches its first characters already; ``least`` or ``full`` says when it is whole, ``exact`` when nothing more of
-it can come.
+Invariant: a row is precise (a public prefix or context, then enough secret characters), costs one substring test on text without
+it, and takes linear time on any text: unlimited repetition is possessive and nothing is required after it. Only character classes
+are possessive, never groups: Python before 3.11.5 matches those wrongly. ``find`` already matches the first characters of a token,
+so that one cut in two is found; ``least`` or ``full`` says when it is complete, ``exact`` when it cannot get longer.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class SecretPattern(NamedTuple):
     full: str = ""  # or its whole shape, where a length is not enough
     exact: str = ""  # the secret characters of a token that is never longer
     after_comma: str = ""  # the row that the stream is in once the rest had a comma
-    value: str = ""  # how the value is judged, see secrets_values: "" takes all
+    value: str = ""  # how the value is judged, see `named_values.is_secret`; "" accepts all
 
 
 @cache
@@ -252,6 +251,11 @@ def _context(kind: str, hint: str, names: str, value: str, rest: str, least: int
     return SecretPattern(kind, kind, (hint,), find, rest, least, exact="[a-f0-9]{32}", value="value")
 
 
+def _argument(name: str, hints: str, before: str, body: str = r"[^\s\"'\\]", value: str = "value") -> SecretPattern:
+    """A password that follows a command, or another word of a file."""
+    return _run(name, tuple(hints.split()), rf"(?<![A-Za-z]){before}", body, kind="assigned", value=value)
+
+
 _HEX_32 = "(?P<b>[a-f0-9]{32,}+[A-Za-z0-9_-]*+|[a-f0-9]{6,}+)"
 _URL = r"[^\s/?#\"'<>`\\]"
 _URL_REST = f"(?:{_URL}*(?=@)|{_URL}*+)"
@@ -261,7 +265,6 @@ _USER = "[A-Za-z0-9_~%-]"  # no dot: what stands before a dot is a host
 _GAP = r"[ \t]++(?:\\\n[ \t]*+)?"
 _CURL_USER = r"(?:-[A-Za-z]{0,8}u|--(?:proxy-)?user)[ \t=]{0,4}[\"']?"
 
-_ARGUMENT = r"[^\s\"'\\]"
 _XML_HINTS = ("ssword>", "SSWORD>", "ssphrase>", "ssPhrase>", "sswd>")
 _XML = r"(?ai:<[a-z0-9:._-]{0,32}(?:password|passphrase|passwd)>)(?![@/:])(?P<s>(?P<b>[^<>\s]{1,1024}+))"
 _XML_REST = r"[^<>\s]*+"
@@ -313,47 +316,21 @@ _CONTEXTS = (
     SecretPattern(
         "url-token-start", "url-password", ("://",), rf"://(?P<s>(?P<b>{_USER}{{6,1024}}+))\Z", _URL_REST, 2000, value="user"
     ),
-    _run(
-        "netrc",
-        ("machine",),
-        r"(?<![A-Za-z])machine\s{1,8}\S{1,255}+\s{1,8}login\s{1,8}\S{1,255}+\s{1,8}password\s{1,8}",
-        r"\S",
-        kind="assigned",
-        value="value",
-    ),
-    _run(
+    _argument("netrc", "machine", r"machine\s{1,8}\S{1,255}+\s{1,8}login\s{1,8}\S{1,255}+\s{1,8}password\s{1,8}", r"\S"),
+    _argument(
         "curl-user",
-        ("curl",),
-        rf"(?<![A-Za-z])curl(?:{_GAP}(?!{_CURL_USER}|curl)\S++){{0,32}}{_GAP}{_CURL_USER}[^\s:\"'/@\[]{{0,128}}+:",
-        _ARGUMENT,
-        kind="assigned",
+        "curl",
+        rf"curl(?:{_GAP}(?!{_CURL_USER}|curl)\S++){{0,32}}{_GAP}{_CURL_USER}[^\s:\"'/@\[]{{0,128}}+:",
         value="login",
     ),
     # Passwords in arguments of commands: `-p` means something else to most other commands.
-    _run(
-        "sshpass",
-        ("sshpass",),
-        rf"(?<![A-Za-z])sshpass{_GAP}-p[ \t]{{0,4}}[\"']?",
-        _ARGUMENT,
-        kind="assigned",
-        value="value",
-    ),
-    _run(
+    _argument("sshpass", "sshpass", rf"sshpass{_GAP}-p[ \t]{{0,4}}[\"']?"),
+    _argument(
         "mysql-password",
-        ("mysql", "mariadb"),
-        rf"(?<![A-Za-z])(?:mysql|mariadb)[a-z-]{{0,16}}+(?:{_GAP}(?!-p|mysql|mariadb)\S++){{0,32}}{_GAP}-p[\"']?",
-        _ARGUMENT,
-        kind="assigned",
-        value="value",
+        "mysql mariadb",
+        rf"(?:mysql|mariadb)[a-z-]{{0,16}}+(?:{_GAP}(?!-p|mysql|mariadb)\S++){{0,32}}{_GAP}-p[\"']?",
     ),
-    _run(
-        "login-password",
-        ("login",),
-        rf"(?<![A-Za-z])login(?:{_GAP}(?!-p[ \t=]|login)\S++){{0,32}}{_GAP}-p[ \t=]{{1,4}}[\"']?",
-        _ARGUMENT,
-        kind="assigned",
-        value="value",
-    ),
+    _argument("login-password", "login", rf"login(?:{_GAP}(?!-p[ \t=]|login)\S++){{0,32}}{_GAP}-p[ \t=]{{1,4}}[\"']?"),
     SecretPattern("xml-password", "assigned", _XML_HINTS, rf"{_XML}<(?:/|\Z)", _XML_REST, value="value"),
     # Where a chunk ends, the closing tag may still come.
     SecretPattern("xml-start", "assigned", _XML_HINTS, rf"{_XML}\Z", _XML_REST, 2000, value="value"),
@@ -380,7 +357,7 @@ _CONTEXTS = (
     ),
 )
 
-# Values given to a name that says secret (secrets_named finds them): what a value has, by the sign that opens it.
+# Values of a secret name (see `named_values`): the characters of a value, by the sign that opens it.
 _BODIES = {
     "": ("plain", r"(?:[^\s\"'`,;()\[\]{}<>|&\\=]++|=(?![\"'`\\]))"),
     '"': ("double", r'(?:\\.|[^"\\\s]++)'),

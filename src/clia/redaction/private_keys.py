@@ -1,8 +1,8 @@
 """Private keys between BEGIN and END lines, or in PuTTY's Private-Lines, whose lines may come one by one.
 
-Invariant: a key's lines never leave; text that only mentions a BEGIN line loses nothing but that line. What a stream is inside
-of is told by a word: `private-key` at the start of a line, `private-key.` and `private-key!header` within one, with the hyphens
-it ended in so far; `private-key!end` within the END line.
+Invariant: a key's lines are never emitted; text that only mentions a BEGIN line loses nothing but that line. The state of a stream
+is a word: `private-key` at the start of a line, `private-key.` and `private-key!header` within one, with the hyphens that it
+ended in; `private-key!end` within the END line.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def _body(text: str, at: int, inside: str) -> tuple[int, str]:
         putty = _PUTTY_END.match(line)
         if putty:
             return at + putty.end(), ""
-        known = _HEADER_REST if inside.startswith(_MIDDLE) else _HEADER_LINE
-        header = inside.startswith(_HEADER) or known.match(line) is not None
+        pattern = _HEADER_REST if inside.startswith(_MIDDLE) else _HEADER_LINE
+        header = inside.startswith(_HEADER) or pattern.match(line) is not None
         if not header and not _is_body(line):
             start = _RUN.match(text, at) if inside.startswith(_MIDDLE) else None
             return _end_of(_LEADING, text, start.end() if start else at), ""

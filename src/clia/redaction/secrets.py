@@ -60,7 +60,7 @@ class Redacted(NamedTuple):
     """A text without secrets, and the number of secrets replaced."""
 
     text: str
-    count: int  # type: ignore[assignment] # hides tuple.count, which nobody asks of a pair
+    count: int  # type: ignore[assignment] # hides tuple.count, which a pair does not need
 
 
 class RedactionState(NamedTuple):
@@ -196,14 +196,14 @@ def redact_value(value: Any) -> tuple[Any, int]:
 
 def _redact_list(items: Sequence[Any], name: str) -> tuple[list[Any], int]:
     """``name``: whose values these are. An item that follows a flag (``--password``) is that flag's value."""
-    made, total, flag = [], 0, ""
+    result, total, flag = [], 0, ""
     for item in items:
         is_flag = isinstance(item, str) and _FLAG.fullmatch(item) is not None
         shown, count = redact_value(item) if is_flag else _redact_member(flag or name, item)
-        made.append(shown)
+        result.append(shown)
         total += count
         flag = item if is_flag else ""
-    return made, total
+    return result, total
 
 
 def _redact_member(name: str, value: Any) -> tuple[Any, int]:
@@ -217,19 +217,19 @@ def _redact_member(name: str, value: Any) -> tuple[Any, int]:
 
 
 def _redact_object(members: dict[Any, Any]) -> tuple[dict[Any, Any], int]:
-    made: dict[Any, Any] = {}
+    result: dict[Any, Any] = {}
     total = 0
     for key, value in members.items():
-        name, found = redact(key) if isinstance(key, str) else (key, 0)
+        name, in_name = redact(key) if isinstance(key, str) else (key, 0)
         if key in _JWK_PRIVATE and "kty" in members and isinstance(value, str):
             shown, count = MARK.format(kind="jwk"), int(_MARKS.fullmatch(value) is None)
         else:
             shown, count = _redact_member(key if isinstance(key, str) else "", value)
-        while found and (name in made or name in members):  # two secret names may not become one
+        while in_name and (name in result or name in members):  # two secret names may not become one
             name += "'"
-        made[name] = shown
-        total += found + count
-    return made, total
+        result[name] = shown
+        total += in_name + count
+    return result, total
 
 
 def _is_named_secret(name: str, value: str) -> bool:
@@ -243,22 +243,20 @@ def _is_named_secret(name: str, value: str) -> bool:
 
 def _spans(text: str, *, cut: bool) -> list[_SecretSpan]:
     """The secrets of a text, in order and apart. ``cut``: its end may be the middle of a token."""
-    found = pem_spans(text, cut=cut) if "PRIVATE KEY" in text or "Private-Lines" in text else []
-    spans = [_SecretSpan(start, end, PEM, inside) for start, end, inside in found]
+    keys = pem_spans(text, cut=cut) if "PRIVATE KEY" in text or "Private-Lines" in text else []
+    spans = [_SecretSpan(start, end, PEM, inside) for start, end, inside in keys]
     rows = [row for hint, hinted in HINTS if hint in text for row in hinted]
     for row in dict.fromkeys(rows):
         spans += _row_spans(row, text, cut=cut)
-    if ("=" in text or ":" in text or "--" in text or "_" in text) and _may_name(text.lower()):
-        spans += _named_spans(text, cut=cut)
+    if "=" in text or ":" in text or "--" in text or "_" in text:
+        lower = text.lower()
+        if any(hint in lower for hint in NAME_HINTS):
+            spans += _named_spans(text, cut=cut)
     return _apart(spans) if len(spans) > 1 else spans
 
 
 def _moved(span: _SecretSpan, by: int) -> _SecretSpan:
     return span._replace(start=span.start + by, end=span.end + by)
-
-
-def _may_name(lower: str) -> bool:
-    return any(hint in lower for hint in NAME_HINTS)
 
 
 def _row_spans(row: SecretPattern, text: str, *, cut: bool) -> list[_SecretSpan]:
@@ -294,22 +292,22 @@ def _named_spans(text: str, *, cut: bool) -> list[_SecretSpan]:
 
 def _apart(spans: list[_SecretSpan]) -> list[_SecretSpan]:
     """Overlapping spans become one: the first row of the table names it, the last, being the widest, is what a stream is in."""
-    made: list[_SecretSpan] = []
+    merged: list[_SecretSpan] = []
     for span in sorted(spans):
-        if made and span.start < made[-1].end:
-            last = made.pop()
-            name = min(last.name, span.name, key=lambda each: _ORDER[each])
-            inside = _wider(last, span) if last.end == span.end else max(last, span, key=lambda each: each.end).inside
+        if merged and span.start < merged[-1].end:
+            last = merged.pop()
+            name = min(last.name, span.name, key=_ORDER.__getitem__)
+            inside = _wider(last, span) if last.end == span.end else max(last, span, key=lambda span: span.end).inside
             span = _SecretSpan(last.start, max(last.end, span.end), name, inside)  # noqa: PLW2901 - the union takes its place
-        made.append(span)
-    return made
+        merged.append(span)
+    return merged
 
 
 def _wider(first: _SecretSpan, second: _SecretSpan) -> str:
     """What a stream is in after two that end in one place."""
     if first.start == second.start and not (first.inside and second.inside):
         return ""  # the value is a token of one length, and it is complete
-    return max(first.inside, second.inside, key=lambda each: _ORDER.get(each.removesuffix(_WHOLE), 0))
+    return max(first.inside, second.inside, key=lambda inside: _ORDER.get(inside.removesuffix(_WHOLE), 0))
 
 
 def _replace(text: str, spans: list[_SecretSpan], gone: int, coloured: ColouredText | None = None) -> Redacted:
