@@ -31,7 +31,7 @@ class IncomingEvent(NamedTuple):
     """An event reported by a hook, with its context."""
 
     tool: ToolReader
-    told: HookReport
+    report: HookReport
     record: SpoolRecord
     later_calls: Callable[[], Sequence[tuple[str, ...]]] = tuple
     """The files that each later tool call of the session names: they may have changed since the event. A call puts an event into
@@ -41,15 +41,15 @@ class IncomingEvent(NamedTuple):
 class SessionState:
     """A session or sub-agent during one ingest: its saved state, and the events to trace."""
 
-    def __init__(self, tool: ToolReader, known: CapturedSession) -> None:
+    def __init__(self, tool: ToolReader, captured: CapturedSession) -> None:
         self.tool = tool
-        self.known = known
+        self.captured = captured
         self.queue: list[tuple[ToolEvent, str]] = []  # each with the id of its spool record
         self.records: list[SpoolRecord] = []  # to remove once the queue is recorded
 
     @property
     def agent(self) -> str:
-        return self.known.agent
+        return self.captured.agent
 
 
 class SessionStates:
@@ -65,13 +65,13 @@ class SessionStates:
         return list(self._lives.values())
 
     def session(self, hook: IncomingEvent, event: ToolEvent) -> SessionState:
-        told = hook.told
-        live = self.known(hook.tool, told.session, "") or self._begin(hook, event)
-        if told.transcript and told.transcript != live.known.transcript:
-            live.known = moved(live.known, told.transcript)
+        report = hook.report
+        live = self.get(hook.tool, report.session, "") or self._begin(hook, event)
+        if report.transcript and report.transcript != live.captured.transcript:
+            live.captured = moved(live.captured, report.transcript)
         return live
 
-    def known(self, tool: ToolReader, session: str, sub: str) -> SessionState | None:
+    def get(self, tool: ToolReader, session: str, sub: str) -> SessionState | None:
         key = row_key(tool.name, session, sub)
         if key not in self._lives:
             captured = self._captures.get(tool.name, session, sub)
@@ -86,14 +86,14 @@ class SessionStates:
             self._space.restore(agent)
         return self._captures.is_ours(agent)
 
-    def _enter(self, tool: ToolReader, known: CapturedSession) -> SessionState:
-        self._captures.keep(known)
-        live = self._lives[known.key] = SessionState(tool, known)
+    def _enter(self, tool: ToolReader, captured: CapturedSession) -> SessionState:
+        self._captures.keep(captured)
+        live = self._lives[captured.key] = SessionState(tool, captured)
         return live
 
     def _begin(self, hook: IncomingEvent, event: ToolEvent) -> SessionState:
         """Create the state of a new session: choose its agent, or spawn one."""
-        tool, session = hook.tool, hook.told.session
+        tool, session = hook.tool, hook.report.session
         place = self._place(hook)
         forked, since = self._forked_from(hook)
         name = self._joined(place, hook.record.agent)
@@ -110,13 +110,13 @@ class SessionStates:
 
     def _place(self, hook: IncomingEvent) -> str:
         where = hook.record.cwd
-        for path in (hook.told.cwd, where):
+        for path in (hook.report.cwd, where):
             top = self._captures.top_of(path) if path and os.path.isabs(path) else None
             if top is not None:
                 return top
         if os.path.isabs(where) and not os.path.lexists(where):
             return where  # the worktree was removed; what was said in it can still be recorded
-        fields = {"cwd": hook.told.cwd or where}
+        fields = {"cwd": hook.report.cwd or where}
         raise InvalidInput("the event is of no directory of this repository", code="foreign-event", fields=fields)
 
     def _joined(self, place: str, wanted: str) -> str | None:
@@ -157,11 +157,11 @@ class SessionStates:
     def _forked_from(self, hook: IncomingEvent) -> tuple[CapturedSession | None, str]:
         """The session that this one was forked from, and the fork's time if the copied lines do not tell."""
         since = ""
-        for line in first_lines(hook.told.transcript or "", 1 << 20)[:50]:
+        for line in first_lines(hook.report.transcript or "", 1 << 20)[:50]:
             claude, codex = line.get("forkedFrom"), line.get("payload")
             for said, name in ((claude, "sessionId"), (codex, "forked_from_id")):
                 other = said.get(name) if isinstance(said, dict) else None
-                if isinstance(other, str) and other != hook.told.session:
+                if isinstance(other, str) and other != hook.report.session:
                     since = (time_field(line, "timestamp") or hook.record.at) if said is codex else ""
                     captured = self._captures.get(hook.tool.name, other)
                     if captured is not None and captured.agent in self._space.agents():
@@ -170,47 +170,47 @@ class SessionStates:
 
     def begin_sub(self, session: SessionState, sub: str, kind: str, hook: IncomingEvent | None) -> SessionState:
         """Create a sub-agent, at the head of the agent that started it."""
-        tool, known = session.tool, session.known
+        tool, parent = session.tool, session.captured
         kind = "".join(char for char in self._captures.clean(kind) if char.isprintable())[:60]
         label = re.sub(r"[^a-z0-9]+", "-", kind.lower()).strip("-") or "agent"
-        start = f"{known.agent[:50].rstrip('-')}-{label[:20].rstrip('-')}"
+        start = f"{parent.agent[:50].rstrip('-')}-{label[:20].rstrip('-')}"
         names = [f"{start}-{_brief(sub, 6)}", f"{start}-{_brief(sub, 12)}", f"{start}-{digest(sub)}"]
         # Prefer an agent already spawned for it under another name: not every source knows the sub-agent's type.
-        owner = (tool.name, known.session, sub)
-        spawned = [agent for agent in self._space.sub_agents(known.agent) if self._captures.spawned_for(agent, *owner)]
+        owner = (tool.name, parent.session, sub)
+        spawned = [agent for agent in self._space.sub_agents(parent.agent) if self._captures.spawned_for(agent, *owner)]
         name = next((agent for agent in (*spawned, *names) if self._usable(agent, *owner)), None)
         if name is None:
             raise Conflict(f"no name is left for the sub-agent {sub}", code="no-name-left", fields={"sub": sub})
-        place = known.place if hook is None else self._place(hook)
+        place = parent.place if hook is None else self._place(hook)
         if self._captures.is_free(name):
-            meta = {"tool": tool.name, "session": known.session, "sub": sub, **({"kind": kind} if kind else {})}
-            self._space.spawn_from(name, Briefing(f"{kind or 'sub-agent'} of {known.agent}", meta=meta), known.agent)
+            meta = {"tool": tool.name, "session": parent.session, "sub": sub, **({"kind": kind} if kind else {})}
+            self._space.spawn_from(name, Briefing(f"{kind or 'sub-agent'} of {parent.agent}", meta=meta), parent.agent)
             self.spawned_subs += 1
-        at = hook.record.at if hook is not None else known.last
-        others = [other for other in self.subs(known) if other.open and other.place == place and other.sub != sub]
+        at = hook.record.at if hook is not None else parent.last
+        others = [other for other in self.subs(parent) if other.open and other.place == place and other.sub != sub]
         for other in others:
-            live = self.known(tool, known.session, other.sub)
+            live = self.get(tool, parent.session, other.sub)
             if live is not None:
-                live.known = live.known._replace(shared=True)
-                self._captures.keep(live.known)
+                live.captured = live.captured._replace(shared=True)
+                self._captures.keep(live.captured)
         captured = CapturedSession(*owner, name, place, started=at, last=at, tree=self._captures.tree_of(name))
-        transcript, shared = sub_transcript(known.transcript, sub), bool(others) or hook is None
+        transcript, shared = sub_transcript(parent.transcript, sub), bool(others) or hook is None
         return self._enter(tool, captured._replace(transcript=transcript, shared=shared))
 
-    def subs(self, known: CapturedSession) -> list[CapturedSession]:
+    def subs(self, captured: CapturedSession) -> list[CapturedSession]:
         """The sub-agents of a session, with the state of this ingest."""
-        stored = self._captures.subs(known.tool, known.session)
-        return [self._lives[captured.key].known if captured.key in self._lives else captured for captured in stored]
+        stored = self._captures.subs(captured.tool, captured.session)
+        return [self._lives[sub.key].captured if sub.key in self._lives else sub for sub in stored]
 
 
-def moved(known: CapturedSession, transcript: str) -> CapturedSession:
+def moved(captured: CapturedSession, transcript: str) -> CapturedSession:
     """A session whose transcript moved to another file."""
-    cursor = restart(cursor_of(known), read_bytes(transcript, 0, 1 << 20) or b"")
-    return known._replace(transcript=transcript, standing=cursor.to_json())
+    cursor = restart(cursor_of(captured), read_bytes(transcript, 0, 1 << 20) or b"")
+    return captured._replace(transcript=transcript, standing=cursor.to_json())
 
 
-def cursor_of(known: CapturedSession) -> TranscriptCursor:
-    return TranscriptCursor.from_json(known.standing)
+def cursor_of(captured: CapturedSession) -> TranscriptCursor:
+    return TranscriptCursor.from_json(captured.standing)
 
 
 def _brief(name: str, size: int) -> str:

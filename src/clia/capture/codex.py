@@ -45,19 +45,19 @@ _MESSAGES = {
 def from_hook(payload: object) -> HookReport:
     """Parse a hook's payload; ``InvalidInput`` if it names no session or event."""
     report = claude_code.from_hook(payload)
-    given = payload.get("tool_input") if isinstance(payload, dict) else None
-    report = report._replace(events=tuple(_patched(event, given) for event in report.events))
+    arguments = payload.get("tool_input") if isinstance(payload, dict) else None
+    report = report._replace(events=tuple(_patched(event, arguments) for event in report.events))
     if any(event.sub for event in report.events) and report.sub_transcript is None:
         # A sub-agent is a separate thread; only its end event also names the session's transcript.
         return report._replace(transcript=None, sub_transcript=report.transcript)
     return report
 
 
-def _patched(event: ToolEvent, given: object) -> ToolEvent:
-    """The files that a patch names: Codex writes files by patches. ``given`` is the call's whole input."""
+def _patched(event: ToolEvent, arguments: object) -> ToolEvent:
+    """The files that a patch names: Codex writes files by patches. ``arguments`` is the call's whole input."""
     if event.what != CALL or event.data.get("tool") != "apply_patch":
         return event
-    patch = (given.get("command") or given.get("input")) if isinstance(given, dict) else given
+    patch = (arguments.get("command") or arguments.get("input")) if isinstance(arguments, dict) else arguments
     lines = whole(patch).splitlines() if isinstance(patch, str) else []
     paths = (line.removeprefix(head).strip() for line in lines for head in _HEADS if line.startswith(head))
     return event._replace(paths=tuple(dict.fromkeys(filter(None, paths))))
@@ -76,9 +76,9 @@ def _events(kind: str, payload: Mapping[str, Any]) -> Iterator[ToolEvent]:
             if field(payload, key).strip():
                 yield text_event(what, prefix, field(payload, key))
         case "response_item", "function_call" | "custom_tool_call":
-            given: Any = field(payload, "arguments") or field(payload, "input")
+            arguments: Any = field(payload, "arguments") or field(payload, "input")
             with suppress(ValueError, RecursionError):  # a patch is not JSON
-                given = json.loads(given)
-            yield _patched(call_event(field(payload, "name"), given, field(payload, "call_id")), given)
+                arguments = json.loads(arguments)
+            yield _patched(call_event(field(payload, "name"), arguments, field(payload, "call_id")), arguments)
         case "response_item", "function_call_output" | "custom_tool_call_output":
             yield result_event(RESULT, as_text(payload.get("output")), field(payload, "call_id"))

@@ -119,10 +119,10 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.strip().encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
-def key_or_digest(prefix: str, given: object, text: str) -> tuple[str | None, str | None]:
+def key_or_digest(prefix: str, identifier: object, text: str) -> tuple[str | None, str | None]:
     """The key of something with an id, or the counted digest of its text."""
-    if isinstance(given, str) and given:
-        return f"{prefix}:{given if _ID.fullmatch(given) else digest(given)}", None
+    if isinstance(identifier, str) and identifier:
+        return f"{prefix}:{identifier if _ID.fullmatch(identifier) else digest(identifier)}", None
     return None, f"{prefix}:{digest(text)}"
 
 
@@ -158,12 +158,12 @@ def as_text(value: Any, depth: int = 0) -> str:
     """A tool's result for people: its text if it has one, else JSON."""
     if isinstance(value, str):
         return shortened(value)
-    if isinstance(value, list) and value and all(isinstance(each, dict) and isinstance(each.get("text"), str) for each in value):
-        return shortened("\n".join(each["text"] for each in value))
+    if isinstance(value, list) and value and all(isinstance(item, dict) and isinstance(item.get("text"), str) for item in value):
+        return shortened("\n".join(item["text"] for item in value))
     if isinstance(value, dict):
         streams = [value[name] for name in ("stdout", "stderr", "output", "llmContent") if isinstance(value.get(name), str)]
         if any(streams):
-            return shortened("\n".join(each for each in streams if each))
+            return shortened("\n".join(filter(None, streams)))
         inner = value.get("file")
         if isinstance(inner, dict) and isinstance(inner.get("content"), str):
             return shortened(inner["content"])
@@ -175,20 +175,22 @@ def as_text(value: Any, depth: int = 0) -> str:
 _TELLING = ("command", "cmd", "file_path", "path", "notebook_path", "pattern", "query", "url", "description", "prompt")
 
 
-def call_line(tool: str, given: Any) -> str:
+def call_line(tool: str, arguments: Any) -> str:
     """A tool call in one line: the tool and its most telling argument."""
-    argument = given
-    if isinstance(given, dict):
-        argument = next((given[name] for name in _TELLING if isinstance(given.get(name), (str, list)) and given[name]), "")
+    argument = arguments
+    if isinstance(arguments, dict):
+        argument = next(
+            (arguments[name] for name in _TELLING if isinstance(arguments.get(name), (str, list)) and arguments[name]), ""
+        )
         argument = argument if isinstance(argument, str) else " ".join(map(str, argument))
     return shortened(f"{tool}: {argument}" if isinstance(argument, str) and argument else tool, VALUE_MAX)
 
 
-def written(tool: str, given: Any, writers: frozenset[str]) -> tuple[str, ...]:
+def written(tool: str, arguments: Any, writers: frozenset[str]) -> tuple[str, ...]:
     """The files that a call says it writes."""
-    if tool not in writers or not isinstance(given, dict):
+    if tool not in writers or not isinstance(arguments, dict):
         return ()
-    return tuple(path for name in ("file_path", "notebook_path") if (path := path_field(given, name)))
+    return tuple(path for name in ("file_path", "notebook_path") if (path := path_field(arguments, name)))
 
 
 # Events that tools report alike
@@ -205,10 +207,10 @@ def text_event(what: str, prefix: str, text: str, message: str = "") -> ToolEven
     return ToolEvent(what, shortened(text), counted=f"{prefix}:{digest(text)}", message=message)
 
 
-def call_event(tool: str, given: Any, call: str, writers: frozenset[str] = frozenset()) -> ToolEvent:
-    line = call_line(tool or "tool", given)
-    data = {"tool": tool, "id": call, "input": small(given)}
-    return ToolEvent(CALL, line, *key_or_digest("call", call, line), data, paths=written(tool, given, writers))
+def call_event(tool: str, arguments: Any, call: str, writers: frozenset[str] = frozenset()) -> ToolEvent:
+    line = call_line(tool or "tool", arguments)
+    data = {"tool": tool, "id": call, "input": small(arguments)}
+    return ToolEvent(CALL, line, *key_or_digest("call", call, line), data, paths=written(tool, arguments, writers))
 
 
 def result_event(what: str, text: str, call: str) -> ToolEvent:

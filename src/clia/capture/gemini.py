@@ -35,8 +35,8 @@ def _events(name: str, payload: Mapping[str, Any]) -> Iterator[ToolEvent]:
         case "BeforeAgent":
             yield ToolEvent(events.PROMPT, shortened(field(payload, "prompt")))
         case "BeforeTool":
-            given = payload.get("tool_input")
-            event = events.call_event(tool, given, "", _WRITERS)
+            arguments = payload.get("tool_input")
+            event = events.call_event(tool, arguments, "", _WRITERS)
             yield event._replace(counted=None, data={"tool": tool, "input": event.data["input"]})
         case "AfterTool":
             yield _result(payload.get("tool_response"))._replace(data={"tool": tool})

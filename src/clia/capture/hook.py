@@ -114,17 +114,17 @@ def _cwd() -> bytes:
 
 def _common_dir(path: bytes) -> bytes | None:
     """The shared git directory of the repository around a directory. ``GIT_DIR`` may refer to another one, so it is ignored."""
-    while not os.path.exists(found := os.path.join(path, b".git")):
+    while not os.path.exists(git := os.path.join(path, b".git")):
         above = os.path.dirname(path)
         if above == path:
             return None
         path = above
-    if os.path.isdir(found):
-        return None if _content(os.path.join(found, b"commondir")) else os.path.realpath(found)
-    said = _content(found)
-    if not said.startswith(b"gitdir:"):
+    if os.path.isdir(git):
+        return None if _content(os.path.join(git, b"commondir")) else os.path.realpath(git)
+    link = _content(git)
+    if not link.startswith(b"gitdir:"):
         return None
-    return _shared_by(found, os.path.realpath(os.path.join(path, said.removeprefix(b"gitdir:").strip())))
+    return _shared_by(git, os.path.realpath(os.path.join(path, link.removeprefix(b"gitdir:").strip())))
 
 
 def _shared_by(link: bytes, private: bytes) -> bytes | None:
@@ -138,8 +138,8 @@ def _shared_by(link: bytes, private: bytes) -> bytes | None:
         return None if os.path.basename(private) == b".git" else private
     common = os.path.realpath(os.path.join(private, shared))
     back = _content(os.path.join(private, b"gitdir")).strip()
-    known = os.path.dirname(private) == os.path.join(common, b"worktrees")
-    return common if known and back and os.path.realpath(os.path.join(private, back)) == os.path.realpath(link) else None
+    linked = os.path.dirname(private) == os.path.join(common, b"worktrees")
+    return common if linked and back and os.path.realpath(os.path.join(private, back)) == os.path.realpath(link) else None
 
 
 def _content(path: bytes) -> bytes:

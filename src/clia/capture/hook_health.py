@@ -115,7 +115,7 @@ def examine(
     tools = []
     for tool in TOOLS.values():
         places = _places(tool, looked, findings)
-        sessions = sum(each.tool == tool.name and not each.sub for each in captured)
+        sessions = sum(session.tool == tool.name and not session.sub for session in captured)
         if places or sessions or tool.name in arrived:
             last = arrived.get(tool.name)
             tools.append(ToolHealth(tool.name, tuple(places), None if last is None else timestamp(last), sessions))
@@ -123,8 +123,8 @@ def examine(
             findings += _tool_findings(tool, places, looked, arrived.get(tool.name))
     state = None
     if common is not None:
-        state, found = _spool(looked, installed=any(each.places for each in tools))
-        findings += found
+        state, spool_findings = _spool(looked, installed=any(health.places for health in tools))
+        findings += spool_findings
     return HooksHealth(tuple(tools), state, tuple(findings))
 
 
@@ -214,11 +214,11 @@ def _tool_findings(
             hint = f"clia hook install {tool.name} --scope {place.scope}"
             yield HookFinding("events-missing", WARNING, tool.name, message, hint)
     if len(places) > 1:
-        listed = " and ".join(f"{each.path} ({each.scope})" for each in places)
+        listed = " and ".join(f"{place.path} ({place.scope})" for place in places)
         hint = "take one of them out: clia hook uninstall --scope …, or switch the plug-in off"
         yield HookFinding("installed-twice", WARNING, tool.name, f"the hooks of {tool.title} are installed in {listed}", hint)
     if looked.common is None:
-        severity = INFO if all(each.scope in (USER, PLUGIN) for each in places) else WARNING
+        severity = INFO if all(place.scope in (USER, PLUGIN) for place in places) else WARNING
         message = f"the hooks of {tool.title} are installed, but this is not a space: hooks record nothing here"
         yield HookFinding("no-space", severity, tool.name, message, "clia init makes the repository a space")
     else:
@@ -290,7 +290,7 @@ def _spool(looked: HookInspection, *, installed: bool) -> tuple[SpoolHealth, lis
         with suppress(CliaError):
             rejected += spool.rejected(directory)
     if rejected:
-        counts = Counter(each.code for each in rejected)
+        counts = Counter(event.code for event in rejected)
         reasons = ", ".join(f"{code}: {number}" for code, number in sorted(counts.items()))
         message = f"ingest put {_events(len(rejected))} aside ({reasons}); the newest: {rejected[-1].message}"
         hint = f"they are kept in {os.path.join(own, spool.REJECTED)}, each with its reason beside it"
@@ -309,8 +309,8 @@ def _spool(looked: HookInspection, *, installed: bool) -> tuple[SpoolHealth, lis
 def _ingest_error(directories: Sequence[str], *, late: bool) -> Iterator[HookFinding]:
     for directory in directories:
         try:
-            said = json.loads(spool.content(os.path.join(directory, spool.LAST_ERROR), _HEAD))
-            at, code, message = (str(said[key]) for key in ("at", "code", "message"))
+            error = json.loads(spool.content(os.path.join(directory, spool.LAST_ERROR), _HEAD))
+            at, code, message = (str(error[key]) for key in ("at", "code", "message"))
         except (OSError, CliaError, ValueError, KeyError, TypeError):
             continue
         message = f"clia ingest failed at {at}: {code}: {message}"

@@ -28,7 +28,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from clia.capture.agents import SessionState
     from clia.facade.settings import Settings
     from clia.facade.space import Space
 
@@ -121,7 +120,7 @@ class _Ingest:
                 break
             self._pass(names[:_AT_ONCE])
         for live in self._capturing.unread():
-            self._settle(partial(self._capturing.catch_up, live), _known_by(live))
+            self._settle(partial(self._capturing.catch_up, live), (live.tool.name, live.captured.session))
         self._record_all()
         errors = tuple(self._stuck.values())
         if errors:
@@ -138,38 +137,38 @@ class _Ingest:
         hooks = [hook for name, place in names if (hook := self._read(place, name)) is not None]
         for number, hook in enumerate(hooks):
             self._progress(number, len(hooks))
-            if _whose(hook) in self._stuck:
+            if _session_of(hook) in self._stuck:
                 self._left.add(hook.record.id)
                 continue
             hook = hook._replace(later_calls=partial(self._later_calls, hook))  # noqa: PLW2901
-            self._settle(partial(self._capturing.take, hook), _whose(hook), hook)
+            self._settle(partial(self._capturing.take, hook), _session_of(hook), hook)
         self._record_all()
         self._progress(len(hooks), len(hooks))
 
     def _record_all(self) -> None:
         for live in self._capturing.unrecorded():
-            self._settle(partial(self._capturing.flush, live, None), _known_by(live))
+            self._settle(partial(self._capturing.flush, live, None), (live.tool.name, live.captured.session))
 
     def _later_calls(self, hook: IncomingEvent) -> list[tuple[str, ...]]:
         """The files that each waiting call of the same session after an event says it writes."""
         calls = [self._call(place, name) for name, place in self.fresh() if name > hook.record.id]
-        return [call[1] for call in calls if call is not None and call[0] == _whose(hook)]
+        return [call[1] for call in calls if call is not None and call[0] == _session_of(hook)]
 
     def _call(self, place: str, name: str) -> tuple[tuple[str, str], tuple[str, ...]] | None:
         """The session of an event that is a tool call, and the files that it says it writes."""
         if name not in self._calls:
             self._calls[name] = None
             with suppress(CliaError):
-                hook = _understood(place, name)
-                calls = [event for event in hook.told.events if event.what == CALL] if hook is not None else []
+                hook = _parse(place, name)
+                calls = [event for event in hook.report.events if event.what == CALL] if hook is not None else []
                 if hook is not None and calls:
-                    self._calls[name] = _whose(hook), tuple(path for event in calls for path in event.paths)
+                    self._calls[name] = _session_of(hook), tuple(path for event in calls for path in event.paths)
         return self._calls[name]
 
     def _read(self, place: str, name: str) -> IncomingEvent | None:
         """Read an event; an invalid one is rejected."""
         try:
-            return _understood(place, name)
+            return _parse(place, name)
         except InvalidInput as err:
             spool.reject(place, name, err.code, str(err))
             self._rejected += 1
@@ -193,15 +192,11 @@ class _Ingest:
                 self._left.add(hook.record.id)
 
 
-def _whose(hook: IncomingEvent) -> tuple[str, str]:
-    return hook.tool.name, hook.told.session
+def _session_of(hook: IncomingEvent) -> tuple[str, str]:
+    return hook.tool.name, hook.report.session
 
 
-def _known_by(live: SessionState) -> tuple[str, str]:
-    return live.tool.name, live.known.session
-
-
-def _understood(place: str, name: str) -> IncomingEvent | None:
+def _parse(place: str, name: str) -> IncomingEvent | None:
     record = spool.read(place, name)
     if record is None:
         return None

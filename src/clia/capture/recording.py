@@ -80,7 +80,7 @@ class Recorder:
     def take(self, hook: IncomingEvent) -> None:
         """Record an event, or queue it until the next start or end."""
         queued: SessionState | None = None
-        for event in hook.told.events:
+        for event in hook.report.events:
             live = self._live(hook, event)
             if event.what in BOUNDS:
                 self._bound(hook, live, event)
@@ -104,12 +104,12 @@ class Recorder:
         }
         self.flush(live, hook.record.at)
         acts[event.what](hook, live, event)
-        self._captures.keep(live.known)
+        self._captures.keep(live.captured)
         self._captures.reached("event-recorded")
 
     def _queue(self, live: SessionState, event: ToolEvent, record: SpoolRecord) -> None:
         live.queue.append((event._replace(at=event.at or record.at), record.id))
-        live.known = live.known._replace(last=max(live.known.last, record.at))
+        live.captured = live.captured._replace(last=max(live.captured.last, record.at))
 
     def _trace_now(self, live: SessionState, event: ToolEvent, record: SpoolRecord) -> None:
         self._queue(live, event, record)
@@ -121,32 +121,32 @@ class Recorder:
         session = self._lives.session(hook, event)
         if not event.sub:
             return session
-        live = self._lives.known(hook.tool, hook.told.session, event.sub)
+        live = self._lives.get(hook.tool, hook.report.session, event.sub)
         if live is None:
             clean = False
-            if event.what == SUB_START and not any(each.open for each in self._lives.subs(session.known)):
+            if event.what == SUB_START and not any(each.open for each in self._lives.subs(session.captured)):
                 self.flush(session, hook.record.at)
                 self._accept(session)  # first, or the work of other sub-agents would count as the session's
                 # Existing changes are not the sub-agent's work; if they cannot be committed, only files that it names are.
                 clean = self._commit(hook, session, "the files as a sub-agent finds them", trace_alone=False)
-            live = self._lives.begin_sub(session, event.sub, hook.told.sub_kind, hook)
+            live = self._lives.begin_sub(session, event.sub, hook.report.sub_kind, hook)
             if not clean:
-                live.known = live.known._replace(shared=True)
-                self._captures.keep(live.known)
-        path = hook.told.sub_transcript
-        if path and path != live.known.transcript:
-            live.known = moved(live.known, path)
+                live.captured = live.captured._replace(shared=True)
+                self._captures.keep(live.captured)
+        path = hook.report.sub_transcript
+        if path and path != live.captured.transcript:
+            live.captured = moved(live.captured, path)
         return live
 
     # Starts and ends
 
     def _started(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
-        live.known = live.known._replace(open=True)
+        live.captured = live.captured._replace(open=True)
         if event.data.get("source") == "compact":
             self._trace_now(live, event._replace(what=NOTE), hook.record)
             return
         # Changes from before the session are not its work; changes that an interrupted session left are.
-        first = live.known.started == hook.record.at
+        first = live.captured.started == hook.record.at
         message = "the files as the session found them" if first else "left when the session was interrupted"
         self._accept(live)
         self._commit(hook, live, message, trace_alone=False)
@@ -156,7 +156,7 @@ class Recorder:
         session = self._lives.session(hook, event)
         note = ToolEvent(NOTE, f"sub-agent {live.agent} started", f"sub-start:{digest(event.sub)}")
         self._trace_now(session, note, hook.record)
-        self._captures.keep(session.known)
+        self._captures.keep(session.captured)
 
     def _sub_stopped(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         session = self._lives.session(hook, event)
@@ -164,36 +164,36 @@ class Recorder:
         self._finish_sub(hook, session, live)
         note = ToolEvent(NOTE, f"sub-agent {live.agent} ended", f"sub-stop:{hook.record.id}")
         self._trace_now(session, note, hook.record)
-        self._captures.keep(session.known)
+        self._captures.keep(session.captured)
 
     def _finish_sub(self, hook: IncomingEvent, session: SessionState, live: SessionState) -> None:
         """Commit and offer a sub-agent's work. If others worked in the same directory, only the files it named."""
         # Files that the session wrote and has not committed contain its lines, too.
-        named = [path for path in live.known.paths if path not in session.known.paths]
-        self._commit(hook, live, _subject(live.known.prompt, f"{live.agent}: work done"), named=named)
+        named = [path for path in live.captured.paths if path not in session.captured.paths]
+        self._commit(hook, live, _subject(live.captured.prompt, f"{live.agent}: work done"), named=named)
         offered = self._captures.offers(live.agent)
         if offered:
             self._space.relate(live.agent, OFFERS, session.agent)
-        live.known = live.known._replace(open=False, offered=offered, paths=())
+        live.captured = live.captured._replace(open=False, offered=offered, paths=())
 
     def _turn_ended(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         message = self._said(hook, live, event)
         self._accept(live)
-        text = _subject(live.known.prompt, "a turn")
+        text = _subject(live.captured.prompt, "a turn")
         body = self._captures.clean(message).strip()[:_BODY]
         self._commit(hook, live, f"{text}\n\n{body}" if body else text)
 
     def _ended(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         self._discover(live, hook.record.at)
-        for captured in self._lives.subs(live.known):
-            sub = self._lives.known(hook.tool, captured.session, captured.sub) if captured.open else None
+        for captured in self._lives.subs(live.captured):
+            sub = self._lives.get(hook.tool, captured.session, captured.sub) if captured.open else None
             if sub is not None:
                 self.flush(sub, hook.record.at)
                 self._finish_sub(hook, live, sub)
-                self._captures.keep(sub.known)
+                self._captures.keep(sub.captured)
         self._accept(live)
         self._commit(hook, live, f"the end of the session: {self._captures.clean(event.text)}")
-        live.known = live.known._replace(open=False)
+        live.captured = live.captured._replace(open=False)
 
     def _said(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> str:
         """Trace the last message that a hook reports, unless the transcript has it."""
@@ -203,14 +203,14 @@ class Recorder:
 
     def _accept(self, live: SessionState) -> None:
         """Merge the work that sub-agents offer, if it merges: the directory already has it."""
-        for captured in self._lives.subs(live.known):
+        for captured in self._lives.subs(live.captured):
             ready = captured.offered and not captured.open and captured.agent in self._space.agents()
-            sub = self._lives.known(live.tool, captured.session, captured.sub) if ready else None
+            sub = self._lives.get(live.tool, captured.session, captured.sub) if ready else None
             if sub is not None and self._merge(live.agent, sub.agent):
                 with suppress(NotFound):
                     self._space.unrelate(sub.agent, OFFERS, live.agent)
-                sub.known = sub.known._replace(offered=False)
-                self._captures.keep(sub.known)
+                sub.captured = sub.captured._replace(offered=False)
+                self._captures.keep(sub.captured)
 
     def _merge(self, into: str, from_: str) -> bool:
         """Whether everything is merged. A refusal is recorded once, not after every turn."""
@@ -237,8 +237,8 @@ class Recorder:
         """
         if self._captures.has_recorded(live.agent, hook.record.id):
             return True
-        text = CommitText(message, {MARK: {"tool": hook.tool.name, "session": hook.told.session, "event": hook.record.id}})
-        captured, change = live.known, self._seen(hook, live, named)
+        text = CommitText(message, {MARK: {"tool": hook.tool.name, "session": hook.report.session, "event": hook.record.id}})
+        captured, change = live.captured, self._seen(hook, live, named)
         try:
             commit = self._captures.record(captured, text, change, trace_alone=trace_alone)
         except InvalidInput as err:
@@ -249,7 +249,7 @@ class Recorder:
         self._counts["commits"] += commit is not None
         if change.now is None or change.only is not None:
             return False
-        live.known = live.known._replace(tree=change.now, paths=())
+        live.captured = live.captured._replace(tree=change.now, paths=())
         return True
 
     def _seen(self, hook: IncomingEvent, live: SessionState, named: Sequence[str] | None) -> DirectoryChange:
@@ -258,26 +258,26 @@ class Recorder:
         if now is None:
             return DirectoryChange(None)
         # Checked after reading the directory: later calls do not matter.
-        alone = not live.known.shared and not hook.later_calls() and not self._has_called_since(live, hook.record.at)
+        alone = not live.captured.shared and not hook.later_calls() and not self._has_called_since(live, hook.record.at)
         if not alone and named is None:
             return DirectoryChange(None)  # the next end of a turn commits them
         if alone or named is None:
-            return DirectoryChange(now, live.known.tree)
-        others = set(self._inside(live.known.place, [path for paths in hook.later_calls() for path in paths]))
-        return DirectoryChange(now, live.known.tree, tuple(path for path in named if path not in others))
+            return DirectoryChange(now, live.captured.tree)
+        others = set(self._inside(live.captured.place, [path for paths in hook.later_calls() for path in paths]))
+        return DirectoryChange(now, live.captured.tree, tuple(path for path in named if path not in others))
 
     def _has_called_since(self, live: SessionState, at: str) -> bool:
         """Whether the transcript has a tool call after a time: its hook may have been missed."""
-        known, cursor = live.known, cursor_of(live.known)
-        data = transcripts.read_bytes(known.transcript, cursor.offset, transcripts.PIECE) if known.transcript else None
-        ahead = transcripts.read_events(data or b"", cursor, live.tool.from_line, None, known.since).events
+        captured, cursor = live.captured, cursor_of(live.captured)
+        data = transcripts.read_bytes(captured.transcript, cursor.offset, transcripts.PIECE) if captured.transcript else None
+        ahead = transcripts.read_events(data or b"", cursor, live.tool.from_line, None, captured.since).events
         return any(event.what == CALL and (event.at or "") > at for event in ahead)
 
     def _look(self, hook: IncomingEvent, live: SessionState) -> str | None:
-        if self._captures.top_of(live.known.place) is None:
+        if self._captures.top_of(live.captured.place) is None:
             return None  # the directory is gone
         try:
-            return self._captures.look(live.known)
+            return self._captures.look(live.captured)
         except CliaError as err:  # a nested repository or a missing filter: record the trace anyway
             note = ToolEvent(NOTE, f"the files were not looked at: {err}", f"not-looked:{hook.record.id}")
             self._trace_now(live, note, hook.record)
@@ -287,13 +287,13 @@ class Recorder:
 
     def flush(self, live: SessionState, upto: str | None) -> None:
         """Record the queue and the transcript's events up to a time, ordered by time."""
-        before = live.known
+        before = live.captured
         try:
             self._trace(live, upto)
-            if live.queue or live.known != before:
-                self._captures.keep(live.known)
+            if live.queue or live.captured != before:
+                self._captures.keep(live.captured)
         except BaseException:
-            live.known = before  # keep the old cursor: nothing was recorded
+            live.captured = before  # keep the old cursor: nothing was recorded
             raise
         live.queue.clear()
         for record in live.records:
@@ -328,27 +328,29 @@ class Recorder:
 
     def _keyed(self, live: SessionState) -> list[tuple[ToolEvent, str]]:
         """The queued hook events with the keys that the transcript gives them."""
-        known = live.known
-        if known.transcript and os.path.isfile(known.transcript):
-            counts = cursor_of(known).counts
+        captured = live.captured
+        if captured.transcript and os.path.isfile(captured.transcript):
+            counts = cursor_of(captured).counts
             keyed = ((event, transcripts.hook_key(event, counts, record)) for event, record in live.queue)
             return [(event, _key_of(live, event, key)) for event, key in keyed if key is not None]
-        heard = {text: list(records) for text, records in known.heard.items()}
+        heard = {text: list(records) for text, records in captured.heard.items()}
         keyed_events: list[tuple[ToolEvent, str]] = []
         for event, record in live.queue:
             key = transcripts.hook_key(event, {event.counted or "": _nth(heard, event.counted, record)}, record)
             keyed_events += [] if key is None else [(event, _key_of(live, event, key))]
-        live.known = known._replace(heard=heard)
+        live.captured = captured._replace(heard=heard)
         return keyed_events
 
     def _learn(self, live: SessionState, read: Sequence[ToolEvent], reported: Sequence[ToolEvent]) -> None:
         """Update the current prompt and written files. Hook events are newer than transcript lines."""
         prompts = [event.text for events in (read, reported) for event in events if event.what == PROMPT]
-        paths = [path for event in (*read, *reported) if event.what == CALL for path in self._inside(live.known.place, event.paths)]
-        known = live.known
-        live.known = known._replace(
-            prompt=self._captures.clean(prompts[-1])[:_BODY] if prompts else known.prompt,
-            paths=tuple(dict.fromkeys((*known.paths, *paths))),
+        paths = [
+            path for event in (*read, *reported) if event.what == CALL for path in self._inside(live.captured.place, event.paths)
+        ]
+        captured = live.captured
+        live.captured = captured._replace(
+            prompt=self._captures.clean(prompts[-1])[:_BODY] if prompts else captured.prompt,
+            paths=tuple(dict.fromkeys((*captured.paths, *paths))),
         )
 
     def _inside(self, place: str, paths: Sequence[str]) -> list[str]:
@@ -358,20 +360,20 @@ class Recorder:
 
     def _transcribed(self, live: SessionState, upto: str | None) -> tuple[list[ToolEvent], list[SessionState]]:
         """The agent's new events in its transcript, and the sub-agents that have new events in it too."""
-        known = live.known
-        if not known.transcript:
+        captured = live.captured
+        if not captured.transcript:
             return [], []
-        reading = transcripts.read_on(known.transcript, cursor_of(known), live.tool.from_line, upto, known.since)
+        reading = transcripts.read_on(captured.transcript, cursor_of(captured), live.tool.from_line, upto, captured.since)
         self._counts["unreadable"] += reading.unreadable
-        live.known = known._replace(standing=reading.cursor.to_json())
+        live.captured = captured._replace(standing=reading.cursor.to_json())
         # Older versions write a sub-agent's lines into the session's transcript.
         subs: dict[str, SessionState] = {}
-        for event in reading.events if not known.sub else ():
+        for event in reading.events if not captured.sub else ():
             if event.sub:
-                sub = self._lives.known(live.tool, known.session, event.sub) or self._lives.begin_sub(live, event.sub, "", None)
+                sub = self._lives.get(live.tool, captured.session, event.sub) or self._lives.begin_sub(live, event.sub, "", None)
                 sub.queue.append((event, event.key or ""))
                 subs[event.sub] = sub
-        return [event for event in reading.events if event.sub in ("", known.sub)], list(subs.values())
+        return [event for event in reading.events if event.sub in ("", captured.sub)], list(subs.values())
 
     # Sessions without new events
 
@@ -388,29 +390,29 @@ class Recorder:
             if tool is None or captured.agent not in agents:
                 continue
             if captured.open or transcripts.has_grown(captured.transcript, cursor_of(captured).offset):
-                state = self._lives.known(tool, captured.session, captured.sub)
+                state = self._lives.get(tool, captured.session, captured.sub)
                 states += [] if state is None else [state]
         return states
 
     def catch_up(self, live: SessionState) -> None:
         """Read a transcript to its end, and find sub-agents that no hook reported."""
         offset = -1
-        while offset < (offset := cursor_of(live.known).offset):
+        while offset < (offset := cursor_of(live.captured).offset):
             self.flush(live, None)
-        if live.known.open:
+        if live.captured.open:
             self._discover(live, None)
             return
-        mark = {MARK: {"tool": live.tool.name, "session": live.known.session}}
+        mark = {MARK: {"tool": live.tool.name, "session": live.captured.session}}
         text = CommitText("what the transcript told after the end", mark)
-        self._counts["commits"] += self._captures.record(live.known, text, DirectoryChange(None)) is not None
+        self._counts["commits"] += self._captures.record(live.captured, text, DirectoryChange(None)) is not None
 
     def _discover(self, live: SessionState, upto: str | None) -> None:
         """Find sub-agents that only have a transcript; those that started after ``upto`` are left for later."""
-        known = live.known
-        folder = os.path.dirname(transcripts.sub_transcript(known.transcript, "x")) if not known.sub else ""
+        captured = live.captured
+        folder = os.path.dirname(transcripts.sub_transcript(captured.transcript, "x")) if not captured.sub else ""
         for name in transcripts.list_folder(folder) if folder else ():
             sub = name.removeprefix("agent-").removesuffix(".jsonl")
-            if name == f"agent-{sub}.jsonl" and is_id(sub) and self._lives.known(live.tool, known.session, sub) is None:
+            if name == f"agent-{sub}.jsonl" and is_id(sub) and self._lives.get(live.tool, captured.session, sub) is None:
                 begun = next(
                     (time_field(line, "timestamp") for line in transcripts.first_lines(os.path.join(folder, name), 1 << 16)), None
                 )
@@ -420,7 +422,7 @@ class Recorder:
 
 def _key_of(live: SessionState, event: ToolEvent, key: str | None) -> str:
     """A key for the agent, which may have several sessions: counted texts are counted for each session."""
-    return f"{key}@{digest(live.known.session)[:8]}" if event.counted is not None else str(key)
+    return f"{key}@{digest(live.captured.session)[:8]}" if event.counted is not None else str(key)
 
 
 def _nth(heard: dict[str, list[str]], text: str | None, record: str) -> int:

@@ -192,13 +192,13 @@ class Captures:
         return any((commit.meta.get(MARK) or {}).get("event") == event for commit in islice(own, _LOOK_BACK))
 
     def record(
-        self, captured: CapturedSession, words: CommitText, seen: DirectoryChange, *, trace_alone: bool = True
+        self, captured: CapturedSession, text: CommitText, change: DirectoryChange, *, trace_alone: bool = True
     ) -> str | None:
         """Commit the pending trace, and what changed between two looks at the directory; returns the commit.
 
         None if there is nothing to commit; ``trace_alone``: a trace is enough.
         """
-        agent, worktree = captured.agent, self._worktree(seen)
+        agent, worktree = captured.agent, self._worktree(change)
         head = self._core.require_head(agent)
         tree = self._core.objects.commit(head).tree
         new_tree = worktree(tree)
@@ -208,26 +208,26 @@ class Captures:
         if TURN not in self._registry.types().known():
             self._registry.register(TURN, AGENT_COMMIT)
         checkout = self._workbench.checkout_of(captured.place)
-        ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head) and new_tree in (seen.now, tree)
+        ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head) and new_tree in (change.now, tree)
         if checkout is None or not ours:
-            return self._commits.commit(agent, TURN, worktree, words, with_trace=True)
+            return self._commits.commit(agent, TURN, worktree, text, with_trace=True)
         self._workbench.prepare(checkout, new_tree)
-        new = self._commits.commit(agent, TURN, worktree, words, base=head, with_trace=True)
+        new = self._commits.commit(agent, TURN, worktree, text, base=head, with_trace=True)
         self._workbench.settle(captured.place, agent, head, new)
         return new
 
-    def _worktree(self, seen: DirectoryChange) -> Callable[[str], str]:
+    def _worktree(self, change: DirectoryChange) -> Callable[[str], str]:
         """A function from the head's tree to the commit's."""
-        objects, now = self._core.objects, seen.now
+        objects, now = self._core.objects, change.now
         if now is None:
             return lambda tree: tree
-        before = seen.before if seen.before and objects.kind(seen.before) == "tree" else None
+        before = change.before if change.before and objects.kind(change.before) == "tree" else None
         changed = self._workbench.changes(before, now)
-        touched = {path for change in changed for path in (change.path, change.old_path or change.path)}
-        wanted = touched if seen.only is None else touched & set(seen.only)
+        touched = {path for file in changed for path in (file.path, file.old_path or file.path)}
+        wanted = touched if change.only is None else touched & set(change.only)
 
         def applied(tree: str) -> str:
-            if seen.only is None and (before is None or tree == before):
+            if change.only is None and (before is None or tree == before):
                 return now
             entries = {path: objects.entry(now, path) for path in sorted(wanted)}
             # A file that is in neither tree needs no removal.
@@ -242,11 +242,11 @@ class Captures:
 
 def _as_row(captured: CapturedSession) -> dict[str, Any]:
     """Paths are arbitrary bytes: quoted for JSON."""
-    place, *paths = (quote(each, errors="surrogateescape") for each in (captured.place, *captured.paths))
+    place, *paths = (quote(path, errors="surrogateescape") for path in (captured.place, *captured.paths))
     return captured._asdict() | {"place": place, "paths": paths}
 
 
 def _from_row(value: Mapping[str, Any]) -> CapturedSession:
-    known = {name: each for name, each in value.items() if name in CapturedSession._fields}
-    place, *paths = (unquote(each, errors="surrogateescape") for each in (known["place"], *known.get("paths", ())))
-    return CapturedSession(**known | {"place": place, "paths": tuple(paths)})
+    fields = {name: field for name, field in value.items() if name in CapturedSession._fields}
+    place, *paths = (unquote(path, errors="surrogateescape") for path in (fields["place"], *fields.get("paths", ())))
+    return CapturedSession(**fields | {"place": place, "paths": tuple(paths)})

@@ -23,8 +23,8 @@ CHUNK = 1 << 20
 
 def head(tool: bytes, cwd: bytes, agent: bytes = b"") -> bytes:
     """The header before the tool's bytes; without an agent, the tool's session determines it."""
-    known = {b"tool": tool, b"cwd": cwd, b"agent": agent}
-    lines = [b"%s=%s\n" % (key, value.replace(b"%", b"%25").replace(b"\n", b"%0A")) for key, value in known.items() if value]
+    fields = {b"tool": tool, b"cwd": cwd, b"agent": agent}
+    lines = [b"%s=%s\n" % (key, value.replace(b"%", b"%25").replace(b"\n", b"%0A")) for key, value in fields.items() if value]
     return FORMAT + b"".join(lines) + b"\n"
 
 

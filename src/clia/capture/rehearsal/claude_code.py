@@ -74,12 +74,12 @@ class ClaudeCode(RehearsedTool):
     def stop(self, error: str = "") -> None:
         if error:
             hook = self._base_of(self.main, "StopFailure") | {"error": error, "error_details": f"The model answered: {error}"}
-            self._happen("turn-end", self.main, text=self.main.said, hook=hook | _last_message(self.main), error=error)
+            self._happen("turn-end", self.main, text=self.main.last_text, hook=hook | _last_message(self.main), error=error)
         else:
             line = self._system("turn_duration", durationMs=1000 + self.stage.number("turn", 9000), isMeta=False)
             hook = {**self._base_of(self.main, "Stop", effort=True), **_stopped(self.main)}
-            self._happen("turn-end", self.main, text=self.main.said, lines=[line], hook=hook)
-        self.main.message, self.main.said = None, ""
+            self._happen("turn-end", self.main, text=self.main.last_text, lines=[line], hook=hook)
+        self.main.message, self.main.last_text = None, ""
 
     def compact(self, trigger: str, summary: str) -> None:
         before = {**self._base_of(self.main, "PreCompact", mode=False), "trigger": trigger, "custom_instructions": None}
@@ -102,7 +102,7 @@ class ClaudeCode(RehearsedTool):
 
     def say(self, actor: Actor, text: str) -> None:
         self._happen("said", actor, text=text, lines=[self._block(actor, {"type": "text", "text": text})])
-        actor.said = text
+        actor.last_text = text
 
     def think(self, actor: Actor, text: str) -> None:
         block = {"type": "thinking", "thinking": text, "signature": self.stage.word("signature", 40)}
@@ -111,14 +111,14 @@ class ClaudeCode(RehearsedTool):
     def call(self, actor: Actor, job: FileJob) -> ToolUse:
         return self._call(actor, _NAMES[job.kind], input_of(job, {"replace_all": False}))
 
-    def _call(self, actor: Actor, name: str, given: dict[str, Any]) -> ToolUse:
+    def _call(self, actor: Actor, name: str, arguments: dict[str, Any]) -> ToolUse:
         use = f"toolu_01{self.stage.word('use', 22)}"
-        block = {"type": "tool_use", "id": use, "name": name, "input": given, "caller": {"type": "direct"}}
+        block = {"type": "tool_use", "id": use, "name": name, "input": arguments, "caller": {"type": "direct"}}
         line = self._block(actor, block)
-        hook = {**self._base_of(actor, "PreToolUse", effort=True), "tool_name": name, "tool_input": given, "tool_use_id": use}
-        self._happen("tool-call", actor, text=name, lines=[line], hook=hook, tool=name, input=given, tool_use_id=use)
+        hook = {**self._base_of(actor, "PreToolUse", effort=True), "tool_name": name, "tool_input": arguments, "tool_use_id": use}
+        self._happen("tool-call", actor, text=name, lines=[line], hook=hook, tool=name, input=arguments, tool_use_id=use)
         actor.uses += 1
-        return ToolUse(use, name, given, line[1]["uuid"])
+        return ToolUse(use, name, arguments, line[1]["uuid"])
 
     def result(self, actor: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
         if outcome.ok:
@@ -147,8 +147,8 @@ class ClaudeCode(RehearsedTool):
     # Sub-agents.
 
     def delegate(self, kind: str, task: str, about: str) -> tuple[ToolUse, Actor]:
-        given = {"description": about, "prompt": task, "subagent_type": kind, "run_in_background": False}
-        use = self._call(self.main, "Agent", given)
+        arguments = {"description": about, "prompt": task, "subagent_type": kind, "run_in_background": False}
+        use = self._call(self.main, "Agent", arguments)
         name = f"a{self.stage.fresh('agent')[:16]}"
         return use, self.add_agent(f"{self._project()}/{self.session}/subagents/agent-{name}.jsonl", name, kind, task)
 
@@ -159,8 +159,8 @@ class ClaudeCode(RehearsedTool):
 
     def settle(self, use: ToolUse, child: Actor) -> None:
         hook = {**self._base_of(child, "SubagentStop", effort=True), "agent_transcript_path": child.transcript, **_stopped(child)}
-        self._happen("sub-stop", child, text=child.said, hook=hook, agent_type=child.type)
-        content = [{"type": "text", "text": child.said}]
+        self._happen("sub-stop", child, text=child.last_text, hook=hook, agent_type=child.type)
+        content = [{"type": "text", "text": child.last_text}]
         response: dict[str, Any] = {"status": "completed", "prompt": child.task, "agentId": child.id, "agentType": child.type}
         response |= {"content": content, "totalDurationMs": 900 + self._took(), "totalTokens": 18583}
         response |= {"totalToolUseCount": child.uses}
@@ -238,7 +238,7 @@ def _said(text: str) -> dict[str, Any]:
 
 
 def _last_message(actor: Actor) -> dict[str, Any]:
-    return {"last_assistant_message": actor.said} if actor.said else {}
+    return {"last_assistant_message": actor.last_text} if actor.last_text else {}
 
 
 def _stopped(actor: Actor) -> dict[str, Any]:
@@ -265,16 +265,16 @@ def _response(job: FileJob, outcome: JobOutcome) -> dict[str, Any]:
         file = {"filePath": job.path, "content": outcome.output, "numLines": count, "startLine": 1, "totalLines": count}
         return {"type": "text", "file": file}
     if job.kind == "edit":
-        known: dict[str, Any] = {"filePath": job.path, "oldString": job.old, "newString": job.new, "originalFile": outcome.before}
-        return {**known, "structuredPatch": _hunks(outcome), "userModified": False, "replaceAll": False}
+        fields: dict[str, Any] = {"filePath": job.path, "oldString": job.old, "newString": job.new, "originalFile": outcome.before}
+        return {**fields, "structuredPatch": _hunks(outcome), "userModified": False, "replaceAll": False}
     kind, patch = ("create", []) if outcome.before is None else ("update", _hunks(outcome))
-    known = {"type": kind, "filePath": job.path, "content": job.new, "structuredPatch": patch}
-    return {**known, "originalFile": outcome.before, "userModified": False}
+    fields = {"type": kind, "filePath": job.path, "content": job.new, "structuredPatch": patch}
+    return {**fields, "originalFile": outcome.before, "userModified": False}
 
 
 def _hunks(outcome: JobOutcome) -> list[dict[str, Any]]:
     old, new = (outcome.before or "").splitlines(), (outcome.after or "").splitlines()
-    found = []
+    hunks = []
     for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(3):
         lines: list[str] = []
         for tag, left, until_left, right, until_right in group:
@@ -285,5 +285,5 @@ def _hunks(outcome: JobOutcome) -> list[dict[str, Any]]:
             lines += [f"+{line}" for line in new[right:until_right]]
         first, last = group[0], group[-1]
         place = {"oldStart": first[1] + 1, "oldLines": last[2] - first[1], "newStart": first[3] + 1, "newLines": last[4] - first[3]}
-        found.append({**place, "lines": lines})
-    return found
+        hunks.append({**place, "lines": lines})
+    return hunks

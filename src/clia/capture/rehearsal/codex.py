@@ -77,22 +77,22 @@ class Codex(RehearsedTool):
         context: dict[str, Any] = {"turn_id": self.turn, "cwd": self.stage.setting.directory, "approval_policy": "on-request"}
         context |= {"sandbox_policy": {"type": "workspace-write"}, "model": MODEL, "effort": "medium", "summary": "auto"}
         item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
-        said = {"type": "user_message", "message": text, "images": [], "local_images": [], "text_elements": []}
-        records = (("event_msg", started), ("turn_context", context), ("response_item", item), ("event_msg", said))
+        message = {"type": "user_message", "message": text, "images": [], "local_images": [], "text_elements": []}
+        records = (("event_msg", started), ("turn_context", context), ("response_item", item), ("event_msg", message))
         lines = [self._line(actor, kind, record) for kind, record in records]
         hook = {**self._base_of(actor, "UserPromptSubmit"), "prompt": text}
         self._happen("prompt", actor, text=text, lines=lines, hook=hook)
 
     def stop(self, error: str = "") -> None:
-        said = self.main.said or None
-        done: dict[str, Any] = {"type": "task_complete", "turn_id": self.turn, "last_agent_message": said}
+        message = self.main.last_text or None
+        done: dict[str, Any] = {"type": "task_complete", "turn_id": self.turn, "last_agent_message": message}
         if error:
             done["error"] = {"message": error, "codex_error_info": "other"}
-        hook = {**self._base_of(self.main, "Stop"), "stop_hook_active": False, "last_assistant_message": said}
+        hook = {**self._base_of(self.main, "Stop"), "stop_hook_active": False, "last_assistant_message": message}
         line = self._line(self.main, "event_msg", done)
         more = {"error": error} if error else {"hook": hook}
-        self._happen("turn-end", self.main, text=self.main.said, lines=[line], **more)
-        self.main.said = ""
+        self._happen("turn-end", self.main, text=self.main.last_text, lines=[line], **more)
+        self.main.last_text = ""
 
     def compact(self, trigger: str, summary: str) -> None:
         fields = {"turn_id": self.turn, "model": MODEL, "trigger": trigger}
@@ -115,7 +115,7 @@ class Codex(RehearsedTool):
         event = {"type": "agent_message", "message": text, "phase": None, "memory_citation": None}
         lines = [self._line(actor, "event_msg", event), self._line(actor, "response_item", item)]
         self._happen("said", actor, text=text, lines=lines)
-        actor.said = text
+        actor.last_text = text
 
     def think(self, actor: Actor, text: str) -> None:
         item = {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}], "encrypted_content": None}
@@ -133,13 +133,13 @@ class Codex(RehearsedTool):
         command = job.command or f"cat {job.name}"
         return self._call(actor, "Bash", {"command": command}, _function_call("exec_command", {"cmd": command}))
 
-    def _call(self, actor: Actor, name: str, given: Mapping[str, Any], item: Mapping[str, Any]) -> ToolUse:
+    def _call(self, actor: Actor, name: str, arguments: Mapping[str, Any], item: Mapping[str, Any]) -> ToolUse:
         use = f"call_{self.stage.word('use', 24)}"
-        hook = {**self._base_of(actor, "PreToolUse"), "tool_name": name, "tool_input": given, "tool_use_id": use}
+        hook = {**self._base_of(actor, "PreToolUse"), "tool_name": name, "tool_input": arguments, "tool_use_id": use}
         lines = [self._line(actor, "response_item", {**item, "call_id": use})]
-        self._happen("tool-call", actor, text=name, lines=lines, hook=hook, tool=name, input=given, tool_use_id=use)
+        self._happen("tool-call", actor, text=name, lines=lines, hook=hook, tool=name, input=arguments, tool_use_id=use)
         actor.uses += 1
-        return ToolUse(use, name, given)
+        return ToolUse(use, name, arguments)
 
     def result(self, actor: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
         if use.name == "Bash":
@@ -149,8 +149,8 @@ class Codex(RehearsedTool):
             full = f"{header}\nOriginal token count: {len(output) // 4}\nOutput:\n{output}"
             self._return(actor, use, full, output, kind="function_call_output", exit_code=code)
         elif outcome.ok:
-            said = f"Success. Updated the following files:\n{'A' if outcome.before is None else 'M'} {job.name}\n"
-            self._return(actor, use, said, said, kind="custom_tool_call_output")
+            output = f"Success. Updated the following files:\n{'A' if outcome.before is None else 'M'} {job.name}\n"
+            self._return(actor, use, output, output, kind="custom_tool_call_output")
         else:
             failed = f"apply_patch verification failed: {outcome.output}"
             line = self._line(actor, "response_item", {"type": "custom_tool_call_output", "call_id": use.id, "output": failed})
@@ -166,8 +166,8 @@ class Codex(RehearsedTool):
 
     def delegate(self, kind: str, task: str, about: str) -> tuple[ToolUse, Actor]:
         del about
-        given = {"message": task, "agent_type": kind}
-        use = self._call(self.main, "spawn_agent", given, _function_call("spawn_agent", given))
+        arguments = {"message": task, "agent_type": kind}
+        use = self._call(self.main, "spawn_agent", arguments, _function_call("spawn_agent", arguments))
         name = self._id("agent", self.stage.fresh("agent"))
         child = self.add_agent(self.transcript_of(name), name, kind, task)
         answer = json.dumps({"agent_id": name, "nickname": None})
@@ -182,16 +182,16 @@ class Codex(RehearsedTool):
 
     def settle(self, use: ToolUse, child: Actor) -> None:
         del use
-        done = {"type": "task_complete", "turn_id": self.turn, "last_agent_message": child.said or None}
+        done = {"type": "task_complete", "turn_id": self.turn, "last_agent_message": child.last_text or None}
         hook = {**self._base_of(child, "SubagentStop"), "transcript_path": self.main.transcript, "stop_hook_active": False}
-        hook |= {"agent_transcript_path": child.transcript, "last_assistant_message": child.said or None}
+        hook |= {"agent_transcript_path": child.transcript, "last_assistant_message": child.last_text or None}
         lines = [self._line(child, "event_msg", done)]
-        self._happen("sub-stop", child, text=child.said, lines=lines, hook=hook, agent_type=child.type)
+        self._happen("sub-stop", child, text=child.last_text, lines=lines, hook=hook, agent_type=child.type)
 
     def gather(self, children: Sequence[Actor]) -> None:
-        given = {"targets": [child.id for child in children]}
-        use = self._call(self.main, "wait_agent", given, _function_call("wait_agent", given))
-        answer = json.dumps({"status": {child.id: {"completed": child.said} for child in children}, "timed_out": False})
+        arguments = {"targets": [child.id for child in children]}
+        use = self._call(self.main, "wait_agent", arguments, _function_call("wait_agent", arguments))
+        answer = json.dumps({"status": {child.id: {"completed": child.last_text} for child in children}, "timed_out": False})
         self._return(self.main, use, answer, answer, kind="function_call_output")
 
     # Hooks and lines.

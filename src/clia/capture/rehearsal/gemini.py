@@ -61,15 +61,15 @@ class Gemini(RehearsedTool):
     def stop(self, error: str = "") -> None:
         if error:
             lines = self._message(self.main, {"id": self.stage.uuid("line"), "type": "error", "content": error})
-            self._happen("turn-end", self.main, text=self.main.said, lines=lines, error=error)
+            self._happen("turn-end", self.main, text=self.main.last_text, lines=lines, error=error)
         else:
-            fields = {"prompt": self.prompt_text, "prompt_response": self.main.said, "stop_hook_active": False}
-            self._happen("turn-end", self.main, text=self.main.said, hook={**self.base("AfterAgent"), **fields})
-        self.main.message, self.main.said = None, ""
+            fields = {"prompt": self.prompt_text, "prompt_response": self.main.last_text, "stop_hook_active": False}
+            self._happen("turn-end", self.main, text=self.main.last_text, hook={**self.base("AfterAgent"), **fields})
+        self.main.message, self.main.last_text = None, ""
 
     def compact(self, trigger: str, summary: str) -> None:
-        kept = {"id": self.stage.uuid("line"), "timestamp": self.stage.stamp(), "type": "user", "content": [{"text": summary}]}
-        lines = [(self.main.transcript, {"$set": {"messages": [kept], "lastUpdated": self.stage.stamp()}})]
+        message = {"id": self.stage.uuid("line"), "timestamp": self.stage.stamp(), "type": "user", "content": [{"text": summary}]}
+        lines = [(self.main.transcript, {"$set": {"messages": [message], "lastUpdated": self.stage.stamp()}})]
         hook = {**self.base("PreCompress"), "trigger": trigger}
         self._happen("note", self.main, text=f"compact: {trigger}", lines=lines, hook=hook)
         self.main.message = None
@@ -82,7 +82,7 @@ class Gemini(RehearsedTool):
     def say(self, actor: Actor, text: str) -> None:
         self._open(actor)["content"] = text
         self._happen("said", actor, text=text, lines=self._message(actor, actor.message))
-        actor.said = text
+        actor.last_text = text
 
     def think(self, actor: Actor, text: str) -> None:
         thought = {"subject": text.partition(".")[0][:60], "description": text, "timestamp": self.stage.stamp()}
@@ -100,12 +100,12 @@ class Gemini(RehearsedTool):
     def call(self, actor: Actor, job: FileJob) -> ToolUse:
         return self._call(actor, _NAMES[job.kind], input_of(job, {"instruction": "Change it"}))
 
-    def _call(self, actor: Actor, name: str, given: dict[str, Any]) -> ToolUse:
+    def _call(self, actor: Actor, name: str, arguments: dict[str, Any]) -> ToolUse:
         use = f"{name}_{self.stage.number('use', 10**13):013d}_{actor.uses}"
-        hook = {**self.base("BeforeTool"), "tool_name": name, "tool_input": given}
-        self._happen("tool-call", actor, text=name, hook=hook, tool=name, input=given, tool_use_id=use)
+        hook = {**self.base("BeforeTool"), "tool_name": name, "tool_input": arguments}
+        self._happen("tool-call", actor, text=name, hook=hook, tool=name, input=arguments, tool_use_id=use)
         actor.uses += 1
-        return ToolUse(use, name, given)
+        return ToolUse(use, name, arguments)
 
     def result(self, actor: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
         if outcome.ok or job.kind == "bash":
@@ -144,7 +144,7 @@ class Gemini(RehearsedTool):
         self._happen("prompt", child, text=child.task, lines=lines, agent_type=child.type, tool_use_id=use.id)
 
     def settle(self, use: ToolUse, child: Actor) -> None:
-        self._return(self.main, use, {"llmContent": child.said, "returnDisplay": child.said})
+        self._return(self.main, use, {"llmContent": child.last_text, "returnDisplay": child.last_text})
 
     # Hooks and lines.
 

@@ -330,7 +330,7 @@ class Actor:
     task: str = ""
     tip: str | None = None  # the last message in the transcript
     message: Any = None  # the message being written
-    said: str = ""  # the model's last text
+    last_text: str = ""  # of the model
     uses: int = 0
 
 
