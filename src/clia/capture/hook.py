@@ -184,26 +184,23 @@ def _is_ingesting(common: bytes) -> bool:
 def _start_ingest(where: bytes) -> None:
     """Start ``clia ingest`` in the background. If that fails, the next event tries again."""
     _close_at_exec()
+    # Without variables that redirect git, and without CLIA_AGENT, since events of many agents wait.
+    variables = {
+        name: value
+        for name, value in os.environb.items()
+        if name != b"CLIA_AGENT" and (name in _PERSON or not name.startswith(b"GIT_"))
+    }
     words = [os.fsencode(sys.executable), b"-P", b"-m", b"clia", b"ingest", b"--quiet", b"--path", where]
     actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
     # A tool may kill its process group and terminal when it ends.
     for apart in ({"setsid": True}, {"setpgroup": 0}):
         try:
-            os.posix_spawn(words[0], words, _environment(), file_actions=actions, **apart)
+            os.posix_spawn(words[0], words, variables, file_actions=actions, **apart)
         except NotImplementedError:
             continue  # not supported everywhere
         except OSError:
             return
         return
-
-
-def _environment() -> dict[bytes, bytes]:
-    """The environment for ingest: without variables that redirect git, and without CLIA_AGENT, since events of many agents wait."""
-    return {
-        name: value
-        for name, value in os.environb.items()
-        if name != b"CLIA_AGENT" and (name in _PERSON or not name.startswith(b"GIT_"))
-    }
 
 
 def _close_at_exec() -> None:

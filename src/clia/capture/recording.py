@@ -306,12 +306,13 @@ class Recorder:
             self.flush(sub, upto)
         events = [(event, _key_of(live, event, event.key)) for event in read]
         keyed = self._keyed(live)
-        # For the same event the hook has more detail: it comes first.
+        # Each entry stays at its place in time; for the same key the hook has more detail.
         merged = sorted([*keyed, *events], key=lambda pair: pair[0].at or "")
-        entries = [_entry(event, key) for event, key in merged]
+        by_hooks = {key: event for event, key in reversed(keyed)}
+        entries = [_entry(by_hooks.get(key, event), key) for event, key in merged]
         if entries:
             self._captures.reached("entries-made")
-            self._counts["entries"] += self._recorded(live, _hooks_first(entries, keyed))
+            self._counts["entries"] += self._recorded(live, entries)
         self._captures.reached("entries-recorded")
         self._learn(live, read, [event for event, _ in keyed])
 
@@ -440,12 +441,6 @@ def _entry(event: ToolEvent, key: str) -> dict[str, Any]:
     if event.data:
         entry["data"] = dict(event.data)
     return entry
-
-
-def _hooks_first(entries: list[dict[str, Any]], keyed: Sequence[tuple[ToolEvent, str]]) -> list[dict[str, Any]]:
-    """Each key once, at its first position, with the hook's version if there is one."""
-    by_key = {key: _entry(event, key) for event, key in reversed(keyed)}
-    return [by_key.get(entry["key"], entry) for entry in entries]
 
 
 def _subject(prompt: str, otherwise: str) -> str:
