@@ -68,7 +68,7 @@ def test_what_nobody_foresaw_in_one_session_leaves_the_others_alone(
     root: Path, space: clia.Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(self: Recorder, hook: Any) -> None:
-        if hook.told.session == "aaaaaaaa":
+        if hook.report.session == "aaaaaaaa":
             raise ZeroDivisionError("oops")
         take(self, hook)
 
