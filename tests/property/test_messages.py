@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import clia
 from clia.errors import InvalidInput
+from clia.testing import components
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import compose, parse
 
@@ -93,7 +94,7 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clia.Space]:
 def stock_git(space: clia.Space, *words: str, data: bytes = b"") -> bytes:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-    where = f"--git-dir={space.core.refs._handle.common_dir}"  # type: ignore[attr-defined]  # white-box: where it is
+    where = f"--git-dir={components(space).git.handle.common_dir}"
     return subprocess.run(["git", where, *words], input=data, env=environment, capture_output=True, check=True).stdout
 
 

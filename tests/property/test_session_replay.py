@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clia.redaction.secrets import redact_value
-from clia.sessions.answers import _same
+from clia.sessions.answers import same_json
 from clia.sessions.records import Resumed, request_hash, resumed_json
 from clia.values.canonical import canonical_bytes
 from clia.values.json_values import CannotCross, crossing, inward
@@ -105,9 +105,9 @@ def cannot(leaf: Any) -> bool:
 @given(VALUES, VALUES)
 def test_equal_as_json_is_equal_as_canonical_text(one: Any, other: Any) -> None:
     one, other = inward(one, "value"), inward(other, "value")
-    assert _same(one, other) == (canonical_bytes(one) == canonical_bytes(other))
-    assert _same(one, one)
-    assert _same([one, {"a": one}], [one, {"a": one}])
+    assert same_json(one, other) == (canonical_bytes(one) == canonical_bytes(other))
+    assert same_json(one, one)
+    assert same_json([one, {"a": one}], [one, {"a": one}])
 
 
 @given(VALUES)

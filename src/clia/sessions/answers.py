@@ -139,7 +139,7 @@ def _is_enum(schema: Any) -> bool:
 def problem_of(schema: Any, value: Any) -> str | None:
     """Why the value does not match the schema; None if it does."""
     if _is_enum(schema):
-        return None if any(_same(value, each) for each in schema["enum"]) else "it is not one of the choices"
+        return None if any(same_json(value, each) for each in schema["enum"]) else "it is not one of the choices"
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
     from referencing import Registry
@@ -159,12 +159,12 @@ def problem_of(schema: Any, value: Any) -> str | None:
     return f"{f'at {where}: ' if where else ''}{found.message}"
 
 
-def _same(one: Any, other: Any) -> bool:
+def same_json(one: Any, other: Any) -> bool:
     """Deep equality as JSON: 1 is not true."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(each, other[key]) for key, each in one.items())
+        return one.keys() == other.keys() and all(same_json(each, other[key]) for key, each in one.items())
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(same_json, one, other))
     alike = type(one) is type(other) or (_is_number(one) and _is_number(other))
     return alike and bool(one == other)
 
