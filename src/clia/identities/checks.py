@@ -94,11 +94,11 @@ def doctor(path: Path, *, environment: Mapping[str, str], ceiling: Path | None =
     Root directives are shown where they are inherited.
     """
     files = LocalFiles()
-    seen = rosters.seen_from(files, survey_path(path, ceiling=ceiling))
+    tree = rosters.seen_from(files, survey_path(path, ceiling=ceiling))
     checker = Checker()
-    general = list(seen.diagnostics)
+    general = list(tree.diagnostics)
     agents = []
-    for target in seen.targets:
+    for target in tree.targets:
         subject = load_subject(files, target)
         if not isinstance(subject, LintSubject):
             general += subject
@@ -106,9 +106,9 @@ def doctor(path: Path, *, environment: Mapping[str, str], ceiling: Path | None =
             general += checker.findings(subject)
         else:
             agents.append(_examine_identity(subject, checker))
-    general += git_history.removal_findings(files, GitHistory(environment), seen)
-    repository = next(reversed(seen.top.repositories), None)
-    return DoctorReport(seen.top.path, repository, tuple(agents), tuple(in_order(general)))
+    general += git_history.removal_findings(files, GitHistory(environment), tree)
+    repository = next(reversed(tree.top.repositories), None)
+    return DoctorReport(tree.top.path, repository, tuple(agents), tuple(in_order(general)))
 
 
 def _examine_identity(subject: LintSubject, checker: Checker) -> ExaminedIdentity:
@@ -143,34 +143,34 @@ def smoke_tree(
     files: LocalFiles, past: GitHistory, tree: IdentityTree, watch: LintProgress | None = None
 ) -> FindingsReport[ResolvedIdentity]:
     """Resolve every identity of a tree, active or not, and check that removed documents are archived."""
-    targets = [each for each in tree.targets if not is_reserved(each.slug)]
+    targets = [target for target in tree.targets if not is_reserved(target.slug)]
     agents: dict[tuple[str, str], ResolvedIdentity] = {}
-    found = list(tree.diagnostics)
+    diagnostics = list(tree.diagnostics)
     for number, target in enumerate(targets):
         if watch is not None:
             watch(number, len(targets), target.slug)
         try:
             resolved, findings = _resolve_twice(files, target)
         except AgentNotFound:
-            found += default_chain(files, target.place, target.slug)[1]
+            diagnostics += default_chain(files, target.place, target.slug)[1]
             continue
         except CliaError as error:
             findings = [as_diagnostic(error, target.place.path)]
             resolved = ResolvedIdentity(target.slug, target.place.path, 0, ok=False)
-        found += findings
+        diagnostics += findings
         agents[(resolved.slug, resolved.directory)] = resolved
-    found += git_history.removal_findings(files, past, tree)
-    return FindingsReport(tree.top.path, tuple(each for _, each in sorted(agents.items())), tuple(in_order(found)))
+    diagnostics += git_history.removal_findings(files, past, tree)
+    return FindingsReport(tree.top.path, tuple(identity for _, identity in sorted(agents.items())), tuple(in_order(diagnostics)))
 
 
 def _resolve_twice(files: LocalFiles, target: IdentityTarget) -> tuple[ResolvedIdentity, list[Diagnostic]]:
     lineage = Lineage(files, target.place, target.slug)
     report = lineage.context()
     directory = report.chain[-1].directory
-    found = [*report.diagnostics, *_missing_origins(lineage, directory)]
+    diagnostics = [*report.diagnostics, *_missing_origins(lineage, directory)]
     if _resolved_json(lineage) != _resolved_json(Lineage(_ReversedFiles(), target.place, target.slug)):
-        found.append(diagnostic("merge-unstable", directory, f"two merges of {target.slug} at {directory} differ"))
-    return ResolvedIdentity(target.slug, directory, len(report.chain), ok=not has_errors(found)), found
+        diagnostics.append(diagnostic("merge-unstable", directory, f"two merges of {target.slug} at {directory} differ"))
+    return ResolvedIdentity(target.slug, directory, len(report.chain), ok=not has_errors(diagnostics)), diagnostics
 
 
 def _resolved_json(lineage: Lineage) -> str:

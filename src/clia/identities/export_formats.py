@@ -74,12 +74,12 @@ def shown_from(root: str, repositories: Sequence[str]) -> Callable[[str], str]:
     def shown(path: str) -> str:
         if inside(path, root):
             return _relative_below(path, root)
-        domain, found, rest = path.rpartition(f"/{AGENTS}/")
-        if found and inside(root, domain or "/"):
+        domain, agents, rest = path.rpartition(f"/{AGENTS}/")
+        if agents and inside(root, domain or "/"):
             return "../" * (depth(root) - depth(domain or "/")) + f"{AGENTS}/{rest}"
         if tree is not None and inside(path, tree):
             return os.path.relpath(path, root) if inside(root, tree) else _relative_below(path, tree)
-        return f"{AGENTS}/{rest}" if found else path.rpartition("/")[2]
+        return f"{AGENTS}/{rest}" if agents else path.rpartition("/")[2]
 
     return shown
 

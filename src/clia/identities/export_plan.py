@@ -57,32 +57,32 @@ def with_block(data: bytes, slug: str, body: str) -> bytes:
 
 def find_blocks(data: bytes) -> dict[str, tuple[int, int]]:
     """Slug -> start and end of its block, with both markers; ``DamagedMarkers`` if they are unbalanced."""
-    found: dict[str, tuple[int, int]] = {}
+    blocks: dict[str, tuple[int, int]] = {}
     opened: tuple[str, int, int] | None = None
     at = len(_BOM) if data.startswith(_BOM) else 0
-    for number, each in enumerate(data[at:].splitlines(keepends=True), 1):
-        start, end = at, at + len(each.rstrip(b"\r\n"))
-        at += len(each)
+    for number, line in enumerate(data[at:].splitlines(keepends=True), 1):
+        start, end = at, at + len(line.rstrip(b"\r\n"))
+        at += len(line)
         marker = _MARKER.fullmatch(data, start, end)
         if marker is None:
-            if _MARKER_PART.search(each):
+            if _MARKER_PART.search(line):
                 raise DamagedMarkers(f"line {number} contains part of a clia marker")
             continue
         verb, slug = marker.group(1).decode(), marker.group(2).decode()
         if verb == "begin":
             if opened is not None:
                 raise DamagedMarkers(f"line {number} begins the block of {slug} inside that of {opened[0]}")
-            if slug in found:
+            if slug in blocks:
                 raise DamagedMarkers(f"line {number} begins a second block of {slug}")
             opened = (slug, start, number)
         elif opened is None or opened[0] != slug:
             raise DamagedMarkers(f"line {number} ends a block of {slug} that was not begun")
         else:
-            found[slug] = (opened[1], end)
+            blocks[slug] = (opened[1], end)
             opened = None
     if opened is not None:
         raise DamagedMarkers(f"the block of {opened[0]} that begins on line {opened[2]} does not end")
-    return found
+    return blocks
 
 
 MANIFEST_PATH = ".clia/exports/manifest.json"
@@ -101,14 +101,14 @@ def sha256(data: bytes) -> str:
 
 def parse_manifest(data: bytes, path: str) -> dict[str, ManifestEntry]:
     """Path below the root -> its entry; errors name ``path`` and the pointer."""
-    found = documents.parse(data, path)
-    if found.get("version") != _MANIFEST_VERSION:
+    manifest = documents.parse(data, path)
+    if manifest.get("version") != _MANIFEST_VERSION:
         raise UnsupportedFormat(
-            f"{path}: /version is {found.get('version')!r}, this version of clia supports {_MANIFEST_VERSION}",
+            f"{path}: /version is {manifest.get('version')!r}, this version of clia supports {_MANIFEST_VERSION}",
             hints=["nothing was changed; it is not a manifest, or from another version of clia"],
             fields={"path": path, "pointer": "/version"},
         )
-    files = found.get("files")
+    files = manifest.get("files")
     if not isinstance(files, dict):
         raise _invalid_manifest(path, "/files", "must be an object")
     return {name: _manifest_entry(path, name, value) for name, value in files.items()}

@@ -194,13 +194,13 @@ def _is_removed(files: LocalFiles, top: WorkingPath, root: str, document: Remove
 def _archived_content(files: LocalFiles, history: GitHistory, top: WorkingPath, root: str) -> frozenset[str]:
     """Content ids of every archived file of the tree, with and without converted line endings."""
     base = top.repositories[-1] if top.repositories else top.path
-    found: set[str] = set()
+    ids: set[str] = set()
     for domain in domains_below(files, base):
         agents = below(domain, AGENTS)
         for agent in _readable_entries(files, agents):
             for data in _contents_below(files, f"{agents}/{agent.name}/{ARCHIVE}"):
-                found.update((history.content_id(root, data), history.content_id(root, data.replace(b"\r\n", b"\n"))))
-    return frozenset(found)
+                ids.update((history.content_id(root, data), history.content_id(root, data.replace(b"\r\n", b"\n"))))
+    return frozenset(ids)
 
 
 def _contents_below(files: LocalFiles, directory: str) -> Iterator[bytes]:

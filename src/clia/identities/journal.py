@@ -245,14 +245,14 @@ def plan_transfer(files: LocalFiles, slug: str, source: WriteTarget, target: Wri
     if path is None:
         raise NotFound(f"{source.home} has no agency document", fields={"path": source.home})
     present, _ = agency_entries(files, path)
-    chosen = _select_entries([each for each in present if isinstance(each, dict)], selectors, path)
+    chosen = _select_entries([entry for entry in present if isinstance(entry, dict)], selectors, path)
     there = agency_path(files, target)
-    known = {digest(each) for each in (agency_entries(files, there)[0] if there else ())}
-    name = digest([source.prefix, slug, [digest(each) for each in chosen]])[:16]
+    present_digests = {digest(entry) for entry in (agency_entries(files, there)[0] if there else ())}
+    name = digest([source.prefix, slug, [digest(entry) for entry in chosen]])[:16]
     receipt = f"{target.home}/receipts/transfer-{name}.json"
     if files.real(receipt) != receipt:
         raise UnsafePath(f"{receipt} is behind a link; nothing was copied", fields={"path": receipt})
-    missing = tuple(each for each in chosen if digest(each) not in known)
+    missing = tuple(entry for entry in chosen if digest(entry) not in present_digests)
     return TransferPlan(slug, source, path, target, tuple(chosen), missing, receipt)
 
 
@@ -260,8 +260,8 @@ def apply_transfer(files: WritableLocalFiles, planned: TransferPlan, clock: Cloc
     """Copy the missing entries and write the receipt; returns the copied entries."""
 
     def choose(present: list[Any]) -> list[dict[str, Any]]:
-        known = {digest(each) for each in present}
-        return [entry for entry in planned.entries if digest(entry) not in known]
+        digests = {digest(entry) for entry in present}
+        return [entry for entry in planned.entries if digest(entry) not in digests]
 
     _, _, added = append_entries(files, planned.target, planned.slug, choose)
     if files.kind(planned.receipt) == MISSING:

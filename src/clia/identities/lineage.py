@@ -221,11 +221,7 @@ def survey_path(path: str | os.PathLike[str] = ".", *, ceiling: str | os.PathLik
 
 
 def lineage(
-    path: str | os.PathLike[str],
-    slug: str,
-    *,
-    ceiling: str | os.PathLike[str] | None = None,
-    allow_uncontained: bool = False,
+    path: str | os.PathLike[str], slug: str, *, ceiling: str | os.PathLike[str] | None = None, allow_uncontained: bool = False
 ) -> Lineage:
     """The lineage of ``slug`` at ``path``.
 

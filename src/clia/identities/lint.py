@@ -80,13 +80,13 @@ def load_subject(files: LocalFiles, target: IdentityTarget) -> LintSubject | lis
 
 def _along_default_chain(files: LocalFiles, target: IdentityTarget, trouble: Diagnostic) -> LintSubject | list[Diagnostic]:
     slug, place = target
-    contexts, met = default_chain(files, place, slug)
+    contexts, discovery = default_chain(files, place, slug)
     if not contexts:
-        return [trouble, *met]
+        return [trouble, *discovery]
     reader = layering.DocumentReader(files, place.trusted)
     layers = {kind: layering.build_layers(reader, kind, contexts, ()) for kind in KINDS}
-    document, _, found = merge(AGENT, slug, layers[AGENT])
-    reading = (trouble, *met, *reader.diagnostics, *found)
+    document, _, merging = merge(AGENT, slug, layers[AGENT])
+    reading = (trouble, *discovery, *reader.diagnostics, *merging)
     return LintSubject(slug, place, files, contexts, layers, None, document.get("status"), reading)
 
 
@@ -279,21 +279,21 @@ def lint_tree(
         raise AgentNotFound(f"no identity {missing[0]!r} at {path}, above or below", fields=fields)
     checker = Checker()
     checked: dict[tuple[str, str], CheckedIdentity] = {}
-    found = list(tree.diagnostics)
+    diagnostics = list(tree.diagnostics)
     for number, target in enumerate(targets):
         if watch is not None:
             watch(number, len(targets), target.slug)
         subject = load_subject(files, target)
         if not isinstance(subject, LintSubject):
-            found += subject
+            diagnostics += subject
             continue
         directory = subject.contexts[-1].directory
         checked[subject.slug, directory] = CheckedIdentity(subject.slug, directory, subject.is_active())
         if subject.is_active():
-            found += checker.findings(subject)
-    found += git_history.removal_findings(files, past, tree, slugs)
+            diagnostics += checker.findings(subject)
+    diagnostics += git_history.removal_findings(files, past, tree, slugs)
     agents = tuple(identity for _, identity in sorted(checked.items()))
-    return FindingsReport(path, agents, tuple(in_order(_without_duplicates(found))))
+    return FindingsReport(path, agents, tuple(in_order(_without_duplicates(diagnostics))))
 
 
 class Checker:

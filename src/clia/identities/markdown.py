@@ -57,7 +57,7 @@ _FRONT_MATTER_END = re.compile(r"-(?=--)")
 
 def visible(text: str) -> str:
     """The text with invisible characters written as escapes."""
-    return _INVISIBLE.sub(lambda found: f"\\u{{{ord(found.group()):x}}}", text)
+    return _INVISIBLE.sub(lambda match: f"\\u{{{ord(match.group()):x}}}", text)
 
 
 def one_line(text: str) -> str:
@@ -88,13 +88,13 @@ def prose(text: str, indent: str = "") -> str:
 
 def paragraphs(text: str) -> list[str]:
     """The paragraphs: runs of lines that are not blank."""
-    found: list[list[str]] = [[]]
+    runs: list[list[str]] = [[]]
     for line in text.splitlines():
         if line.strip():
-            found[-1].append(line)
-        elif found[-1]:
-            found.append([])
-    return ["\n".join(each) for each in found if each]
+            runs[-1].append(line)
+        elif runs[-1]:
+            runs.append([])
+    return ["\n".join(run) for run in runs if run]
 
 
 def code_span(text: str) -> str:
@@ -110,14 +110,14 @@ def quoted_string(text: str) -> str:
 
 def shortened(text: str, room: int) -> str:
     """One line of at most ``room`` UTF-16 code units, as JavaScript tools count; an ellipsis marks a cut."""
-    said = one_line(text)
-    units = said.encode("utf-16-le")
+    line = one_line(text)
+    units = line.encode("utf-16-le")
     if len(units) <= 2 * room:
-        return said
+        return line
     cut = units[: 2 * (room - 1)].decode("utf-16-le", "ignore")
     words = cut.rpartition(" ")[0]
-    kept = words if 2 * len(words) > len(cut) else cut  # text without spaces is cut inside a word
-    return f"{kept.rstrip(_JOINER)}…"
+    start = words if 2 * len(words) > len(cut) else cut  # text without spaces is cut inside a word
+    return f"{start.rstrip(_JOINER)}…"
 
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def origins_of(merged: MergedDocument, field: str, shown: ShownPath) -> tuple[st
 
 def field_title(field: str) -> str:
     """A field's name as a title: focusDomains -> Focus domains."""
-    spaced = _CAMEL_HUMP.sub(lambda found: f" {found.group().lower()}", one_line(field))
+    spaced = _CAMEL_HUMP.sub(lambda match: f" {match.group().lower()}", one_line(field))
     return markdown_line(spaced[:1].upper() + spaced[1:])
 
 

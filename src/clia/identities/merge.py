@@ -82,9 +82,9 @@ def merge(kind: str, slug: str, layers: Sequence[Layer]) -> tuple[dict[str, Any]
     innermost = max((index for index, layer in enumerate(layers) if layer.origin == CONTEXT and layer.only is None), default=-1)
     document: dict[str, Any] = {}
     provenance: dict[str, Provenance] = {}
-    for field, given in offers.items():
+    for field, candidates in offers.items():
         strategy = merge_rules.rule_for(field).strategy
-        counted = [offer for offer in given if offer[0] == innermost] if strategy == merge_rules.LOCAL else given
+        counted = [offer for offer in candidates if offer[0] == innermost] if strategy == merge_rules.LOCAL else candidates
         if counted:
             document[field], provenance[field] = _STRATEGIES[strategy](counted)
     document["slug"], provenance["slug"] = slug, ComputedValue("the requested slug")
@@ -245,19 +245,19 @@ def _last_or_empty(offers: list[Offer]) -> Merged:
     return offer[2], TakenValue(offer[:2])
 
 
-def _deep(given: list[Offer]) -> Merged:
+def _deep(candidates: list[Offer]) -> Merged:
     """Merge objects key by key; otherwise the innermost value wins and hides the objects above it."""
     objects: list[Offer] = []
-    for offer in reversed(given):
+    for offer in reversed(candidates):
         value = offer[2]
         if isinstance(value, dict):
             objects.append(offer)
         elif not is_empty(value):
-            if not objects or all(is_empty(each[2]) for each in objects):
+            if not objects or all(is_empty(candidate[2]) for candidate in objects):
                 return value, TakenValue(offer[:2])
             break
     if not objects:
-        return _last_or_empty(given)
+        return _last_or_empty(candidates)
     keys: dict[str, list[Offer]] = {}
     for layer, at, value in reversed(objects):
         for key, child in value.items():
@@ -348,11 +348,11 @@ def _link_key(link: Any) -> Any:
     return _json_key(link)
 
 
-def _contributions(given: list[Offer]) -> Merged:
+def _contributions(candidates: list[Offer]) -> Merged:
     """A list of contributions, or an object of such lists (primary, secondary)."""
-    filled = [offer for offer in given if not is_empty(offer[2])]
+    filled = [offer for offer in candidates if not is_empty(offer[2])]
     if not filled:
-        return _last_or_empty(given)
+        return _last_or_empty(candidates)
     if _are_lists(filled):
         return _keyed(filled, _type_key)
     keys: dict[str, list[Offer]] = {}

@@ -99,10 +99,10 @@ def projected_lines(item: Any) -> list[str]:
             return [f"{title}: {line}" if title else line for line in inner]
     if not title:
         return [json.dumps(item, ensure_ascii=False, sort_keys=True)] if item else []
-    for key, label in (("due", "due"), ("window", "window"), ("level", "level")):
+    for key in ("due", "window", "level"):
         value = item.get(key)
         if isinstance(value, str) and value.strip():
-            return [f"{title} ({label}: {value})"]
+            return [f"{title} ({key}: {value})"]
     return [title]
 
 
@@ -128,5 +128,5 @@ def contribution_weight(item: Any) -> Any:
 
 def contribution_type(item: Any) -> str | None:
     """A contribution's type, from an object or a plain string."""
-    found = item.get("type") if isinstance(item, dict) else item
-    return found if isinstance(found, str) and found.strip() else None
+    kind = item.get("type") if isinstance(item, dict) else item
+    return kind if isinstance(kind, str) and kind.strip() else None

@@ -124,11 +124,11 @@ def _value_at(document: dict[str, Any], parts: list[str], pointer: str) -> Any:
         try:
             value = pointers.step(value, part)
         except KeyError:
-            known = list(value) if isinstance(value, dict) else []
+            names = list(value) if isinstance(value, dict) else []
             raise NotFound(
                 f"the merged document has no value at {pointer}",
                 code="no-such-value",
-                hints=[f"available: {', '.join(sorted(known)[:20])}"] if known else [],
+                hints=[f"available: {', '.join(sorted(names)[:20])}"] if names else [],
                 fields={"pointer": pointer},
             ) from None
     return value

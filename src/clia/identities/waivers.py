@@ -129,7 +129,5 @@ class Approvals:
 def _author(entry: dict[str, Any], fallback: str) -> str:
     """The author of an entry: the first contributor it names, or the identity of the agency."""
     contributions = entry.get("contributions")
-    for contribution in contributions if isinstance(contributions, list) else ():
-        if isinstance(contribution, dict) and isinstance(contribution.get("by"), str):
-            return str(contribution["by"])
-    return fallback
+    objects = [item for item in contributions if isinstance(item, dict)] if isinstance(contributions, list) else []
+    return next((item["by"] for item in objects if isinstance(item.get("by"), str)), fallback)

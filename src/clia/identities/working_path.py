@@ -46,11 +46,11 @@ def below(directory: str, name: str) -> str:
 
 def parents(path: str) -> list[str]:
     """The path and its ancestors, innermost first."""
-    found = [path]
+    paths = [path]
     while path != "/":
         path = path.rpartition("/")[0] or "/"
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 def survey(files: LocalFiles, path: str, *, ceiling: str | None = None, trusted: frozenset[int] | None = None) -> WorkingPath:
@@ -60,11 +60,8 @@ def survey(files: LocalFiles, path: str, *, ceiling: str | None = None, trusted:
     if ceiling is not None:
         top = files.real(ceiling)
         if not inside(start, top):
-            raise InvalidInput(
-                f"the ceiling {ceiling} does not contain {path}",
-                code="invalid-ceiling",
-                fields={"ceiling": ceiling, "path": path},
-            )
+            fields = {"ceiling": ceiling, "path": path}
+            raise InvalidInput(f"the ceiling {ceiling} does not contain {path}", code="invalid-ceiling", fields=fields)
         ancestors = [each for each in ancestors if inside(each, top)]
     diagnostics: list[Diagnostic] = []
     submodules: set[str] = set()
@@ -91,8 +88,8 @@ def is_repository(files: LocalFiles, directory: str) -> bool:
 
 def repositories_above(files: LocalFiles, directory: str, trusted: frozenset[int] | None = None) -> list[str]:
     """The repository roots that enclose a directory, innermost first."""
-    found = [each for each in reversed(parents(directory)) if is_repository(files, each)]
-    return _trusted_repositories(files, found, trusted)[::-1]
+    repositories = [parent for parent in reversed(parents(directory)) if is_repository(files, parent)]
+    return _trusted_repositories(files, repositories, trusted)[::-1]
 
 
 def is_owned_by(files: LocalFiles, trusted: frozenset[int] | None, *paths: str) -> bool:
@@ -100,16 +97,17 @@ def is_owned_by(files: LocalFiles, trusted: frozenset[int] | None, *paths: str) 
     return trusted is None or {files.owner(path) for path in paths} <= (trusted | {None})
 
 
-def _trusted_repositories(files: LocalFiles, found: list[str], trusted: frozenset[int] | None) -> list[str]:
+def _trusted_repositories(files: LocalFiles, repositories: list[str], trusted: frozenset[int] | None) -> list[str]:
     """The repositories that count, outermost first: outer ones must belong to the caller, root or the innermost one's owner.
 
     Otherwise anybody could turn a shared directory into a repository by placing a `.git` in it.
     """
-    if trusted is None or not found:
-        return found
-    owner = files.owner(found[-1])
-    known = trusted if owner is None else trusted | {owner}
-    return [each for each in found if each == found[-1] or is_owned_by(files, known, each, below(each, ".git"))]
+    if trusted is None or not repositories:
+        return repositories
+    innermost = repositories[-1]
+    owner = files.owner(innermost)
+    owners = trusted if owner is None else trusted | {owner}
+    return [root for root in repositories if root == innermost or is_owned_by(files, owners, root, below(root, ".git"))]
 
 
 def no_repository(path: str, problem: str, *hints: str) -> NotFound:
@@ -153,11 +151,9 @@ def _submodule_roots(files: LocalFiles, directory: str, diagnostics: list[Diagno
         data = files.read(path, documents.MAX_BYTES)
         documents.check_size(len(data or b""), path)
         text = documents.decode(data or b"", path)
-    except FileError as err:
-        diagnostics.append(diagnostic("unreadable", path, err.message))
-        return []
     except CliaError as err:
-        diagnostics.append(diagnostic("invalid-gitmodules", path, err.message))
+        code = "unreadable" if isinstance(err, FileError) else "invalid-gitmodules"
+        diagnostics.append(diagnostic(code, path, err.message))
         return []
     paths, refused = submodule_paths(text, path)
     diagnostics.extend(refused)

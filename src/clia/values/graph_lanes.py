@@ -102,13 +102,13 @@ class _LaneBoard:
 
     def place(self, index: int, node: GraphNode) -> tuple[int, bool]:
         """The lane of a commit, and whether it is a tip. For a moment the lane is free: its line ends here."""
-        found = self.where.pop(node.id, None)
-        lane = self._free_lane(index, node.group) if found is None else found
+        awaited = self.where.pop(node.id, None)
+        lane = self._free_lane(index, node.group) if awaited is None else awaited
         self.taken[lane] = False
         if node.group and node.group not in self.home:
             self.home[node.group] = lane
             self.until[lane] = max(self.until[lane], self.last[node.group])
-        return lane, found is None
+        return lane, awaited is None
 
     def lead_on(self, index: int, node: GraphNode, lane: int) -> tuple[tuple[int, ...], int | None]:
         """The lanes in which the lines to the parents leave, and the lane that bends into this one."""
@@ -128,14 +128,14 @@ class _LaneBoard:
         group = self._group(index, node, parent)
         own = group == node.group
         home = self.home.get(group)
-        known = self.where.get(parent)
+        present = self.where.get(parent)
         bend = None
-        if known is None:
+        if present is None:
             target = lane if home is None or self.taken[home] else home
-        elif own and known != home and not self.kept[known]:
-            target, bend = lane, known  # the group's own line is the straight one; what others drew bends into it
+        elif own and present != home and not self.kept[present]:
+            target, bend = lane, present  # the group's own line is the straight one; what others drew bends into it
         else:
-            return known, None
+            return present, None
         self._take(target, parent, kept=own)
         return target, bend
 

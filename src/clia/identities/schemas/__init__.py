@@ -59,8 +59,9 @@ def _message(error: ValidationError) -> str:
     """A short message; text of the document is included only if it is short."""
     rule: Any = error.validator_value
     if error.validator == "type":
-        wanted = [rule] if isinstance(rule, str) else rule
-        return f"must be {' or '.join(_TYPES[each] for each in wanted)}, not {type_name(error.instance)}"
+        names = [rule] if isinstance(rule, str) else rule
+        kinds = [name if name == "null" else f"{'an' if name[0] in 'aio' else 'a'} {name}" for name in names]
+        return f"must be {' or '.join(kinds)}, not {type_name(error.instance)}"
     if error.validator == "required":
         instance: Any = error.instance
         return f"is missing {', '.join(name for name in rule if name not in instance)}"
@@ -69,13 +70,3 @@ def _message(error: ValidationError) -> str:
     if error.validator == "const":
         return f"must be {rule!r}"
     return error.message if len(error.message) <= _LONGEST else f"{error.message[:_LONGEST]}…"
-
-
-_TYPES = {
-    "array": "an array",
-    "boolean": "a boolean",
-    "null": "null",
-    "number": "a number",
-    "object": "an object",
-    "string": "a string",
-}
