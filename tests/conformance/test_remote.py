@@ -53,7 +53,7 @@ def line(served: Served) -> Iterator[Cutting]:
 @pytest.fixture
 def far(served: Served, space: Any, line: Cutting) -> Iterator[RemoteSpace]:
     """The space through a line that can break."""
-    with RemoteSpace(line.address, served.token(), space=space._name) as made:
+    with RemoteSpace(line.address, served.token(), space=space.name) as made:
         yield made
 
 
@@ -227,16 +227,16 @@ def test_what_cannot_be_an_address_a_token_or_a_time_is_refused_by_name(url: Any
 
 
 def test_a_forged_token_a_low_role_and_anothers_name_are_denied(served: Served, space: Any) -> None:
-    with RemoteSpace(served.address, "clia_forged", space=space._name) as forged:
+    with RemoteSpace(served.address, "clia_forged", space=space.name) as forged:
         error = refused("bad-token", forged.agents)
         assert isinstance(error, errors.Denied)
-    with RemoteSpace(served.address, served.token("Vi", "viewer"), space=space._name) as viewer:
+    with RemoteSpace(served.address, served.token("Vi", "viewer"), space=space.name) as viewer:
         assert viewer.agents() == ["scout"]
         error = refused("role-too-low", lambda: viewer.commit("scout", "finding", {}))
         assert isinstance(error, errors.NotAllowed)
         assert error.fields["needed"] == "admin"
     request = space.ask("scout", {"question": "?"})
-    with RemoteSpace(served.address, served.token("Dee", "decider"), space=space._name) as decider:
+    with RemoteSpace(served.address, served.token("Dee", "decider"), space=space.name) as decider:
         refused("not-the-user", lambda: decider.decide("scout", 1, by="Ann", request_id=request.id))
         made = decider.decide("scout", 1, request_id=request.id)
         assert made.by == space.show(made.cid).by == "Dee"
@@ -290,7 +290,7 @@ def test_the_hub_of_a_space_is_told_and_met_from_afar(served: Served, tmp_path: 
 
 
 def test_a_closed_space_answers_no_more(space: Any, served: Served) -> None:
-    other = RemoteSpace(served.address, served.token(), space=space._name)
+    other = RemoteSpace(served.address, served.token(), space=space.name)
     assert other.agents() == ["scout"]
     other.close()
     other.close()
@@ -453,7 +453,7 @@ def test_every_error_arrives_as_the_one_that_was_raised(
         raise kind("it is so: é", hints=["one", "two"], fields={"field": "x", "list": [1, None, "é"]}, code=code)
 
     for code in (None, "special-code"):
-        monkeypatch.setattr(type(served.forge.sites[space._name].space), "types", fails)
+        monkeypatch.setattr(type(served.forge.sites[space.name].space), "types", fails)
         with pytest.raises(errors.CliaError) as caught:
             space.types()
         assert type(caught.value) is kind

@@ -87,6 +87,7 @@ class Handle(RemoteSpace):
     def __init__(self, served: Served, name: str, root: Path, by: str = TESS) -> None:
         super().__init__(served.address, served.token(by), space=name)
         self.served = served
+        self.name = name
         self.root = root
         self._others: dict[str, RemoteSpace] = {}  # the same space in the hands of other people
 
@@ -94,16 +95,16 @@ class Handle(RemoteSpace):
         super().close()
         for each in self._others.values():
             each.close()
-        if self._name is not None and self._name in self.served.forge.sites:
-            self.served.remove(self._name)
+        if self.name in self.served.forge.sites:
+            self.served.remove(self.name)
 
-    def _call(self, verb: Verb, arguments: Mapping[str, Any]) -> Any:
+    def __call__(self, verb: Verb, arguments: Mapping[str, Any]) -> Any:
         by = arguments.get("by")
         if by in (None, TESS) or not isinstance(by, str) or not by.strip() or not by.isprintable():
-            return super()._call(verb, arguments)
+            return super().__call__(verb, arguments)
         if by not in self._others:
-            self._others[by] = RemoteSpace(self.served.address, self.served.token(by), space=self._name)
-        return self._others[by]._call(verb, arguments)
+            self._others[by] = RemoteSpace(self.served.address, self.served.token(by), space=self.name)
+        return self._others[by](verb, arguments)
 
 
 class RemotePlace(Place):
@@ -133,7 +134,7 @@ def root_of(space: clia.Space) -> Path:
 
 def local_of(space: clia.Space) -> clia.Space:
     """The space itself, on the machine that it is on."""
-    return space.served.forge.sites[space._name or ""].space if isinstance(space, Handle) else space
+    return space.served.forge.sites[space.name].space if isinstance(space, Handle) else space
 
 
 @contextmanager

@@ -85,7 +85,8 @@ class RemoteSpace(_Interface):
 
     # Requests
 
-    def _call(self, verb: Verb, arguments: Mapping[str, Any]) -> Any:
+    def __call__(self, verb: Verb, arguments: Mapping[str, Any]) -> Any:
+        """Call a verb; arguments by the library's names."""
         from clia.api.arguments import request_for
 
         if verb.paged:
@@ -224,7 +225,7 @@ def _remote(member: Any, service_name: str, attribute: str) -> Any:
         from clia.api.derivation import verb_of
 
         space: RemoteSpace = self._space if service_name else self
-        return space._call(verb_of(member, service_name, attribute), dict(bound.arguments))  # noqa: SLF001  # of this module
+        return space(verb_of(member, service_name, attribute), dict(bound.arguments))
 
     verb.__qualname__, verb.__module__ = f"Remote{member.__qualname__}", __name__
     return verb

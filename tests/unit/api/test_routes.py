@@ -43,7 +43,7 @@ class Api(NamedTuple):
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         made |= JSON if data is not None else {}
         made |= {key.replace("_", "-"): value for key, value in headers.items()}
-        target = path if path.startswith("/api") else f"/api/v1/spaces/{self.space._name}{path}"
+        target = path if path.startswith("/api") else f"/api/v1/spaces/{self.space.name}{path}"
         return answer_of(self.served.address, target, method, made, data)
 
     def refused(self, status: int, code: str, answer: HttpResponse) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def test_a_key_belongs_to_one_user_and_one_request(api: Api) -> None:
     assert len(api.space.session_log("scout")) == 2
     body = {"kind": "finding", "files": {"a": "1"}}
     other = {"authorization": f"Bearer {api.served.token('Another', ADMIN)}", "idempotency-key": "k-3", **JSON}
-    target = f"/api/v1/spaces/{api.space._name}/agents/scout/commits"
+    target = f"/api/v1/spaces/{api.space.name}/agents/scout/commits"
     assert answer_of(api.served.address, target, "POST", other, json.dumps(body).encode()).status == 200
     assert len(api.space.session_log("scout")) == 3
 
@@ -156,7 +156,7 @@ def test_a_refused_change_leaves_its_key_to_be_used_again(api: Api) -> None:
 
 
 def test_a_key_whose_change_may_have_been_made_says_so(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Once, "keep", lambda *_: None)  # the forge dies before it can keep the answer
+    monkeypatch.setattr(Once, "store", lambda *_: None)  # the forge dies before it can store the response
     assert commit(api, idempotency_key="k-5").status == 200
     monkeypatch.undo()
     api.refused(409, "idempotency-in-progress", commit(api, idempotency_key="k-5"))

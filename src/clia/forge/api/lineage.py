@@ -1,7 +1,7 @@
-"""Lineage over HTTP: who agents are, seen from the directory of a space. Read only.
+"""Identities over HTTP, as seen from the directory of a space. Read only.
 
-Invariant: the answers are those of ``clia agents list|profile|plan|agency|explain --json`` in other words only where a path is
-said; what is wrong with a document is in the answer beside what could be merged.
+Invariant: responses are those of ``clia agents list|profile|plan|agency|explain --json``, except that paths are relative. Problems
+of a document are returned next to what could be merged.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from clia.errors import InvalidInput
+from clia.forge.api.reading import check_known, invalid
 from clia.forge.auth import require
 from clia.forge.lineages import RelativePaths, explained, explanation_json, findings, kind_of, lineage_at, roster_at
 
@@ -42,13 +43,12 @@ def _endpoint(view: Callable[[Request, Site, RelativePaths], Any], *query: str) 
         forge: Forge = request.app.state.forge
         require(request.state.identity, "viewer")
         site = forge.site(request.path_params["space"])
-        for key in request.query_params:
-            if key not in query:
-                raise InvalidInput(f"there is no field {key!r} here", code="unknown-field", fields={"field": key})
+        check_known(request.query_params, query)
+        for key in query:
             if len(request.query_params.getlist(key)) > 1:
-                raise InvalidInput(f"{key} is given twice", code="invalid-field", fields={"field": key})
-        made = view(request, site, RelativePaths(site.path))
-        return Response(json.dumps(made, separators=(",", ":")), media_type="application/json")
+                raise invalid(key, f"{key} is repeated")
+        value = view(request, site, RelativePaths(site.path))
+        return Response(json.dumps(value, separators=(",", ":")), media_type="application/json")
 
     return endpoint
 
@@ -56,10 +56,10 @@ def _endpoint(view: Callable[[Request, Site, RelativePaths], Any], *query: str) 
 def _agents(request: Request, site: Site, paths: RelativePaths) -> Any:
     text = request.query_params.get("all", "false")
     if text not in _FLAGS:
-        raise InvalidInput("all is true or false", code="invalid-field", fields={"field": "all"})
-    found = roster_at(site, everything=_FLAGS[text])
-    agents = [{**each._asdict(), "directory": paths.short(each.directory)} for each in found.agents]
-    return {"agents": agents, "diagnostics": _diagnostics(paths, found.diagnostics)}
+        raise invalid("all", "all must be true or false")
+    roster = roster_at(site, everything=_FLAGS[text])
+    agents = [{**agent._asdict(), "directory": paths.short(agent.directory)} for agent in roster.agents]
+    return {"agents": agents, "diagnostics": _diagnostics(paths, roster.diagnostics)}
 
 
 def _document(request: Request, site: Site, paths: RelativePaths) -> Any:
@@ -68,7 +68,7 @@ def _document(request: Request, site: Site, paths: RelativePaths) -> Any:
     return {
         "slug": request.path_params["slug"],
         "kind": kind,
-        "chain": [paths.in_json(each.to_json()) for each in merged.chain],
+        "chain": [paths.in_json(context.to_json()) for context in merged.chain],
         "document": merged.document,
         "diagnostics": _diagnostics(paths, merged.diagnostics),
     }
@@ -83,5 +83,5 @@ def _explain(request: Request, site: Site, paths: RelativePaths) -> Any:
     return explanation_json(paths, explained(lineage_at(site, request.path_params["slug"]).merged(kind), at))
 
 
-def _diagnostics(paths: RelativePaths, found: Iterable[Diagnostic]) -> list[dict[str, Any]]:
-    return [each._asdict() for each in findings(paths, found)]
+def _diagnostics(paths: RelativePaths, diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
+    return [diagnostic._asdict() for diagnostic in findings(paths, diagnostics)]

@@ -1,7 +1,7 @@
 """Lists in pages.
 
-Invariant: whoever follows the cursors to the end has seen every entry that was there all the time, once. A cursor names the last
-entries that were seen; where all of those are gone meanwhile, their place counts.
+Invariant: a client that follows the cursors to the end sees every entry that existed all the time, exactly once. A cursor names the
+last entries of its page, by digest; if all of them are gone, their position counts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 from typing import NamedTuple
 
-from clia.errors import InvalidInput
+from clia.forge.api.reading import invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SIZE, MOST = 500, 5000
 _NAMED = 8
-"""How many of the entries that were seen last a cursor names: so many may go at once."""
+"""Entries that a cursor names: all but one of them may be deleted at once."""
 
 
 class PageOf(NamedTuple):
@@ -33,7 +33,7 @@ def page_size(text: str | None) -> int:
         return SIZE
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
     if not 1 <= number <= MOST:
-        raise InvalidInput(f"page_size is a number from 1 to {MOST}", code="invalid-field", fields={"field": "page_size"})
+        raise invalid("page_size", f"page_size must be a number from 1 to {MOST}")
     return number
 
 
@@ -45,17 +45,17 @@ def page_of(items: Sequence[Any], cursor: str | None, size: int) -> PageOf:
     return PageOf(shown, _cursor(end, items[max(0, end - _NAMED) : end]) if end < len(items) else None)
 
 
-def _start(items: Sequence[Any], place: int, seen: Sequence[str]) -> int:
-    """Right after the last of the seen entries that is there still: most often where it was, else nearest to there."""
-    if 0 < place <= len(items) and _digest(items[place - 1]) == seen[-1]:
+def _start(items: Sequence[Any], place: int, named: Sequence[str]) -> int:
+    """The index after the last named entry that still exists: usually where it was, else the nearest to there."""
+    if 0 < place <= len(items) and _digest(items[place - 1]) == named[-1]:
         return place
-    found: dict[str, list[int]] = {each: [] for each in seen}
+    indices: dict[str, list[int]] = {digest: [] for digest in named}
     for index, item in enumerate(items):
-        found.get(_digest(item), []).append(index)
-    for back, each in enumerate(reversed(seen), 1):
-        if found[each]:
-            return min(found[each], key=lambda index: abs(index - (place - back))) + 1
-    return min(max(place - len(seen), 0), len(items))
+        indices.get(_digest(item), []).append(index)
+    for back, digest in enumerate(reversed(named), 1):
+        if indices[digest]:
+            return min(indices[digest], key=lambda index: abs(index - (place - back))) + 1
+    return min(max(place - len(named), 0), len(items))
 
 
 def _cursor(place: int, last: Sequence[Any]) -> str:
@@ -65,12 +65,12 @@ def _cursor(place: int, last: Sequence[Any]) -> str:
 
 def _read(cursor: str) -> tuple[int, list[str]]:
     try:
-        place, *seen = json.loads(base64.b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4), b"-_", validate=True))
-        if type(place) is int and 0 < place < 2**53 and 0 < len(seen) <= _NAMED and all(type(each) is str for each in seen):
-            return place, seen
+        place, *named = json.loads(base64.b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4), b"-_", validate=True))
+        if type(place) is int and 0 < place < 2**53 and 0 < len(named) <= _NAMED and all(type(digest) is str for digest in named):
+            return place, named
     except (ValueError, TypeError, RecursionError):
         pass
-    raise InvalidInput("this is no cursor of ours", code="invalid-cursor", fields={"field": "cursor"})
+    raise invalid("cursor", "invalid cursor", "invalid-cursor")
 
 
 def _digest(item: Any) -> str:

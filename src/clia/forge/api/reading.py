@@ -1,7 +1,7 @@
-"""What a request says, as a verb takes it.
+"""Parsing of requests: the arguments of a verb from path, query and body.
 
-Invariant: every parameter is known, there where it must be, and of its shape, or the request is refused with the field's name and
-nothing has happened. JSON is taken as the standard has it: no NaN, no lone surrogates, no name twice, no depth without end.
+Invariant: every parameter is known, in its place and of its shape, or the request is refused with the field's name before anything
+happens. JSON is read strictly: no NaN, lone surrogates, duplicate names or unlimited depth.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from clia.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Iterable, Mapping
     from typing import Any
 
     from starlette.datastructures import QueryParams
@@ -30,99 +30,85 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 def arguments(verb: Verb, path: Mapping[str, str], query: QueryParams, body: bytes, kind: str) -> dict[str, Any]:
     """A verb's arguments by the library's names."""
-    made: dict[str, Any] = {}
-    allowed = {param.key for param in verb.params if param.where == QUERY} | (set(PAGING) if verb.paged else set())
-    for key in query:
-        if key not in allowed:
-            raise _unknown(key)
-    takes_body = any(param.where == BODY for param in verb.params)
-    given = parse_body(body, kind) if takes_body else _no_body(body)
-    known = {param.key for param in verb.params if param.where == BODY}
-    for key in given:
+    in_body = {param.key for param in verb.params if param.where == BODY}
+    check_known(query, {param.key for param in verb.params if param.where == QUERY}.union(PAGING if verb.paged else ()))
+    if not in_body and body.strip() not in (b"", b"{}"):
+        raise invalid("body", "this request takes no body", "unknown-field")
+    fields = parse_body(body, kind) if in_body else {}
+    check_known(fields, in_body)
+    return {param.name: _argument(param, path, query, fields) for param in verb.params}
+
+
+def check_known(keys: Iterable[str], known: Container[str]) -> None:
+    for key in keys:
         if key not in known:
-            raise _unknown(key)
-    for param in verb.params:
-        if param.where == PATH:
-            made[param.name] = param.shape.decode(path[param.key], param.key)
-        elif param.where == QUERY:
-            made[param.name] = _from_query(param, query)
-        elif param.key in given:
-            made[param.name] = param.shape.decode(given[param.key], param.key)
-        else:
-            made[param.name] = _default(param)
-    return made
+            raise invalid(key, f"unknown field {key!r}", "unknown-field")
 
 
-def _default(param: Param) -> Any:
-    if param.required:
-        raise InvalidInput(f"{param.key} is missing", code="missing-field", fields={"field": param.key})
-    return param.default
+def invalid(field: str, message: str, code: str = "invalid-field") -> InvalidInput:
+    return InvalidInput(message, code=code, fields={"field": field})
 
 
-def _unknown(key: str) -> InvalidInput:
-    return InvalidInput(f"there is no field {key!r} here", code="unknown-field", fields={"field": key})
+def _argument(param: Param, path: Mapping[str, str], query: QueryParams, fields: Mapping[str, Any]) -> Any:
+    texts = query.getlist(param.key) if param.where == QUERY else []
+    if param.where == PATH:
+        value: Any = path[param.key]
+    elif texts and isinstance(param.shape, Listed):
+        value = texts
+    elif len(texts) > 1:
+        raise invalid(param.key, f"{param.key} is repeated")
+    elif texts:
+        value = _from_text(texts[0], param.shape)
+    elif param.key in fields:
+        value = fields[param.key]
+    elif param.required:
+        raise invalid(param.key, f"{param.key} is missing", "missing-field")
+    else:
+        return param.default
+    return param.shape.decode(value, param.key)
 
 
-def _from_query(param: Param, query: QueryParams) -> Any:
-    texts = query.getlist(param.key)
-    if not texts:
-        return _default(param)
-    shape = param.shape
-    if isinstance(shape, Listed):
-        return shape.decode(texts, param.key)
-    if len(texts) > 1:
-        raise InvalidInput(f"{param.key} is given twice", code="invalid-field", fields={"field": param.key})
-    return shape.decode(_read_word(texts[0], shape), param.key)
-
-
-def _read_word(text: str, shape: Shape) -> Any:
-    """A word of an address as JSON would have it; what is none of the shape is left for the shape to refuse."""
+def _from_text(text: str, shape: Shape) -> Any:
+    """A query parameter as its JSON value; one that does not fit stays text, which the shape refuses."""
     inner = shape.inner if isinstance(shape, Optional) else shape
     if inner is FLAG:
         return {"true": True, "false": False}.get(text, text)
-    if inner is COUNT or inner is WHOLE:
-        digits = text.removeprefix("-")
-        return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 17 else text
-    return text
+    digits = text.removeprefix("-")
+    is_number = inner in (COUNT, WHOLE) and digits.isascii() and digits.isdigit() and len(digits) < 17
+    return int(text) if is_number else text
 
 
 def parse_body(body: bytes, kind: str) -> dict[str, Any]:
-    """The object in a request's body; none is an empty one."""
+    """The object in a request's body; {} if there is none."""
     if not body:
         return {}
     if kind.partition(";")[0].strip().lower() != "application/json":
-        raise InvalidInput("a body comes as application/json", code="unsupported-media-type")
+        raise InvalidInput("the body must be application/json", code="unsupported-media-type")
     try:
         text = body.decode("utf-8")
-        made = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_once)
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique)
         if _SURROGATE.search(text):
-            json.dumps(made, ensure_ascii=False).encode("utf-8")
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as err:
-        raise InvalidInput(f"the body is no JSON: {err}", code="malformed-json", fields={"field": "body"}) from None
-    if not isinstance(made, dict):
-        raise InvalidInput("the body must be an object", code="invalid-field", fields={"field": "body"})
-    return made
-
-
-def _no_body(body: bytes) -> dict[str, Any]:
-    if body.strip() not in (b"", b"{}"):
-        raise InvalidInput("this takes no body", code="unknown-field", fields={"field": "body"})
-    return {}
+        raise invalid("body", f"the body is not valid JSON: {err}", "malformed-json") from None
+    if not isinstance(value, dict):
+        raise invalid("body", "the body must be an object")
+    return value
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _finite(text: str) -> float:
-    made = float(text)
-    if math.isinf(made):
-        raise ValueError(f"{text[:40]} is too large a number")
-    return made
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return number
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("a name stands twice in one object")
-    return made
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("an object has the same name twice")
+    return fields
