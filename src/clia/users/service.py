@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from clia.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
 from clia.store.interface import ABSENT
-from clia.users.fields import DAYS_MAX, DISPLAY_MAX, LABEL_MAX, MINUTES_MAX, check_email, check_line, check_number, check_user_name
 from clia.values.clock import timestamp
-from clia.values.names import is_slug
+from clia.values.commit_messages import check_text
+from clia.values.names import SLUG_MAX, is_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ _USER, _TOKEN, _LOGIN, _WEB = "user/", "token/", "login/", "web/"
 _ID_LENGTH = 12
 _IDLE_LOGIN, _MAX_LOGIN = timedelta(hours=12), timedelta(days=7)  # a login ends after inactivity, and at the latest
 _TOUCH_INTERVAL = timedelta(minutes=1)  # how often a use is recorded
-_MAX_YEAR = 9999  # room for date arithmetic
+_DISPLAY_MAX, _EMAIL_MAX, _LABEL_MAX = 100, 254, 100
+_MINUTES_MAX, _DAYS_MAX = 24 * 60, 3650
 
 
 class User(NamedTuple):
@@ -115,9 +116,9 @@ class Users:
         """Return the first admin by name; create one if there is none."""
         user = _checked_user("admin", ADMIN, display, email)
         with self._store.writing() as transaction:
-            known = [each.user for each in _user_infos(transaction.values.scan(_USER)) if each.user.role == ADMIN]
-            if known:
-                return known[0]
+            for info in _user_infos(transaction.values.scan(_USER)):
+                if info.user.role == ADMIN:
+                    return info.user
             if transaction.values.get(_USER + user.name) is not None:
                 user = user._replace(name="operator")
             self._put_new(transaction, user)
@@ -125,21 +126,21 @@ class Users:
 
     def update(self, name: str, *, role: str | None = None, display: str | None = None, email: str | None = None) -> User:
         """Change the given fields. The new role limits existing tokens and logins at once."""
-        given = {
-            "role": None if role is None else _checked_role(role),
-            "display": None if display is None else check_line(display, "display", DISPLAY_MAX),
-            "email": None if email is None else check_email(email),
+        changes = {
+            "role": role if role is None else _checked_role(role),
+            "display": display if display is None else _checked_line(display, "display", _DISPLAY_MAX),
+            "email": email if email is None else _checked_email(email),
         }
         with self._store.writing() as transaction:
             row = _user_row(transaction, name)
             if row is None:
                 raise _no_such_user(name)
             user = _as_user(name, row)
-            made = user._replace(**{key: value for key, value in given.items() if value is not None})
-            if not made.may(ADMIN):
+            changed = user._replace(**{key: value for key, value in changes.items() if value is not None})
+            if not changed.may(ADMIN):
                 _check_not_last_admin(transaction, user)
-            transaction.values.put(_USER + name, {**row, **_row_of(made)})
-        return made
+            transaction.values.put(_USER + name, {**row, **_row_of(changed)})
+        return changed
 
     def get(self, name: str) -> User | None:
         with self._store.reading() as view:
@@ -149,15 +150,14 @@ class Users:
         """Return every user, sorted by name, with their tokens."""
         with self._store.reading() as view:
             rows, tokens = view.values.scan(_USER), view.values.scan(_TOKEN)
-        found = _user_infos(rows)
-        by_name = {each.user.name: each for each in found}
+        infos = {info.user.name: info for info in _user_infos(rows)}
         for key, row in tokens:
-            if _is_valid(row, _TOKEN_ROW) and row["user"] in by_name:
-                owner = by_name[row["user"]]
+            if _is_valid(row, _TOKEN_ROW) and row["user"] in infos:
+                owner = infos[row["user"]]
                 owner.tokens.append(_token_info(key, row, owner.user))
-        for each in found:
-            each.tokens.sort(key=lambda token: (token.created_at, token.id))
-        return found
+        for info in infos.values():
+            info.tokens.sort(key=lambda token: (token.created_at, token.id))
+        return list(infos.values())
 
     def remove(self, name: str, *, force: bool = False) -> None:
         """Remove a user with all tokens and logins. The last admin only with ``force``."""
@@ -180,10 +180,10 @@ class Users:
 
         ``role``: at most the user's (default). ``days``: lifetime; None: until revoked.
         """
-        label = check_line(label, "label", LABEL_MAX)
-        wanted = None if role is None else _checked_role(role)
+        label = _checked_line(label, "label", _LABEL_MAX)
+        wanted = role if role is None else _checked_role(role)
         now = self._clock()
-        until = None if days is None else timestamp(now + timedelta(days=check_number(days, "days", DAYS_MAX)))
+        until = None if days is None else timestamp(now + timedelta(days=_checked_number(days, "days", _DAYS_MAX)))
         secret = TOKEN_PREFIX + self._token()
         key = _TOKEN + _hash(secret)
         with self._store.writing() as transaction:
@@ -224,7 +224,7 @@ class Users:
 
     def login_link(self, name: str, minutes: int = 15) -> str:
         """Return a secret that logs a user in once."""
-        until = self._clock() + timedelta(minutes=check_number(minutes, "minutes", MINUTES_MAX))
+        until = self._clock() + timedelta(minutes=_checked_number(minutes, "minutes", _MINUTES_MAX))
         secret = self._token()
         with self._store.writing() as transaction:
             _existing_user(transaction, name)
@@ -238,11 +238,11 @@ class Users:
             return None  # without a write transaction: guessing must not block writers
         now = self._clock()
         with self._store.writing() as transaction:
-            found = _live_row(transaction, key, _LOGIN_ROW, now)
-            if found is None:
+            live = _live_row(transaction, key, _LOGIN_ROW, now)
+            if live is None:
                 return None
             transaction.values.delete(key)
-            return self._create_login(transaction, found.user, now)
+            return self._create_login(transaction, live.user, now)
 
     def make_session(self, name: str) -> WebSession:
         """Log in a user authenticated by a trusted proxy."""
@@ -287,16 +287,16 @@ class Users:
         """Return the live row of a key; ``renewed`` returns its row after this use, or None if unchanged."""
         now = self._clock()
         with self._store.reading() as view:
-            found = _live_row(view, key, schema, now)
-        if found is None or renewed(found.row, now) is None:
-            return found
+            live = _live_row(view, key, schema, now)
+        if live is None or renewed(live.row, now) is None:
+            return live
         with self._store.writing() as transaction:
-            found = _live_row(transaction, key, schema, now)  # it may have been removed
-            row = None if found is None else renewed(found.row, now)
-            if found is None or row is None:
-                return found
+            live = _live_row(transaction, key, schema, now)  # it may have been removed
+            row = None if live is None else renewed(live.row, now)
+            if live is None or row is None:
+                return live
             transaction.values.put(key, row)
-        return found._replace(row=row)
+        return live._replace(row=row)
 
 
 class _LiveRow(NamedTuple):
@@ -316,10 +316,12 @@ def _live_row(view: Transaction, key: str, schema: RowSchema, now: datetime) -> 
 
 def _expired_keys(view: Transaction, now: datetime) -> list[str]:
     """Return the keys of expired rows."""
-    found = []
-    for prefix, schema in ((_TOKEN, _TOKEN_ROW), (_LOGIN, _LOGIN_ROW), (_WEB, _WEB_ROW)):
-        found += [key for key, row in view.values.scan(prefix) if _is_valid(row, schema) and _is_expired(row, now)]
-    return found
+    return [
+        key
+        for prefix, schema in ((_TOKEN, _TOKEN_ROW), (_LOGIN, _LOGIN_ROW), (_WEB, _WEB_ROW))
+        for key, row in view.values.scan(prefix)
+        if _is_valid(row, schema) and _is_expired(row, now)
+    ]
 
 
 def _is_expired(row: StoredRow, now: datetime) -> bool:
@@ -381,10 +383,10 @@ def _user(view: Transaction, name: str) -> User | None:
 
 
 def _existing_user(view: Transaction, name: str) -> User:
-    found = _user(view, name)
-    if found is None:
+    user = _user(view, name)
+    if user is None:
         raise _no_such_user(name)
-    return found
+    return user
 
 
 def _no_such_user(name: str) -> NotFound:
@@ -414,8 +416,8 @@ def _row_of(user: User) -> StoredRow:
 
 
 def _valid_row(view: Transaction, key: str, schema: RowSchema) -> StoredRow | None:
-    found = view.values.get(key)
-    return found.value if found is not None and _is_valid(found.value, schema) else None
+    entry = view.values.get(key)
+    return entry.value if entry is not None and _is_valid(entry.value, schema) else None
 
 
 def _is_valid(row: Any, schema: RowSchema) -> bool:
@@ -426,45 +428,69 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_role(value: Any) -> bool:
-    return value in ROLES
-
-
 def _is_time(value: Any) -> bool:
     try:
-        found = datetime.fromisoformat(value)
+        time = datetime.fromisoformat(value)
     except (TypeError, ValueError):
         return False
-    return found.tzinfo is not None and 1 < found.year < _MAX_YEAR
+    return time.tzinfo is not None and 1 < time.year < 9999  # room for date arithmetic
 
 
 def _is_time_or_none(value: Any) -> bool:
     return value is None or _is_time(value)
 
 
-_USER_ROW: RowSchema = {"role": _is_role, "display": _is_text, "email": _is_text, "created_at": _is_time}
+_USER_ROW: RowSchema = {"role": ROLES.__contains__, "display": _is_text, "email": _is_text, "created_at": _is_time}
+_LOGIN_ROW: RowSchema = {"user": _is_text, "expires_at": _is_time}
+_WEB_ROW: RowSchema = {**_LOGIN_ROW, "created_at": _is_time}
 _TOKEN_ROW: RowSchema = {
-    "user": _is_text,
+    **_WEB_ROW,
     "label": _is_text,
-    "role": _is_role,
-    "created_at": _is_time,
+    "role": ROLES.__contains__,
     "last_used_at": _is_time_or_none,
     "expires_at": _is_time_or_none,
 }
-_LOGIN_ROW: RowSchema = {"user": _is_text, "expires_at": _is_time}
-_WEB_ROW: RowSchema = {"user": _is_text, "created_at": _is_time, "expires_at": _is_time}
 
 
 # Validation
 
 
 def _checked_user(name: str, role: str, display: str, email: str) -> User:
-    return User(check_user_name(name), _checked_role(role), check_line(display, "display", DISPLAY_MAX), check_email(email))
+    if not is_slug(name):
+        hint = f"lower-case letters, digits and single hyphens, at most {SLUG_MAX} characters: ada-lovelace"
+        raise _invalid("name", f"{name!r} is not a valid user name", "invalid-name", hint)
+    return User(name, _checked_role(role), _checked_line(display, "display", _DISPLAY_MAX), _checked_email(email))
+
+
+def _invalid(field: str, message: str, code: str, *hints: str) -> InvalidInput:
+    return InvalidInput(message, code=code, hints=list(hints), fields={"field": field})
 
 
 def _checked_role(role: str) -> str:
     if role in ROLES:
         return role
-    raise InvalidInput(
-        f"{role!r} is not a role", code="invalid-role", hints=[f"the roles are {', '.join(ROLES)}"], fields={"field": "role"}
-    )
+    raise _invalid("role", f"{role!r} is not a role", "invalid-role", f"the roles are {', '.join(ROLES)}")
+
+
+def _checked_email(email: str) -> str:
+    text = _checked_line(email, "email", _EMAIL_MAX)
+    local, _, domain = text.rpartition("@")
+    if text and (not local or not domain or " " in text):
+        raise _invalid("email", f"{text!r} is not an e-mail address", "invalid-email")
+    return text
+
+
+def _checked_line(value: str, field: str, longest: int) -> str:
+    """Return one stripped line of text. No angle brackets: a decision puts the address in them, and it must not be forged."""
+    text = check_text(value, field).strip()
+    if len(text) > longest:
+        raise _invalid(field, f"{field} must have at most {longest} characters", "invalid-text")
+    if not text.isprintable() or "<" in text or ">" in text:
+        raise _invalid(field, f"{field} must be one line of plain text without < and >", "invalid-text")
+    return text
+
+
+def _checked_number(value: object, field: str, largest: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
+        raise _invalid(field, f"{field} must be a number from 1 to {largest}", f"invalid-{field}")
+    return value
