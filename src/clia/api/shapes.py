@@ -1,4 +1,4 @@
-"""How values cross the wire: each shape writes a value as JSON, reads it back, and says what it looks like.
+"""JSON shapes: each encodes a value as JSON, decodes it, and has a JSON Schema.
 
 Invariant: ``decode(encode(value)) == value`` for every value of the shape; what does not fit is refused with ``InvalidInput``
 that names the field, before anything else happens. The schema accepts what ``decode`` accepts, so that one table serves the
@@ -7,8 +7,6 @@ server, its OpenAPI document and the client.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
@@ -44,28 +42,39 @@ def refusal(where: str, wanted: str, given: Any) -> InvalidInput:
     return InvalidInput(f"{where} must be {wanted}, not {found}", code="invalid-field", fields={"field": where})
 
 
-class _Plain:
-    """A JSON scalar that stands for itself."""
-
-    def __init__(self, kind: type, wanted: str, schema: Mapping[str, Any], fits: Callable[[Any], bool] | None = None) -> None:
-        self._kind = kind
-        self._wanted = wanted
-        self._schema = schema
-        self._fits = fits
+class JsonValue:
+    """Any JSON value, which stands for itself."""
 
     def encode(self, value: Any) -> Any:
         return value
 
     def decode(self, given: Any, where: str) -> Any:
-        if type(given) is not self._kind or (self._fits is not None and not self._fits(given)):
+        del where
+        return given
+
+    def schema(self) -> dict[str, Any]:
+        return {}
+
+    def parts(self) -> Iterable[Shape]:
+        return ()
+
+
+class _Plain(JsonValue):
+    """A JSON scalar."""
+
+    def __init__(self, kind: type, wanted: str, schema: Mapping[str, Any], fits: Callable[[Any], bool] = lambda _: True) -> None:
+        self._kind = kind
+        self._wanted = wanted
+        self._schema = schema
+        self._fits = fits
+
+    def decode(self, given: Any, where: str) -> Any:
+        if type(given) is not self._kind or not self._fits(given):
             raise refusal(where, self._wanted, given)
         return given
 
     def schema(self) -> dict[str, Any]:
         return dict(self._schema)
-
-    def parts(self) -> Iterable[Shape]:
-        return ()
 
 
 def _is_text(text: str) -> bool:
@@ -92,11 +101,8 @@ WHOLE = _Plain(
 )
 
 
-class _Number:
+class _Number(JsonValue):
     """A number with a fraction; JSON does not tell 1 from 1.0."""
-
-    def encode(self, value: Any) -> Any:
-        return value
 
     def decode(self, given: Any, where: str) -> Any:
         if type(given) not in (int, float):
@@ -106,28 +112,8 @@ class _Number:
     def schema(self) -> dict[str, Any]:
         return {"type": "number"}
 
-    def parts(self) -> Iterable[Shape]:
-        return ()
 
-
-class _Any:
-    """Any JSON value."""
-
-    def encode(self, value: Any) -> Any:
-        return value
-
-    def decode(self, given: Any, where: str) -> Any:
-        del where
-        return given
-
-    def schema(self) -> dict[str, Any]:
-        return {}
-
-    def parts(self) -> Iterable[Shape]:
-        return ()
-
-
-class _Object(_Any):
+class _Object(JsonValue):
     """Any JSON object."""
 
     def encode(self, value: Any) -> Any:
@@ -142,13 +128,20 @@ class _Object(_Any):
         return {"type": "object"}
 
 
-NUMBER, ANY, OBJECT = _Number(), _Any(), _Object()
+NUMBER, ANY, OBJECT = _Number(), JsonValue(), _Object()
 
 
-class Optional:
+class _Wrapping:
+    """A shape around another one."""
+
     def __init__(self, inner: Shape) -> None:
         self.inner = inner
 
+    def parts(self) -> Iterable[Shape]:
+        return (self.inner,)
+
+
+class Optional(_Wrapping):
     def encode(self, value: Any) -> Any:
         return None if value is None else self.inner.encode(value)
 
@@ -158,66 +151,48 @@ class Optional:
     def schema(self) -> dict[str, Any]:
         return {"anyOf": [self.inner.schema(), {"type": "null"}]}
 
-    def parts(self) -> Iterable[Shape]:
-        return (self.inner,)
 
-
-class Listed:
+class Listed(_Wrapping):
     """A list, or a tuple where the library has one."""
 
-    def __init__(self, inner: Shape, made: Callable[[list[Any]], Any] = list) -> None:
-        self.inner = inner
-        self.made = made
+    def __init__(self, inner: Shape, kind: Callable[[list[Any]], Any] = list) -> None:
+        super().__init__(inner)
+        self.kind = kind
 
     def encode(self, value: Any) -> Any:
-        return [self.inner.encode(each) for each in value]
+        return [self.inner.encode(item) for item in value]
 
     def decode(self, given: Any, where: str) -> Any:
         if type(given) is not list:
             raise refusal(where, "a list", given)
-        return self.made([self.inner.decode(each, f"{where}[{index}]") for index, each in enumerate(given)])
+        return self.kind([self.inner.decode(item, f"{where}[{index}]") for index, item in enumerate(given)])
 
     def schema(self) -> dict[str, Any]:
         return {"type": "array", "items": self.inner.schema()}
 
-    def parts(self) -> Iterable[Shape]:
-        return (self.inner,)
 
-
-class Mapped:
+class Mapped(_Wrapping):
     """An object with any names, whose values have one shape."""
 
-    def __init__(self, inner: Shape) -> None:
-        self.inner = inner
-
     def encode(self, value: Any) -> Any:
-        return {key: self.inner.encode(each) for key, each in value.items()}
+        return {key: self.inner.encode(item) for key, item in value.items()}
 
     def decode(self, given: Any, where: str) -> Any:
         if type(given) is not dict:
             raise refusal(where, "an object", given)
-        return {key: self.inner.decode(each, f"{where}.{key}") for key, each in given.items()}
+        return {key: self.inner.decode(item, f"{where}.{key}") for key, item in given.items()}
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object", "additionalProperties": self.inner.schema()}
 
-    def parts(self) -> Iterable[Shape]:
-        return (self.inner,)
-
 
 class Record:
-    """A named tuple as an object with its fields' names; those with a default may be left out when it is read.
+    """A named tuple as an object with its fields' names; those with a default may be left out when it is read."""
 
-    ``called``: what it is called where it is public, if that is not the name of its class.
-    """
-
-    def __init__(self, kind: type[Any], called: str | None = None, /, **fields: Shape) -> None:
+    def __init__(self, kind: type[Any], /, **fields: Shape) -> None:
         self.kind = kind
         self.fields = fields
-        self.name: str = called or kind.__name__
-        missing = set(kind._fields) ^ set(fields)
-        if missing:
-            raise TypeError(f"{self.name}: {sorted(missing)}")
+        self.name: str = kind.__name__
 
     def encode(self, value: Any) -> Any:
         if not self.fits(value):
@@ -291,57 +266,15 @@ class Either:
         return [part for record in self.records.values() for part in record.parts()]
 
 
-class Bytes:
-    """A file's bytes: as text where they are, else as Base64."""
-
-    def encode(self, value: bytes) -> dict[str, Any]:
-        try:
-            return {"text": value.decode("utf-8")}
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(value).decode("ascii")}
-
-    def decode(self, given: Any, where: str) -> bytes:
-        if type(given) is str:
-            given = {"text": given}
-        if type(given) is dict and list(given) == ["text"]:
-            return _encoded(given["text"], f"{where}.text")
-        if type(given) is dict and list(given) == ["base64"] and isinstance(given["base64"], str):
-            try:
-                return base64.b64decode(given["base64"], validate=True)
-            except (binascii.Error, ValueError):
-                pass
-        raise refusal(where, 'a text, {"text": …} or {"base64": …}', given)
-
-    def schema(self) -> dict[str, Any]:
-        text, packed = {"type": "string"}, {"type": "string", "contentEncoding": "base64"}
-        return {"anyOf": [text, *(_only(key, inner) for key, inner in (("text", text), ("base64", packed)))]}
-
-    def parts(self) -> Iterable[Shape]:
-        return ()
-
-
-def _encoded(given: Any, where: str) -> bytes:
-    """A file's text; how large it may be is decided where it is stored."""
-    found: str = STRING.decode(given, where)
-    try:
-        return found.encode("utf-8")
-    except UnicodeEncodeError:
-        raise refusal(where, "a text without lone surrogates", given) from None
-
-
-def _only(key: str, inner: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": {key: dict(inner)}, "required": [key], "additionalProperties": False}
-
-
 def definitions(shapes: Iterable[Shape]) -> dict[str, Any]:
-    """What every reference in the schemas of some shapes leads to, by name."""
-    found: dict[str, Any] = {}
+    """The records that the schemas of some shapes refer to, by name."""
+    records: dict[str, Any] = {}
     left = list(shapes)
     while left:
         shape = left.pop()
         if isinstance(shape, Record):
-            if shape.name in found:
+            if shape.name in records:
                 continue
-            found[shape.name] = shape.definition()
+            records[shape.name] = shape.definition()
         left += shape.parts()
-    return dict(sorted(found.items()))
+    return dict(sorted(records.items()))

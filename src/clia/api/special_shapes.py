@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+
 from clia.api.derivation import record_of
-from clia.api.shapes import FLAG, OBJECT, TEXT, Bytes, Listed, refusal
+from clia.api.shapes import FLAG, OBJECT, STRING, TEXT, JsonValue, Listed, refusal
 from clia.errors import InvalidInput
 from clia.sessions.model import Request, Session
 from clia.space.model import File, Link, Submodule
@@ -18,64 +21,82 @@ if TYPE_CHECKING:
     from clia.sessions.records import Resumed
 
 
-class ContentShape:
-    """What stands at a path: bytes, a file that may be executable, a link, or another repository's commit."""
+def _encode_bytes(data: bytes) -> dict[str, Any]:
+    """As text if it is UTF-8, else as Base64."""
+    try:
+        return {"text": data.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode("ascii")}
 
-    _bytes = Bytes()
+
+def _decode_bytes(given: Any, where: str) -> bytes:
+    if type(given) is str:
+        given = {"text": given}
+    if type(given) is dict and list(given) == ["text"]:
+        text: str = STRING.decode(given["text"], f"{where}.text")  # its size is limited where it is stored
+        try:
+            return text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise refusal(f"{where}.text", "a text without lone surrogates", text) from None
+    if type(given) is dict and list(given) == ["base64"] and isinstance(given["base64"], str):
+        try:
+            return base64.b64decode(given["base64"], validate=True)
+        except (binascii.Error, ValueError):
+            pass
+    raise refusal(where, 'a text, {"text": …} or {"base64": …}', given)
+
+
+class ContentShape(JsonValue):
+    """The content at a path: bytes, a file that may be executable, a link, or a submodule."""
 
     def encode(self, value: Any) -> Any:
-        if isinstance(value, File):
-            return {**self._bytes.encode(value.data), "executable": value.executable}
-        if isinstance(value, Link):
-            return {"link": value.target}
-        if isinstance(value, Submodule):
-            return {"submodule": value.commit}
-        if not isinstance(value, bytes):
-            raise refusal("content", "bytes, clia.File, clia.Link or clia.Submodule", value)
-        return self._bytes.encode(value)
+        match value:
+            case bytes():
+                return _encode_bytes(value)
+            case File(data, executable):
+                return {**_encode_bytes(data), "executable": executable}
+            case Link(target):
+                return {"link": target}
+            case Submodule(commit):
+                return {"submodule": commit}
+        raise refusal("content", "bytes, clia.File, clia.Link or clia.Submodule", value)
 
     def decode(self, given: Any, where: str) -> Any:
         if type(given) is not dict:
-            return self._bytes.decode(given, where)
-        if list(given) == ["link"]:
-            return Link(TEXT.decode(given["link"], f"{where}.link"))
-        if list(given) == ["submodule"]:
-            return Submodule(TEXT.decode(given["submodule"], f"{where}.submodule"))
+            return _decode_bytes(given, where)
+        for key, kind in (("link", Link), ("submodule", Submodule)):
+            if list(given) == [key]:
+                return kind(TEXT.decode(given[key], f"{where}.{key}"))
         if "executable" not in given:
-            return self._bytes.decode(given, where)
-        data = {key: each for key, each in given.items() if key != "executable"}
-        return File(self._bytes.decode(data, where), FLAG.decode(given["executable"], f"{where}.executable"))
+            return _decode_bytes(given, where)
+        data = {key: item for key, item in given.items() if key != "executable"}
+        return File(_decode_bytes(data, where), FLAG.decode(given["executable"], f"{where}.executable"))
 
     def schema(self) -> dict[str, Any]:
         return {"$ref": "#/components/schemas/Content"}
 
-    def parts(self) -> Iterable[Shape]:
-        return ()
+
+def _only(key: str, **more: Any) -> dict[str, Any]:
+    properties = {key: {"type": "string"}, **more}
+    return {"type": "object", "properties": properties, "required": [key], "additionalProperties": False}
 
 
+_EXECUTABLE = {"type": "boolean"}
 CONTENT_SCHEMA: dict[str, Any] = {
-    "description": "What stands at a path: a text, or an object with text or base64 (and executable), link or submodule.",
+    "description": "The content at a path: a text, or an object with text or base64 (and executable), link or submodule.",
     "anyOf": [
         {"type": "string"},
-        *(
-            {
-                "type": "object",
-                "properties": {
-                    key: {"type": "string"},
-                    **({"executable": {"type": "boolean"}} if key in ("text", "base64") else {}),
-                },
-                "required": [key],
-                "additionalProperties": False,
-            }
-            for key in ("text", "base64", "link", "submodule")
-        ),
+        _only("text", executable=_EXECUTABLE),
+        _only("base64", executable=_EXECUTABLE),
+        _only("link"),
+        _only("submodule"),
     ],
 }
 CONTENT = ContentShape()
 
 
-class TypedInput:
-    """An object with a ``type``, as it is to be written: every field counts, since all of them make its id."""
+class TypedInput(JsonValue):
+    """An object with a ``type`` to write. Every field is kept, since its id depends on all of them."""
 
     def encode(self, value: Any) -> Any:
         return as_object(value)
@@ -86,19 +107,16 @@ class TypedInput:
     def schema(self) -> dict[str, Any]:
         return {"type": "object", "properties": {"type": {"type": "string"}}, "required": ["type"]}
 
-    def parts(self) -> Iterable[Shape]:
-        return ()
-
 
 class TypedOutput(TypedInput):
-    """A typed object that was read, in the class of its type where that has one."""
+    """A typed object that was read, as an instance of its type's class if there is one."""
 
     def decode(self, given: Any, where: str) -> Any:
         return as_typed(super().decode(given, where))
 
 
-class EntriesShape:
-    """The entries of a trace, which may come as the trace that has them."""
+class EntriesShape(JsonValue):
+    """The entries of a trace, or the trace that has them."""
 
     def encode(self, value: Any) -> Any:
         if isinstance(value, (str, bytes, dict)):
@@ -110,9 +128,6 @@ class EntriesShape:
 
     def schema(self) -> dict[str, Any]:
         return _OBJECTS.schema()
-
-    def parts(self) -> Iterable[Shape]:
-        return ()
 
 
 _OBJECTS = Listed(OBJECT)
@@ -132,18 +147,18 @@ _SESSION_FIELDS: dict[str, Any] = {
     "result": {},
     "failure": {"type": ["object", "null"]},
     "forked": {"type": ["object", "null"]},
-    _DONE: {"type": "integer", "minimum": 0, "description": "how often it was resumed"},
+    _DONE: {"type": "integer", "minimum": 0, "description": "number of resumes"},
 }
 SESSION_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "description": "One run of a flow by one agent, as it was when it was asked for.",
+    "description": "One run of a flow by one agent, as of the request.",
     "properties": _SESSION_FIELDS,
     "required": list(_SESSION_FIELDS),
 }
 
 
 class SessionShape:
-    """A session without what it was given; whoever reads one says how that is got when it is asked for."""
+    """A session without its input and resumes, which ``load`` fetches when they are read."""
 
     def encode(self, value: Session) -> dict[str, Any]:
         return {**value.to_json(), _DONE: value.resumed}
@@ -152,11 +167,11 @@ class SessionShape:
         return self.read(given, where, _nothing)
 
     def read(self, given: Any, where: str, load: Callable[[], tuple[Any, list[Resumed]]]) -> Session:
-        made = OBJECT.decode(given, where)
+        fields = OBJECT.decode(given, where)
         try:
-            row = dict(made) | {"name": made["flow"], "flow": made["flow_cid"], "done": made[_DONE]}
-            row["pending"] = [_call(REQUEST.decode(each, f"{where}.pending")) for each in made["pending"]]
-            return Session(made["agent"], made["id"], row, load)
+            row = dict(fields) | {"name": fields["flow"], "flow": fields["flow_cid"], "done": fields[_DONE]}
+            row["pending"] = [_call(REQUEST.decode(request, f"{where}.pending")) for request in fields["pending"]]
+            return Session(fields["agent"], fields["id"], row, load)
         except (KeyError, TypeError, ValueError):
             raise refusal(where, "a session", given) from None
 

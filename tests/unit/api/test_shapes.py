@@ -25,7 +25,6 @@ from clia.api.shapes import (
     STRING,
     TEXT,
     WHOLE,
-    Bytes,
     Either,
     Listed,
     Mapped,
@@ -84,12 +83,10 @@ def values_of(shape: Any) -> st.SearchStrategy[Any]:
     for plain, found in PLAIN:
         if shape is plain:
             return found
-    if isinstance(shape, Bytes):
-        return st.binary(max_size=40)
     if isinstance(shape, Optional):
         return st.none() | values_of(shape.inner)
     if isinstance(shape, Listed):
-        return st.lists(values_of(shape.inner), max_size=3).map(shape.made)
+        return st.lists(values_of(shape.inner), max_size=3).map(shape.kind)
     if isinstance(shape, Mapped):
         return st.dictionaries(st.text(max_size=8), values_of(shape.inner), max_size=3)
     if isinstance(shape, Either):
