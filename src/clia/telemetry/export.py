@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from clia.sessions.model import Session
     from clia.sessions.records import Resumed
     from clia.telemetry.otlp import OtlpSender
-    from clia.telemetry.spans import Attributes, Span, SpanEvent, SpanTree
+    from clia.telemetry.spans import Attributes, Span, SpanTree
 
 BATCH_SPANS = 512
 BATCH_WEIGHT = 4 * 1024 * 1024
@@ -71,12 +71,7 @@ def sender_of(url: str, headers: Mapping[str, str], resource: Attributes, *, sec
     """Return a sender to a collector; needs the extra ``clia[otlp]``."""
     from clia.telemetry.otlp import OtlpSender  # importing OpenTelemetry takes half a second
 
-    return OtlpSender(url, headers, resource, _scope(resource), seconds=seconds)
-
-
-def _scope(resource: Attributes) -> tuple[str, str]:
-    """Return name and version of the instrumentation scope."""
-    return "clia", str(resource["clia.version"])
+    return OtlpSender(url, headers, resource, ("clia", str(resource["clia.version"])), seconds=seconds)
 
 
 def send(sender: OtlpSender, trees: Iterable[SpanTree]) -> ExportResult:
@@ -119,11 +114,9 @@ def _batches(trees: Iterable[SpanTree]) -> Iterator[list[Span]]:
 
 def _weight(span: Span) -> int:
     """Return about how many bytes a span takes in a request."""
-    return 100 + _length(span.attributes) + sum(50 + _length(event.attributes) for event in span.events)
-
-
-def _length(attributes: Attributes) -> int:
-    return sum(len(key) + (len(value.encode("utf-8")) if isinstance(value, str) else 8) + 10 for key, value in attributes.items())
+    attributes = [*span.attributes.items(), *(pair for event in span.events for pair in event.attributes.items())]
+    lengths = (len(key) + (len(value.encode("utf-8")) if isinstance(value, str) else 8) + 10 for key, value in attributes)
+    return 100 + 50 * len(span.events) + sum(lengths)
 
 
 # Reading the space
@@ -142,22 +135,21 @@ def _families(space: Space, selected: Sequence[str]) -> list[_Family]:
     for name in selected:
         if name not in known:
             space.head(name)  # raises NoSuchAgent
-    parents = _parents(space, known)
+    parents = parents_of(space, known)
     below: dict[str, list[str]] = {}
     for name in sorted(parents):
         below.setdefault(parents[name], []).append(name)
-    found = []
+    families = []
     for first in sorted(known - parents.keys()):
         members = _descendants(first, below)
-        wanted = {
-            each for name in members if not selected or name in selected for each in _descendants(name, below if selected else {})
-        }
+        chosen = [name for name in members if name in selected]
+        wanted = {name for top in chosen for name in _descendants(top, below)} if selected else set(members)
         if wanted:
-            found.append(_Family(members, parents, frozenset(wanted)))
-    return found
+            families.append(_Family(members, parents, frozenset(wanted)))
+    return families
 
 
-def _parents(space: Space, known: set[str]) -> dict[str, str]:
+def parents_of(space: Space, known: set[str]) -> dict[str, str]:
     """Return the parent of each agent. Reused names may form a cycle; it is broken at its first name."""
     parents: dict[str, str] = {}
     for edge in sorted(space.relations()):
@@ -176,24 +168,23 @@ def _parents(space: Space, known: set[str]) -> dict[str, str]:
 
 def _descendants(first: str, below: Mapping[str, Sequence[str]]) -> list[str]:
     """Return an agent and its descendants, parents first."""
-    found = [first]
-    for name in found:
-        found.extend(below.get(name, ()))
-    return found
+    names = [first]
+    for name in names:
+        names.extend(below.get(name, ()))
+    return names
 
 
 def _story(space: Space, name: str, parent: str | None) -> AgentRecord | None:
     """Return the history of an agent; None if it was removed since."""
     try:
         commits = tuple(reversed(space.session_log(name)))
-        bound = [
-            TracedEntry(entry, each.trace.commit) for each in reversed(space.session_traces(name)) for entry in each.trace.entries
-        ]
+        traces = [bound.trace for bound in reversed(space.session_traces(name))]
+        attached = [TracedEntry(entry, trace.commit) for trace in traces for entry in trace.entries]
         pending = [TracedEntry(entry) for entry in space.trace_pending(name)]
         sessions = tuple(map(_ran, space.sessions(name)))
     except NoSuchAgent:
         return None
-    story = AgentRecord(name, parent, commits, tuple(map(_sound, [*bound, *pending])), sessions)
+    story = AgentRecord(name, parent, commits, tuple(map(_sound, [*attached, *pending])), sessions)
     with suppress(NotFound):  # the briefing is in another clone
         briefing = space.briefing_of(name)
         return story._replace(title=briefing.title, meta=briefing.meta if isinstance(briefing.meta, dict) else {})
@@ -229,8 +220,7 @@ def _ran(session: Session) -> SessionRun:
 
 def as_otlp_json(tree: SpanTree, resource: Attributes) -> str:
     """Return a tree as one line of OTLP/JSON: an ``ExportTraceServiceRequest``."""
-    name, version = _scope(resource)
-    scope, spans = {"name": name, "version": version}, [_span(span) for span in tree.spans]
+    scope, spans = {"name": "clia", "version": resource["clia.version"]}, [_span(span) for span in tree.spans]
     document = {"resource": {"attributes": _attributes(resource)}, "scopeSpans": [{"scope": scope, "spans": spans}]}
     return json.dumps({"resourceSpans": [document]}, ensure_ascii=False, separators=(",", ":"))
 
@@ -248,13 +238,12 @@ def _span(span: Span) -> dict[str, Any]:
         "attributes": _attributes(span.attributes),
     }
     if span.events:
-        document["events"] = [_event(event) for event in span.events]
+        document["events"] = [
+            {"timeUnixNano": str(event.at), "name": event.name, "attributes": _attributes(event.attributes)}
+            for event in span.events
+        ]
     document["status"] = ({"message": span.reason} if span.reason else {}) | {"code": _ERROR} if span.failed else {}
     return document
-
-
-def _event(event: SpanEvent) -> dict[str, Any]:
-    return {"timeUnixNano": str(event.at), "name": event.name, "attributes": _attributes(event.attributes)}
 
 
 def _attributes(attributes: Attributes) -> list[dict[str, Any]]:

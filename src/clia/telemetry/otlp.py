@@ -57,27 +57,28 @@ class OtlpSender:
     def __init__(
         self, url: str, headers: Mapping[str, str], resource: Attributes, scope: tuple[str, str], *, seconds: float = 10.0
     ) -> None:
-        self._url = endpoint(url)
-        self._where = shown(self._url)
+        url = endpoint(url)
+        self._where = urlsplit(url)._replace(query="").geturl()  # a query may hold a secret
         self._resource, self._scope = dict(resource), scope
         self._responses: list[CollectorResponse] = []
-        with _needed():
+        try:
             from opentelemetry.exporter.otlp.proto.http import Compression
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        self._exporter: Any = OTLPSpanExporter(
-            self._url,
-            headers=dict(headers),
-            timeout=seconds,
-            compression=Compression.Gzip,
-            session=self._session(),
-        )
+        except ImportError:
+            raise BackendError(
+                "sending spans requires OpenTelemetry's exporter",
+                code="otlp-extra-missing",
+                hints=["pip install 'clia[otlp]'", "or write the same spans with --json"],
+            ) from None
+        session, gzip = recording_session(self._responses), Compression.Gzip
+        self._exporter: Any = OTLPSpanExporter(url, headers=dict(headers), timeout=seconds, compression=gzip, session=session)
 
     def send(self, spans: Sequence[Span]) -> SendResult:
         """Send spans in one request. ``TransportError`` if the collector refuses all of them or does not answer in time."""
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         self._responses.clear()
-        with _quietly():
+        with quietly():
             result = self._exporter.export(self._readable(spans))
         last = self._responses[-1] if self._responses else CollectorResponse()
         if result is not SpanExportResult.SUCCESS or last.status is None or not 200 <= last.status < 300:
@@ -85,36 +86,8 @@ class OtlpSender:
         return _sent(last)
 
     def close(self) -> None:
-        with _quietly():
+        with quietly():
             self._exporter.shutdown()
-
-    def _session(self) -> Any:
-        """Return an HTTP session that records responses: the exporter only reports success or failure."""
-        from requests import Session
-        from requests.adapters import HTTPAdapter
-
-        responses = self._responses
-
-        class RecordingAdapter(HTTPAdapter):
-            def send(self, *words: Any, **more: Any) -> Any:
-                try:
-                    response = super().send(*words, **more)
-                    responses.append(
-                        CollectorResponse(response.status_code, response.content, response.headers.get("content-type", ""))
-                    )
-                except Exception as err:
-                    # An attempt without time left fails with a ValueError; the one before it says why.
-                    if not (responses and isinstance(err, ValueError)):
-                        responses.append(CollectorResponse(error=err))
-                    raise
-                return response
-
-        session = Session()
-        session.max_redirects = 0
-        session.auth = lambda request: request  # otherwise ~/.netrc would replace our Authorization header
-        for scheme in ("http://", "https://"):
-            session.mount(scheme, RecordingAdapter())
-        return session
 
     def _readable(self, spans: Sequence[Span]) -> list[ReadableSpan]:
         from opentelemetry.sdk.resources import Resource
@@ -146,25 +119,42 @@ class OtlpSender:
         ]
 
     def _refusal(self, last: CollectorResponse) -> TransportError:
-        fields: dict[str, Any] = {"url": self._where}
-        if last.status is None:
-            error = TransportError(
-                f"{self._where}: {_why(last.error)}",
-                code="collector-unreachable",
-                hints=["is the collector running, and is this its address?"],
-                fields=fields,
-            )
-            error.retryable = True
-            return error
-        reason = "redirects are not followed" if 300 <= last.status < 400 else _error_text(last) or "no reason given"
-        error = TransportError(
-            f"{self._where}: HTTP {last.status}: {reason}",
-            code="collector-refused",
-            hints=_HINTS.get(last.status, []),
-            fields=fields | {"status": last.status},
-        )
-        error.retryable = last.status == 429 or last.status >= 500
+        where, status, fields = self._where, last.status, {"url": self._where}
+        if status is None:
+            hints = ["is the collector running, and is this its address?"]
+            error = TransportError(f"{where}: {_why(last.error)}", code="collector-unreachable", hints=hints, fields=fields)
+        else:
+            reason = "redirects are not followed" if 300 <= status < 400 else _error_text(last) or "no reason given"
+            message, hints = f"{where}: HTTP {status}: {reason}", _HINTS.get(status, [])
+            error = TransportError(message, code="collector-refused", hints=hints, fields={**fields, "status": status})
+        error.retryable = status is None or status == 429 or status >= 500
         return error
+
+
+def recording_session(responses: list[CollectorResponse]) -> Any:
+    """Return an HTTP session that records responses: the exporter only reports success or failure."""
+    from requests import Session
+    from requests.adapters import HTTPAdapter
+
+    class RecordingAdapter(HTTPAdapter):
+        def send(self, *args: Any, **options: Any) -> Any:
+            try:
+                response = super().send(*args, **options)
+                kind = response.headers.get("content-type", "")
+                responses.append(CollectorResponse(response.status_code, response.content, kind))
+            except Exception as err:
+                # An attempt without time left fails with a ValueError; the one before it says why.
+                if not (responses and isinstance(err, ValueError)):
+                    responses.append(CollectorResponse(error=err))
+                raise
+            return response
+
+    session = Session()
+    session.max_redirects = 0
+    session.auth = lambda request: request  # otherwise ~/.netrc would replace our Authorization header
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, RecordingAdapter())
+    return session
 
 
 def endpoint(url: str) -> str:
@@ -183,11 +173,6 @@ def endpoint(url: str) -> str:
     return parts._replace(path=path, fragment="").geturl()
 
 
-def shown(url: str) -> str:
-    """Return an address without its query, which may hold a secret."""
-    return urlsplit(url)._replace(query="").geturl()
-
-
 def _no_address(problem: str) -> InvalidInput:
     return InvalidInput(
         f"a collector's address {problem}", code="invalid-url", hints=["http://localhost:4318"], fields={"field": "otlp"}
@@ -195,19 +180,7 @@ def _no_address(problem: str) -> InvalidInput:
 
 
 @contextmanager
-def _needed() -> Iterator[None]:
-    try:
-        yield
-    except ImportError:
-        raise BackendError(
-            "sending spans requires OpenTelemetry's exporter",
-            code="otlp-extra-missing",
-            hints=["pip install 'clia[otlp]'", "or write the same spans with --json"],
-        ) from None
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Silence the exporter's log: the error is raised."""
     logger, silence = logging.getLogger("opentelemetry"), logging.NullHandler()
     before = logger.propagate
@@ -225,21 +198,16 @@ def _sent(answer: CollectorResponse) -> SendResult:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # it brings no types
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-    if "json" in answer.kind:
-        return _sent_json(answer.body)
     try:
-        partial = ExportTraceServiceResponse.FromString(answer.body).partial_success
-    except DecodeError:
+        if "json" in answer.kind:
+            document = json.loads(answer.body)["partialSuccess"]
+            rejected, reason = int(document.get("rejectedSpans", 0)), str(document.get("errorMessage", ""))
+        else:
+            partial = ExportTraceServiceResponse.FromString(answer.body).partial_success
+            rejected, reason = partial.rejected_spans, partial.error_message
+    except (DecodeError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return SendResult()
-    return SendResult(max(partial.rejected_spans, 0), _one_line(partial.error_message))
-
-
-def _sent_json(body: bytes) -> SendResult:
-    try:
-        partial = json.loads(body)["partialSuccess"]
-        return SendResult(max(int(partial.get("rejectedSpans", 0)), 0), _one_line(str(partial.get("errorMessage", ""))))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return SendResult()
+    return SendResult(max(rejected, 0), _one_line(reason))
 
 
 def _error_text(answer: CollectorResponse) -> str:

@@ -212,8 +212,6 @@ class SpanBuilder:
     def _of_run(self, run: RunKey, history: AgentRuns, contents: RunContent) -> Span:
         window = history.windows.get(run.session)
         ran = None if window is None else window.ran
-        attributes = self._about(run, history, ran)
-        failed = ran is not None and ran.status in (FAILED, DIVERGED)
         span = Span(
             self._trace(run),
             self._id(run.agent, run.session),
@@ -221,10 +219,10 @@ class SpanBuilder:
             f"invoke_agent {run.agent}",
             contents.start,
             contents.end,
-            present(attributes),
+            present(self._about(run, history, ran)),
             tuple(contents.events),
         )
-        if ran is None or not failed:
+        if ran is None or ran.status not in (FAILED, DIVERGED):
             return span
         why = cut(ran.reason) if self._content else ""
         return span._replace(failed=True, reason=why, attributes={**span.attributes, "error.type": ran.status})
@@ -328,8 +326,7 @@ class SpanBuilder:
             "clia.entry.data": self._content_text(_as_json(entry.data)) if entry.data else None,
         }
         if entry.kind == SESSION:
-            for field in ("session", "status", "request", "decision"):
-                attributes[_SESSION_FIELDS[field]] = text_of(entry.data.get(field))
+            attributes |= {name: text_of(entry.data.get(field)) for field, name in _SESSION_FIELDS.items()}
         return SpanEvent(f"clia.trace {cut(entry.kind, NAME_MAX)}".strip(), entry.at, present(attributes))
 
     def _content_text(self, text: str) -> str | None:

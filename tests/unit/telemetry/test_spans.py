@@ -18,8 +18,8 @@ from clia.git.records import Stamp
 from clia.sessions.runs import AgentRecord, SessionRun, TracedEntry, nanoseconds
 from clia.space.model import AgentCommit
 from clia.store.interface import Edge
-from clia.telemetry.export import ExportResult, ExportSelection, _parents, as_otlp_json, resource_of, send, sender_of, trees_of
-from clia.telemetry.otlp import OtlpSender, _quietly
+from clia.telemetry.export import ExportResult, ExportSelection, as_otlp_json, parents_of, resource_of, send, sender_of, trees_of
+from clia.telemetry.otlp import CollectorResponse, quietly, recording_session
 from clia.telemetry.spans import TOOL_ENDS, Span, SpanBuilder, SpanTree
 from support.otlp_collector import Collector, Reply, collecting, partly
 from support.spaces import refused
@@ -228,7 +228,7 @@ def test_since_leaves_out_trees_in_which_nothing_happened_any_more(space: clia.S
 def test_names_that_were_used_again_may_make_a_circle_and_hide_nobody() -> None:
     edges = [Edge(src, "sub-agent-of", dst, "c", f"agents/{dst}") for src, dst in (("b", "a"), ("a", "b"), ("b", "c"))]
     stated = Edge("c", "sub-agent-of", "d", "c", "events/c")
-    found = _parents(SimpleNamespace(relations=lambda: [*edges, stated]), {"a", "b", "c", "d"})  # type: ignore[arg-type]  # all it asks
+    found = parents_of(SimpleNamespace(relations=lambda: [*edges, stated]), {"a", "b", "c", "d"})  # type: ignore[arg-type]  # all it asks
     assert found == {"b": "a", "c": "b"}
 
 
@@ -444,10 +444,10 @@ def test_without_the_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
 
 def test_an_attempt_that_no_time_is_left_for_does_not_hide_why_the_one_before_failed() -> None:
     """OpenTelemetry tries again until the time is up, and at last with none: what is told is that nobody listens."""
-    sender = OtlpSender("http://127.0.0.1:9", {}, {}, ("clia", "1"))
-    with _quietly():
-        session = sender._session()
+    responses: list[CollectorResponse] = []
+    with quietly():
+        session = recording_session(responses)
         for seconds, error in ((1, NobodyThere), (0, ValueError)):
             with pytest.raises(error):
                 session.post("http://127.0.0.1:9/v1/traces", timeout=seconds)
-    assert [type(each.error) for each in sender._responses] == [NobodyThere]
+    assert [type(each.error) for each in responses] == [NobodyThere]
