@@ -92,19 +92,19 @@ class WaitSlots:
 
     def __init__(self, most: int = 256, per_user: int = 64) -> None:
         self._most = most
-        self._each = per_user
-        self._now: Counter[str] = Counter()
+        self._per_user = per_user
+        self._waiting: Counter[str] = Counter()
 
     @contextmanager
     def room(self, who: str) -> Iterator[bool]:
         """Yield whether the user may start another wait; the slot is held until the block ends. Used by one event loop."""
-        free = self._now[who] < self._each and self._now.total() < self._most
-        self._now[who] += free
+        free = self._waiting[who] < self._per_user and self._waiting.total() < self._most
+        self._waiting[who] += free
         try:
             yield free
         finally:
-            self._now[who] -= free
-            self._now += Counter()  # drops zero counts
+            self._waiting[who] -= free
+            self._waiting += Counter()  # drops zero counts
 
 
 class RemotePaths(NamedTuple):
@@ -172,10 +172,12 @@ class ToolCall:
 
     def agent(self, requested: str | None) -> str:
         """The agent of this call: the named one, else the caller's own."""
-        name = requested or self.place.agent or self._checked_out() or self._captured()
+        name = requested or self.place.agent or (self._agent_here() if self.place.at_hand else None)
         if name is not None:
             return name
-        names = self._known()
+        space = self.space_or_none()
+        names = space.agents() if space is not None else [agent.slug for agent in checks.roster(self.place.path).agents]
+        names = names[:50]
         hints = [f"agents here: {', '.join(names)}" if names else "no agents yet; create one with: clia spawn NAME"]
         hints += ["set it for every call with clia mcp --agent NAME or CLIA_AGENT"] if self.place.at_hand else []
         raise InvalidInput(
@@ -185,31 +187,22 @@ class ToolCall:
             fields={"field": "agent", "agents": names},
         )
 
-    def _checked_out(self) -> str | None:
-        """The agent whose checkout contains the working directory."""
-        space = self.space_or_none() if self.place.at_hand else None
-        agent = None if space is None else space.checkout_at(self.place.path)
-        return None if agent is None else agent.agent
-
-    def _captured(self) -> str | None:
-        """The agent of the only open tool session in the working directory."""
-        space = self.space_or_none() if self.place.at_hand else None
+    def _agent_here(self) -> str | None:
+        """The agent whose checkout contains the working directory, else that of the only open tool session there."""
+        space = self.space_or_none()
         if space is None:
             return None
-        top = space.captures.top_of(self.place.path)
-        agents = {
-            session.agent for session in space.captures.sessions() if session.open and not session.sub and session.place == top
-        }
+        checkout = space.checkout_at(self.place.path)
+        if checkout is not None:
+            return checkout.agent
+        top, sessions = space.captures.top_of(self.place.path), space.captures.sessions()
+        agents = {session.agent for session in sessions if session.open and not session.sub and session.place == top}
         return agents.pop() if len(agents) == 1 else None
-
-    def _known(self) -> list[str]:
-        space = self.space_or_none()
-        if space is not None:
-            return space.agents()[:50]
-        return [agent.slug for agent in checks.roster(self.place.path).agents][:50]
 
 
 class Exchange:
+    """A tool call with its client: threads, progress and forms."""
+
     def __init__(
         self,
         place: SpaceContext,
@@ -218,11 +211,11 @@ class Exchange:
         params: CallToolRequestParams,
         limiter: CapacityLimiter,
     ) -> None:
-        self.call = ToolCall(place, caller, self._say)
+        self.call = ToolCall(place, caller, lambda message: from_thread.run(self.tell, message))
         self._context = context
         self._params = params
         self._limiter = limiter
-        self._told = 0
+        self._reports = 0
 
     async def do(self, work: Callable[P, R], *args: P.args, **more: P.kwargs) -> R:
         """Run a function in a thread."""
@@ -230,11 +223,8 @@ class Exchange:
 
     async def tell(self, message: str) -> None:
         """Report progress to the client, if it asked for it."""
-        self._told += 1
-        await self._context.session.report_progress(float(self._told), None, message)
-
-    def _say(self, message: str) -> None:
-        from_thread.run(self.tell, message)
+        self._reports += 1
+        await self._context.session.report_progress(float(self._reports), None, message)
 
     # Elicitation
 

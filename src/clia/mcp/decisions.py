@@ -57,35 +57,27 @@ class ElicitationForm(NamedTuple):
 
 
 def form_of(request: Request, rule: Rule) -> ElicitationForm:
-    message = _message(request)
+    message, labels, parsed = _message(request), {}, False
+    field = _field(rule.schema)
     if rule.choices and len(rule.choices) <= CHOICES_MAX:
         labels = _labels(rule.choices)
-        return ElicitationForm(
-            message,
-            _object({ANSWER: {"type": "string", "title": "Answer", "enum": list(labels)}}, [ANSWER]),
-            labels,
-            whole=False,
-            parsed=False,
-        )
-    single = _field(rule.schema)
-    if single is not None:
-        return ElicitationForm(message, _object({ANSWER: {"title": "Answer", **single}}, [ANSWER]), {}, whole=False, parsed=False)
-    flat = _flat(rule.schema)
-    if flat is not None:
-        return ElicitationForm(message, flat, {}, whole=True, parsed=False)
-    description = (
-        "Your answer." if rule.schema is None else f"JSON that matches {json.dumps(rule.schema, ensure_ascii=False)[:1000]}"
-    )
-    text = {"type": "string", "title": "Answer", "description": description, "minLength": 1}
-    return ElicitationForm(message, _object({ANSWER: text}, [ANSWER]), {}, whole=False, parsed=rule.schema is not None)
+        field = {"type": "string", "enum": list(labels)}
+    elif field is None:
+        flat = _flat(rule.schema)
+        if flat is not None:
+            return ElicitationForm(message, flat, {}, whole=True, parsed=False)
+        parsed = rule.schema is not None
+        description = f"JSON that matches {json.dumps(rule.schema, ensure_ascii=False)[:1000]}" if parsed else "Your answer."
+        field = {"type": "string", "description": description, "minLength": 1}
+    return ElicitationForm(message, _object({ANSWER: {"title": "Answer", **field}}, [ANSWER]), labels, whole=False, parsed=parsed)
 
 
 def _message(request: Request) -> str:
-    lines = [question_of(request)]
-    for name, value in context_of(request):
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
-        lines.append(f"{name}: {text}")
-    text = "\n\n".join(lines)
+    context = [
+        f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)}"
+        for name, value in context_of(request)
+    ]
+    text = "\n\n".join([question_of(request), *context])
     shown = text if len(text) <= CONTEXT_MAX else f"{text[:CONTEXT_MAX]}…"
     return f"{request.agent} asks ({request.id}): {shown}"
 
@@ -168,7 +160,6 @@ HELD, DECIDED, GIVEN_UP, OVER = "held", "decided", "given-up", "over"
 WAIT_MAX = 600.0
 FORM_SECONDS = 3600.0
 _LOOK = 0.5
-_OWN = ("question", "choices", "schema")
 
 Wait = Annotated[float, f"seconds to wait for the answer, at most {WAIT_MAX:g}"]
 _OUTCOME = ResultShape(
@@ -200,12 +191,12 @@ def outcome(call: ToolCall, agent: str, request_id: str, not_now: str | None = N
         return result | {"status": HELD, "url": url, "how": how, "not_now": not_now}
     session_id, _, number = request_id.rpartition(".")
     session = space.session(agent, session_id) if session_id else None
-    for item in session.given() if session is not None else ():
-        if str(item.call) == number:
-            answer = {"value": item.value, "by": item.by, "at": item.at, "decision": item.decision}
-            if item.error is not None:
-                return result | answer | {"status": GIVEN_UP, "rationale": item.error}
-            return result | answer | {"status": DECIDED, "rationale": _rationale(call, item.decision)}
+    for resumed in session.given() if session is not None else ():
+        if str(resumed.call) == number:
+            answer = {key: getattr(resumed, key) for key in ("value", "by", "at", "decision")}
+            if resumed.error is not None:
+                return result | answer | {"status": GIVEN_UP, "rationale": resumed.error}
+            return result | answer | {"status": DECIDED, "rationale": _rationale(call, resumed.decision)}
     if session is not None and not session.live:
         return result | {"status": OVER, "how": f"session {session.id} is {session.status}, so the request is closed"}
     raise NotFound(
@@ -224,22 +215,21 @@ def _rationale(call: ToolCall, decision: str | None) -> str | None:
 
 def _payload(question: str, context: Any, choices: Sequence[Any] | None, schema: Any) -> dict[str, Any]:
     if not question.strip():
-        raise InvalidInput("question must not be empty", code="empty-question", fields={"field": "question"})
-    for key in _OWN:
+        raise _invalid("question", "question must not be empty", "empty-question")
+    for key in ("question", "choices", "schema"):
         if key in (context or {}):
-            raise InvalidInput(
-                f"context must not contain {key!r}; use the argument of that name",
-                code="invalid-field",
-                fields={"field": "context"},
-            )
+            raise _invalid("context", f"context must not contain {key!r}; use the argument of that name")
     if choices is not None and not choices:
-        raise InvalidInput("choices must not be empty", code="invalid-field", fields={"field": "choices"})
+        raise _invalid("choices", "choices must not be empty")
     problem = None if schema is None else schema_problem(schema)
     if problem is not None:
-        raise InvalidInput(f"schema is not a valid JSON Schema: {problem}", code="invalid-field", fields={"field": "schema"})
-    payload: dict[str, Any] = {"question": question, **(context or {})}
-    payload |= {} if choices is None else {"choices": list(choices)}
-    return payload | ({} if schema is None else {"schema": schema})
+        raise _invalid("schema", f"schema is not a valid JSON Schema: {problem}")
+    rules = {"choices": choices, "schema": schema}
+    return {"question": question, **(context or {}), **{key: value for key, value in rules.items() if value is not None}}
+
+
+def _invalid(field: str, message: str, code: str = "invalid-field") -> InvalidInput:
+    return InvalidInput(message, code=code, fields={"field": field})
 
 
 def ask(call: ToolCall, agent: str, payload: Mapping[str, Any]) -> Request:
@@ -251,10 +241,6 @@ def ask(call: ToolCall, agent: str, payload: Mapping[str, Any]) -> Request:
             if request.session.startswith(ASK) and request.payload == cleaned:
                 return request
         return space.ask(agent, payload)
-
-
-def _found(call: ToolCall, agent: str, request_id: str) -> Request | None:
-    return next((request for request in call.space.pending(agent) if request.id == request_id), None)
 
 
 def _decide(call: ToolCall, request: Request, form: ElicitationForm, content: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -290,9 +276,13 @@ async def request_decision(
     _check_wait(wait)
     state = _state(exchange.state)
     name = state["agent"] if state else await exchange.do(call.agent, agent)
-    request = await exchange.do(_found, call, name, state["request"]) if state else await exchange.do(ask, call, name, payload)
-    if request is None:
-        return await exchange.do(outcome, call, name, state["request"])  # answered between two rounds
+    if state:
+        pending = await exchange.do(call.space.pending, name)
+        request = next((request for request in pending if request.id == state["request"]), None)
+        if request is None:
+            return await exchange.do(outcome, call, name, state["request"])  # answered between two rounds
+    else:
+        request = await exchange.do(ask, call, name, payload)
     result = await _shown(exchange, request)
     if isinstance(result, InputRequiredResult):
         return result
@@ -310,7 +300,7 @@ async def _shown(exchange: Exchange, request: Request) -> dict[str, Any] | Input
     with call.place.waits.room(call.caller.name) as free:
         if free:
             return await _in_place(exchange, request, form)
-    return await exchange.do(outcome, call, request.agent, request.id, _NO_ROOM)
+    return await exchange.do(outcome, call, request.agent, request.id, "too many calls are already waiting for people")
 
 
 def _state(text: str | None) -> dict[str, str]:
@@ -361,16 +351,11 @@ def _quiet(call: ToolCall, request: Request) -> dict[str, Any]:
 async def _taken(exchange: Exchange, request: Request, form: ElicitationForm, answered: Any) -> dict[str, Any]:
     if isinstance(answered, ElicitResult) and answered.action == "accept":
         return await exchange.do(_decide, exchange.call, request, form, answered.content)
-    why = (
-        f"the form was {_WORDS[answered.action]}"
-        if isinstance(answered, ElicitResult)
-        else answered or "the form was not filled in"
-    )
-    return await exchange.do(outcome, exchange.call, request.agent, request.id, str(why))
-
-
-_NO_ROOM = "too many calls are already waiting for people"
-_WORDS = {"decline": "declined", "cancel": "dismissed"}
+    if isinstance(answered, ElicitResult):
+        reason = "the form was declined" if answered.action == "decline" else "the form was dismissed"
+    else:
+        reason = answered or "the form was not filled in"
+    return await exchange.do(outcome, exchange.call, request.agent, request.id, reason)
 
 
 # Waiting
@@ -392,7 +377,7 @@ async def decision(
 
 def _check_wait(wait: float) -> None:
     if not 0 <= wait <= WAIT_MAX:
-        raise InvalidInput(f"wait must be between 0 and {WAIT_MAX:g} seconds", code="invalid-field", fields={"field": "wait"})
+        raise _invalid("wait", f"wait must be between 0 and {WAIT_MAX:g} seconds")
 
 
 async def _waited(exchange: Exchange, result: dict[str, Any], seconds: float) -> dict[str, Any]:
