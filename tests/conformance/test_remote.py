@@ -17,8 +17,8 @@ import pytest
 import clia
 from clia import errors
 from clia.api import remote_space as module
+from clia.api.connection import events_in
 from clia.api.derivation import local_members
-from clia.api.following import events_in
 from clia.client import RemoteSpace
 from support.git_hubs import Hub, away, bare
 from support.remote import Cutting, Served, running, serving

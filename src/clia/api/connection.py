@@ -1,30 +1,39 @@
-"""Requests to a forge, retried after a lost connection.
+"""Requests to a forge, retried after a lost connection, and its stream of events.
 
 Invariant: a change is made at most once. Each has its own idempotency key; a retry uses the same key, so the forge gives the same
 answer again. What the forge refuses is raised as the library raises it. The token is in no error and in no ``repr``.
+
+Every event after the given place comes once and in order, also across reconnects. If the forge no longer has the entries in
+between, it sends ``reset``. The first event is ``hello``: nothing is missed after it. Each event has its ``place``, from which a
+later stream can continue. A forge that stays unreachable is an error.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
+from itertools import islice
 from secrets import token_hex
+from typing import NamedTuple
 
 from clia import errors
-from clia.errors import CliaError, InvalidInput, TransportError
-from clia.http_client import TOO_SLOW
+from clia.errors import BackendError, CliaError, InvalidInput, TransportError
+from clia.http_client import TOO_SLOW, HttpResponse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
     from typing import Any
 
-    from clia.http_client import HttpConnectionPool, HttpResponse
+    from clia.http_client import HttpConnectionPool
 
 ANSWER_MAX = 1024 * 1024 * 1024
+SILENCE = 45.0
+"""Seconds of silence after which a stream counts as lost; the forge sends a comment every 15."""
 _PAUSES = (0.05, 0.5)  # seconds before each retry
-_PROBLEM = "application/problem+json"
-_IN_PROGRESS = "idempotency-in-progress"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # between connections of a stream
+_ERROR_LINES = 1000
 _KINDS = {kind.code: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CliaError)}
 # For error kinds that only the forge knows.
 _BY_STATUS: Mapping[int, type[CliaError]] = {
@@ -77,7 +86,12 @@ class ForgeConnection:
                     raise
             else:
                 # After a lost connection the first request may still be running: wait for it.
-                if not attempt or attempt == len(_PAUSES) or not _is_in_progress(answer):
+                if (
+                    not attempt
+                    or attempt == len(_PAUSES)
+                    or answer.status != 409
+                    or error_of(answer).code != "idempotency-in-progress"
+                ):
                     return answer
             self.pause(_PAUSES[attempt])
             attempt += 1
@@ -101,23 +115,18 @@ def was_lost(err: TransportError) -> bool:
     return err.retryable and err.fields.get("reason") != TOO_SLOW
 
 
-def _is_in_progress(answer: HttpResponse) -> bool:
-    return answer.status == 409 and error_of(answer).code == _IN_PROGRESS
-
-
 def error_of(answer: HttpResponse) -> CliaError:
     """The library's error in a response."""
     try:
-        made = json.loads(answer.body)
-        code, message, hints, fields = made["code"], made["detail"], made["hints"], made["fields"]
-        kind = _KINDS.get(made["kind"]) if made["kind"] != CliaError.code else None
+        problem = json.loads(answer.body)
+        code, message, hints, fields = problem["code"], problem["detail"], problem["hints"], problem["fields"]
+        kind = _KINDS.get(problem["kind"]) or _BY_STATUS.get(answer.status, CliaError)
         sound = isinstance(code, str) and isinstance(message, str) and isinstance(fields, dict) and isinstance(hints, list)
     except (ValueError, KeyError, TypeError, RecursionError):
         return not_a_forge(answer.status)
-    if not sound or not answer.headers.get("content-type", "").startswith(_PROBLEM):
+    if not sound or not answer.headers.get("content-type", "").startswith("application/problem+json"):
         return not_a_forge(answer.status)
-    kind = kind or (_BY_STATUS.get(answer.status, CliaError) if made["kind"] != CliaError.code else CliaError)
-    return kind(message, hints=[str(each) for each in hints], fields=fields, code=code)
+    return kind(message, hints=list(map(str, hints)), fields=fields, code=code)
 
 
 def not_a_forge(status: int) -> TransportError:
@@ -141,3 +150,73 @@ def check_token(token: object) -> str:
             fields={"field": "token"},
         )
     return token
+
+
+# Events
+
+
+class ServerEvent(NamedTuple):
+    """One server-sent event."""
+
+    name: str
+    data: str
+    id: str | None
+
+
+def follow(connection: ForgeConnection, target: str, after: str | None) -> Generator[dict[str, Any]]:
+    place, greeted = after, False
+    away_since, pause = time.monotonic(), _FIRST_PAUSE
+    while True:
+        try:
+            for event in _connected(connection, target, place):
+                place, pause = event.id or place, _FIRST_PAUSE
+                if event.name in ("change", "reset") or not greeted:
+                    greeted = True
+                    yield {"event": event.name, **_entry(event), "place": place}
+                away_since = time.monotonic()  # the consumer may be slow
+        except BackendError as err:
+            lost = err.retryable or not isinstance(err, TransportError)  # the forge may be overloaded or restarting
+            if not lost or time.monotonic() - away_since > connection.seconds:
+                raise
+        connection.pause(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _connected(connection: ForgeConnection, target: str, place: str | None) -> Iterator[ServerEvent]:
+    """The events of one connection after a place; it ends with an error."""
+    headers = {**connection.headers(), "Accept": "text/event-stream", **({} if place is None else {"Last-Event-ID": place})}
+    with connection.channel.stream(target, headers, seconds=SILENCE) as stream:
+        if stream.status != 200:
+            lines: list[bytes] = []
+            with suppress(TransportError):  # the end of the response
+                lines.extend(islice(stream.lines, _ERROR_LINES))
+            raise error_of(HttpResponse(stream.status, stream.headers, b"\n".join(lines)))
+        if not stream.headers.get("content-type", "").startswith("text/event-stream"):
+            raise not_a_forge(stream.status)
+        yield from events_in(stream.lines)
+
+
+def events_in(lines: Iterable[bytes]) -> Iterator[ServerEvent]:
+    name, data, place = "message", list[str](), None
+    for line in lines:
+        if not line:
+            if data:
+                yield ServerEvent(name, "\n".join(data), place)
+            name, data = "message", []
+            continue
+        field, _, value = line.decode("utf-8", "replace").partition(":")
+        value = value.removeprefix(" ")
+        if field == "event":
+            name = value
+        elif field == "data":
+            data.append(value)
+        elif field == "id":
+            place = value
+
+
+def _entry(event: ServerEvent) -> dict[str, Any]:
+    with suppress(ValueError, RecursionError):
+        entry = json.loads(event.data)
+        if isinstance(entry, dict):
+            return entry
+    raise not_a_forge(200)

@@ -12,7 +12,7 @@ import threading
 from functools import cache, wraps
 from urllib.parse import quote, urlsplit
 
-from clia.api.connection import ForgeConnection, check_token
+from clia.api.connection import ForgeConnection, check_token, follow
 from clia.errors import InvalidInput, NotAllowed, StoreError
 from clia.facade.space import Space, alias
 from clia.values.commit_messages import check_text
@@ -20,7 +20,7 @@ from clia.verbs import GET, route_of, service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Generator, Mapping
     from types import TracebackType
     from typing import Any, Self
 
@@ -72,8 +72,6 @@ class RemoteSpace(_Interface):
 
     def events(self, after: str | None = None) -> Generator[dict[str, Any]]:
         """Events of the space as they happen: after the ``place`` of another event, or from now on. The stream has no end."""
-        from clia.api.following import follow
-
         place = None if after is None else check_text(after, "after")
         if place is not None and not (place.isascii() and place.isprintable()):
             raise InvalidInput("after is the place of an event", code="invalid-field", fields={"field": "after"})
@@ -213,7 +211,11 @@ def _remote_class(local: service[Any], name: str) -> type[RemoteService]:
 def _remote(member: Any, service_name: str, attribute: str) -> Any:
     """A method or property of ``Space`` or of a service, over HTTP."""
     if not inspect.isfunction(member):
-        return property(_refuse(attribute), doc=member.__doc__)
+
+        def refuse(_: Any) -> Any:
+            raise _local(attribute)
+
+        return property(refuse, doc=member.__doc__)
     signature = inspect.signature(member)
 
     @wraps(member)
@@ -229,13 +231,6 @@ def _remote(member: Any, service_name: str, attribute: str) -> Any:
 
     verb.__qualname__, verb.__module__ = f"Remote{member.__qualname__}", __name__
     return verb
-
-
-def _refuse(name: str) -> Callable[[Any], Any]:
-    def refuse(_: Any) -> Any:
-        raise _local(name)
-
-    return refuse
 
 
 class _RemoteServiceAttribute:
@@ -254,19 +249,12 @@ class _RemoteServiceAttribute:
         return space.__dict__.setdefault(self._name, kind(space))
 
 
-def _attributes() -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
-    for name, member in vars(Space).items():
-        if name.startswith("_") or name in vars(RemoteSpace):
-            continue
-        if isinstance(member, service):
-            attributes[name] = _RemoteServiceAttribute(member, name)
-        elif isinstance(member, alias):
-            attributes[name] = member
-        else:
-            attributes[name] = _remote(member, "", name)
-    return attributes
+def _attribute(name: str, member: Any) -> Any:
+    if isinstance(member, alias):
+        return member
+    return _RemoteServiceAttribute(member, name) if isinstance(member, service) else _remote(member, "", name)
 
 
-for _name, _attribute in _attributes().items():
-    setattr(RemoteSpace, _name, _attribute)
+for _name, _member in vars(Space).items():
+    if not _name.startswith("_") and _name not in vars(RemoteSpace):
+        setattr(RemoteSpace, _name, _attribute(_name, _member))

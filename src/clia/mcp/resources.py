@@ -7,6 +7,7 @@ prompt behaviour; proposed, trial and retired versions are not offered. Missing 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -228,34 +229,20 @@ def rendered(call: ToolCall, name: str, values: Mapping[str, str]) -> GetPromptR
         else next((version for version in adopted_prompts(space) if version.name == name), None)
     )
     if chosen is None and name != OWN:
-        raise _unknown(name, [version.name for version in listed_prompts(call)])
+        hints = [f"prompts: {', '.join(prompt.name for prompt in listed_prompts(call))}"]
+        raise NotFound(f"unknown prompt {name!r}", code="no-such-prompt", hints=hints, fields={"prompt": name})
     names = [] if chosen is None else _takes(chosen)
     for key in values:
         if key not in names:
-            raise InvalidInput(
-                f"prompt {name!r} has no argument {key!r}",
-                code="unknown-field",
-                hints=[f"arguments: {', '.join(names) or 'none'}"],
-                fields={"field": key},
-            )
+            hints = [f"arguments: {', '.join(names) or 'none'}"]
+            raise InvalidInput(f"prompt {name!r} has no argument {key!r}", code="unknown-field", hints=hints, fields={"field": key})
     if chosen is None:
         return _prompt("How to work in a clia space", _HOW)
-    agent = values.get(AGENT_ARGUMENT) or (_caller(call) if AGENT_ARGUMENT in names else "")
+    agent = values.get(AGENT_ARGUMENT, "")
+    if not agent and AGENT_ARGUMENT in names:
+        with suppress(InvalidInput):  # the caller's agent is unknown
+            agent = call.agent(None)
     return _prompt(_said(chosen), readable(chosen.body, values.get(TASK, ""), agent=agent, title=values.get(TITLE, "")))
-
-
-def _caller(call: ToolCall) -> str:
-    """The calling agent, or "" if unknown."""
-    try:
-        return call.agent(None)
-    except InvalidInput:
-        return ""
-
-
-def _unknown(name: str, names: list[str]) -> NotFound:
-    return NotFound(
-        f"unknown prompt {name!r}", code="no-such-prompt", hints=[f"prompts: {', '.join(names)}"], fields={"prompt": name}
-    )
 
 
 def _prompt(description: str, text: str) -> GetPromptResult:
