@@ -138,18 +138,11 @@ class _Address(NamedTuple):
 
 
 def _address(url: str) -> tuple[_Address, str]:
-    try:
+    with suppress(ValueError):
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        raise _no_address() from None
-    if parts.scheme not in ("http", "https") or not host:
-        raise _no_address()
-    return _Address(parts.scheme, host, port), parts.path or "/"
-
-
-def _no_address() -> InvalidInput:
-    return InvalidInput("an address must be http:// or https:// with a host", code="invalid-url", fields={"field": "url"})
+        if parts.scheme in ("http", "https") and parts.hostname:
+            return _Address(parts.scheme, parts.hostname, parts.port), parts.path or "/"
+    raise InvalidInput("an address must be http:// or https:// with a host", code="invalid-url", fields={"field": "url"})
 
 
 def _exchanged(connection: http.client.HTTPConnection, request: _Request, seconds: float, limit: int) -> tuple[HttpResponse, bool]:

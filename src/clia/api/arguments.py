@@ -6,7 +6,6 @@ checks everything else.
 
 from __future__ import annotations
 
-from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 from clia.api.derivation import PATH, QUERY
@@ -41,15 +40,8 @@ _CODES = {
 }
 
 
-class VerbRequest(NamedTuple):
-    """One request for a verb, below the space's address."""
-
-    target: str
-    body: dict[str, Any]
-
-
-def request_for(verb: Verb, given: Mapping[str, Any], pages: Mapping[str, str | int] | None = None) -> VerbRequest:
-    """The request for a verb; arguments by the library's names."""
+def request_for(verb: Verb, given: Mapping[str, Any], pages: Mapping[str, str | int] | None = None) -> tuple[str, dict[str, Any]]:
+    """The target, below the space's address, and the body of a request for a verb; arguments by the library's names."""
     path, query, body = verb.path, [], {}
     for param in verb.params:
         value = given[param.name]
@@ -65,17 +57,15 @@ def request_for(verb: Verb, given: Mapping[str, Any], pages: Mapping[str, str | 
     target = path + (f"?{urlencode([*query, *(pages or {}).items()])}" if query or pages else "")
     if len(target) > TARGET_MAX:
         raise InvalidInput("the arguments are too long for a URL", code="too-long", fields={"most": TARGET_MAX})
-    return VerbRequest(target, body)
+    return target, body
 
 
 def _words(param: Param, value: Any) -> list[tuple[str, str]]:
     """A parameter in the query."""
-    if isinstance(param.shape, Listed):
-        values = [value] if isinstance(value, str) else list(value)
-        return [(param.key, check_text(each, param.key, nul=True)) for each in values]
-    if _is_text(param.shape):
-        return [(param.key, check_text(value, param.key, nul=True))]
-    return [(param.key, {True: "true", False: "false"}[value] if type(value) is bool else str(value))]
+    if isinstance(param.shape, Listed) or _is_text(param.shape):
+        values = list(value) if isinstance(param.shape, Listed) and not isinstance(value, str) else [value]
+        return [(param.key, check_text(text, param.key, nul=True)) for text in values]
+    return [(param.key, str(value).lower() if type(value) is bool else str(value))]
 
 
 def _is_text(shape: Shape) -> bool:

@@ -82,7 +82,8 @@ class ForgeConnection:
             try:
                 answer = self.channel.request(method, target, headers, body, seconds=self.seconds, limit=ANSWER_MAX)
             except TransportError as err:
-                if attempt == len(_PAUSES) or not was_lost(err):
+                # Not after a timeout: the server may still be working.
+                if attempt == len(_PAUSES) or not err.retryable or err.fields.get("reason") == TOO_SLOW:
                     raise
             else:
                 # After a lost connection the first request may still be running: wait for it.
@@ -108,11 +109,6 @@ class ForgeConnection:
 
     def __repr__(self) -> str:
         return "ForgeConnection()"
-
-
-def was_lost(err: TransportError) -> bool:
-    """Whether a retry can help: not after a timeout, since the server may still be working."""
-    return err.retryable and err.fields.get("reason") != TOO_SLOW
 
 
 def error_of(answer: HttpResponse) -> CliaError:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 PATH, QUERY, BODY = "path", "query", "body"
 REQUIRED: Any = inspect.Parameter.empty
-_SPECIAL = "clia.api.special_shapes"
 
 
 class Param(NamedTuple):
@@ -96,10 +95,10 @@ def all_verbs() -> tuple[Verb, ...]:
     """Every verb that is served, by section of the reference."""
     from clia.facade.space import Space
 
-    services = [name for name, each in vars(Space).items() if isinstance(each, service)]
-    found = [verb for name in ("", *services) for verb in verbs_of(getattr(Space, name) if name else Space, name)]
-    sections = list(dict.fromkeys(_SECTIONS) | dict.fromkeys(verb.route.tag for verb in found))
-    return tuple(sorted(found, key=lambda verb: sections.index(verb.route.tag)))
+    services = [name for name, member in vars(Space).items() if isinstance(member, service)]
+    verbs = [verb for name in ("", *services) for verb in verbs_of(getattr(Space, name) if name else Space, name)]
+    sections = list(dict.fromkeys(_SECTIONS) | dict.fromkeys(verb.route.tag for verb in verbs))
+    return tuple(sorted(verbs, key=lambda verb: sections.index(verb.route.tag)))
 
 
 _SECTIONS = ("types", "agents", "commits", "merges", "relations", "traces", "flows", "sessions", "requests", "behaviours")
@@ -180,13 +179,10 @@ def _shape(kind: Any, text: Shape, inner: Callable[[Any], Shape]) -> Shape:
         return OBJECT if args[1] is Any else Mapped(inner(args[1]))
     if origin is Iterable and get_origin(args[0]) is Mapping:
         return _special("ENTRIES")
-    if origin in (list, Sequence):
-        return Listed(inner(args[0]))
-    if origin is tuple:
-        return Listed(inner(args[0]), tuple)
+    if origin in (list, Sequence, tuple):
+        return Listed(inner(args[0]), tuple if origin is tuple else list)
     if isinstance(kind, type) and hasattr(kind, "_fields"):
-        record: Shape = record_of(kind)
-        return record
+        return record_of(kind)
     if isinstance(kind, type) and kind.__name__ == "Session":
         return _special("SESSION")
     raise TypeError(f"no JSON shape for {kind}")
@@ -208,14 +204,14 @@ def _union(kind: Any, text: Shape, inner: Callable[[Any], Shape]) -> Shape:
 
 
 def _special(name: str) -> Shape:
-    from importlib import import_module
+    from clia.api import special_shapes  # it derives records itself
 
-    shape: Shape = getattr(import_module(_SPECIAL), name)
+    shape: Shape = getattr(special_shapes, name)
     return shape
 
 
 @cache
-def record_of(kind: type[Any]) -> Any:
+def record_of(kind: Any) -> Record:
     """The shape of a named tuple."""
-    fields = {name: shape_of(resolve(each, kind.__module__)) for name, each in kind.__annotations__.items()}
-    return Record(kind, **fields)
+    annotations = kind.__annotations__.items()
+    return Record(kind, **{name: shape_of(resolve(annotation, kind.__module__)) for name, annotation in annotations})

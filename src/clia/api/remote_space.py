@@ -89,10 +89,10 @@ class RemoteSpace(_Interface):
 
         if verb.paged:
             return self._read(verb, self._pages(verb, arguments))
-        request = request_for(verb, arguments)
+        target, body = request_for(verb, arguments)
         if verb.method == GET:
-            return self._read(verb, self._get(request.target))
-        return self._read(verb, self._connection.change(verb.method, self._target(request.target), request.body))
+            return self._read(verb, self._get(target))
+        return self._read(verb, self._connection.change(verb.method, self._target(target), body))
 
     def _pages(self, verb: Verb, arguments: Mapping[str, Any]) -> list[Any]:
         from clia.api.arguments import request_for
@@ -100,7 +100,7 @@ class RemoteSpace(_Interface):
         items: list[Any] = []
         paging: dict[str, str | int] = {"page_size": _PAGE}
         while True:
-            page = self._get(request_for(verb, arguments, paging).target)
+            page = self._get(request_for(verb, arguments, paging)[0])
             items += page["items"]
             if page["next"] is None:
                 return items

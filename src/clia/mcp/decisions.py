@@ -162,19 +162,8 @@ FORM_SECONDS = 3600.0
 _LOOK = 0.5
 
 Wait = Annotated[float, f"seconds to wait for the answer, at most {WAIT_MAX:g}"]
-_OUTCOME = ResultShape(
-    status=str,
-    request=str,
-    agent=str,
-    value=Any,
-    by=str | None,
-    at=str | None,
-    decision=str | None,
-    rationale=str | None,
-    url=str | None,
-    how=str | None,
-    not_now=str | None,
-)
+_TEXTS = ("by", "at", "decision", "rationale", "url", "how", "not_now")
+_OUTCOME = ResultShape(status=str, request=str, agent=str, value=Any, **dict.fromkeys(_TEXTS, str | None))
 
 
 # Outcomes

@@ -7,6 +7,7 @@ responses and never end the server. On stdio, only protocol messages go to stand
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from inspect import iscoroutinefunction
 
 import anyio
@@ -71,13 +72,11 @@ class _RequestHandlers:
         self._place = place
         self._who = who
         self.tools = {name: described(tool) for name, tool in TOOLS.items()}
-        self._threads: CapacityLimiter | None = None
 
-    @property
+    @cached_property
     def _limiter(self) -> CapacityLimiter:
         """A separate thread pool, so that agents do not slow down the pages of a forge. Bound to the running event loop."""
-        self._threads = self._threads or CapacityLimiter(_THREADS)
-        return self._threads
+        return CapacityLimiter(_THREADS)
 
     # Tools
 
@@ -149,11 +148,11 @@ class _RequestHandlers:
 async def _done(tool: Tool, exchange: Exchange, values: dict[str, Any]) -> Any:
     if iscoroutinefunction(tool.run):
         return await tool.run(exchange, **values)
-    if tool.slow is None:
-        return await exchange.do(tool.run, exchange.call, **values)
-    await exchange.tell(f"{tool.name}: {tool.slow}")
+    if tool.slow is not None:
+        await exchange.tell(f"{tool.name}: {tool.slow}")
     result = await exchange.do(tool.run, exchange.call, **values)
-    await exchange.tell(f"{tool.name}: done")
+    if tool.slow is not None:
+        await exchange.tell(f"{tool.name}: done")
     return result
 
 

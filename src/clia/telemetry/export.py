@@ -52,10 +52,10 @@ class ExportResult(NamedTuple):
 def trees_of(space: Space, selection: ExportSelection, progress: Callable[[int, int], None] | None = None) -> Iterator[SpanTree]:
     """Yield the selected trees, family by family, sorted by name."""
     builder = SpanBuilder(space.id, content=selection.content)
-    families = _families(space, selection.agents)
-    for number, family in enumerate(families):
-        stories = [_story(space, name, family.parents.get(name)) for name in family.members]
-        for tree in builder.trees([story for story in stories if story is not None], family.wanted):
+    parents, families = _families(space, selection.agents)
+    for number, (members, wanted) in enumerate(families):
+        stories = [_story(space, name, parents.get(name)) for name in members]
+        for tree in builder.trees([story for story in stories if story is not None], wanted):
             if selection.since is None or tree.end >= selection.since:
                 yield tree
         if progress is not None:
@@ -122,15 +122,8 @@ def _weight(span: Span) -> int:
 # Reading the space
 
 
-class _Family(NamedTuple):
-    """An agent and its descendants, parents first; ``wanted`` are the selected ones."""
-
-    members: list[str]
-    parents: Mapping[str, str]
-    wanted: frozenset[str]
-
-
-def _families(space: Space, selected: Sequence[str]) -> list[_Family]:
+def _families(space: Space, selected: Sequence[str]) -> tuple[dict[str, str], list[tuple[list[str], set[str]]]]:
+    """Return the parent of each agent, and each family: its members, parents first, and the selected ones."""
     known = {*space.agents(), *space.agents(archived=True)}
     for name in selected:
         if name not in known:
@@ -145,8 +138,8 @@ def _families(space: Space, selected: Sequence[str]) -> list[_Family]:
         chosen = [name for name in members if name in selected]
         wanted = {name for top in chosen for name in _descendants(top, below)} if selected else set(members)
         if wanted:
-            families.append(_Family(members, parents, frozenset(wanted)))
-    return families
+            families.append((members, wanted))
+    return parents, families
 
 
 def parents_of(space: Space, known: set[str]) -> dict[str, str]:
@@ -184,17 +177,16 @@ def _story(space: Space, name: str, parent: str | None) -> AgentRecord | None:
         sessions = tuple(map(_ran, space.sessions(name)))
     except NoSuchAgent:
         return None
-    story = AgentRecord(name, parent, commits, tuple(map(_sound, [*attached, *pending])), sessions)
+    # A note may come from anywhere: what is not an entry counts as text.
+    entries = tuple(
+        traced if isinstance(traced.entry, dict) else traced._replace(entry={"text": str(traced.entry)})
+        for traced in (*attached, *pending)
+    )
+    story = AgentRecord(name, parent, commits, entries, sessions)
     with suppress(NotFound):  # the briefing is in another clone
         briefing = space.briefing_of(name)
         return story._replace(title=briefing.title, meta=briefing.meta if isinstance(briefing.meta, dict) else {})
     return story
-
-
-def _sound(traced: TracedEntry) -> TracedEntry:
-    """Treat a note that is not an entry as text: notes may come from anywhere."""
-    entry: Any = traced.entry
-    return traced if isinstance(entry, dict) else traced._replace(entry={"text": str(entry)})
 
 
 def _ran(session: Session) -> SessionRun:
