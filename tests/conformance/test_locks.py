@@ -13,10 +13,10 @@ import pytest
 
 from clia.errors import Conflict, StoreError
 from clia.space.envelope import GATE, SPACE_LOCK
-from clia.store.file_locks import FileLocks
 from clia.store.interface import CLONE_LOCKS, Locks
 from clia.store.postgres_locks import LOCK_TIMEOUT, LockSession, PostgresLocks
 from clia.store.postgres_store import PostgresStore
+from clia.store.private_files import FileLocks
 from support.crashes import FORK
 from support.own_postgres import Server, own_server
 

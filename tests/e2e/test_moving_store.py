@@ -14,7 +14,7 @@ import pytest
 import clia
 from clia.cli.main import main
 from clia.facade.setup import move_store
-from clia.store.file_locks import FileLocks
+from clia.store.private_files import FileLocks
 from clia.users.service import DECIDER, users_of
 from support import Ran, git
 from support.crashes import CrashHook, CrashPoint, exit_code_of

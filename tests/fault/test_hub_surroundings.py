@@ -15,9 +15,9 @@ from clia.errors import StaleRef
 from clia.hub import remote as git_hub
 from clia.hub.periodic_sync import periodic_sync
 from clia.space.feed import RefWatcher
-from clia.store.file_locks import FileLocks
 from clia.store.interface import CLONE_LOCKS, FEED
 from clia.store.postgres_locks import PostgresLocks
+from clia.store.private_files import FileLocks
 from clia.testing import components
 from support import git
 from support.crashes import assert_killed

@@ -11,7 +11,7 @@ import pytest
 import clia
 from clia.errors import GitError
 from clia.git import refs as git_refs
-from clia.store.file_locks import FileLocks
+from clia.store.private_files import FileLocks
 from clia.testing import components
 from support import git
 from support.crashes import FORK, started

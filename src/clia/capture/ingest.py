@@ -21,7 +21,7 @@ from clia.capture.recording import IngestCounts, Recorder
 from clia.capture.tools import tool_of
 from clia.errors import CliaError, InvalidInput
 from clia.facade.settings import clock_of
-from clia.store.file_locks import FileLocks
+from clia.store.private_files import FileLocks
 from clia.values.clock import timestamp
 
 TYPE_CHECKING = False

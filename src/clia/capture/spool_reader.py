@@ -18,7 +18,7 @@ from typing import NamedTuple
 from clia.capture import spool as writer
 from clia.errors import FileError, InvalidInput
 from clia.space.purging import without, without_bytes
-from clia.store.file_locks import FileLocks
+from clia.store.private_files import FileLocks
 from clia.values.clock import timestamp
 
 TYPE_CHECKING = False

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from clia.engine.records import Problem
 
-
 _UNSUPPORTED: dict[type[ast.AST], str] = {
     ast.Yield: "`yield` does not work in a flow: collect a list and return it",
     ast.YieldFrom: "`yield from` does not work in a flow: collect a list and return it",

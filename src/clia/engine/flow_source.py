@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
-
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 """What parsing may raise: NUL bytes give a ValueError, deep nesting one of the last two."""
 

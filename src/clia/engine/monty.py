@@ -11,7 +11,7 @@ import threading
 from datetime import datetime
 
 from clia.engine.records import EngineLimits
-from clia.engine.runs import MontyRun, PreparedProgram, abandon_in_forks, claim_threads
+from clia.engine.runs import MontyRun, PreparedProgram, claim_threads, fork_sensitive
 from clia.errors import EngineError, InvalidFlow, InvalidInput
 from clia.values.json_values import CannotCross, copied
 
@@ -44,7 +44,7 @@ class MontyEngine:
         self._limits = limits or EngineLimits()
         self._pool: Monty | None = None
         self._lock = threading.Lock()
-        abandon_in_forks(self)
+        fork_sensitive.add(self)
 
     @property
     def version(self) -> str:
@@ -127,7 +127,8 @@ def _new_pool(limits: EngineLimits) -> Monty:
         min_processes=1,
         max_processes=MAX_WORKERS,
         checkout_timeout=_CHECKOUT_SECONDS,
-        request_timeout=limits.watchdog(),
+        # A worker that ignores its limits is killed. One value for all runs, so the patient one counts.
+        request_timeout=limits.patient().turn_seconds + 30,
         turn_duration_limit_grace=GRACE_SECONDS,
     )
     try:

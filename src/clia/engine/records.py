@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from pydantic_monty import ResourceLimits
 
-
 REQUEST, SUSPEND, SLEEP = "request", "suspend", "sleep"
 """The host functions that a flow may call."""
 TIMER = "timer"
@@ -153,12 +152,5 @@ class EngineLimits(NamedTuple):
             "max_suspensions": _ENDLESS,
         }
 
-    def watchdog(self) -> float:
-        """Return the seconds after which a worker that ignores its limits is killed: one value for all, so the patient one."""
-        return self.patient().turn_seconds + 30
-
     def time_message(self) -> str:
         return f"time: a turn ran longer than {self.turn_seconds:g} seconds"
-
-    def memory_message(self) -> str:
-        return f"memory: it took more than {self.memory / 1024 / 1024:g} MiB"

@@ -53,12 +53,8 @@ class ForkSensitive(Protocol):
         """Forget the engine objects in a forked process, and return them."""
 
 
-_holders: weakref.WeakSet[ForkSensitive] = weakref.WeakSet()
+fork_sensitive: weakref.WeakSet[ForkSensitive] = weakref.WeakSet()
 _in_use: list[int] = []  # id of the process that has the engine's threads
-
-
-def abandon_in_forks(holder: ForkSensitive) -> None:
-    _holders.add(holder)
 
 
 def claim_threads() -> None:
@@ -77,7 +73,7 @@ def claim_threads() -> None:
 def _abandon_all() -> None:
     import ctypes  # only here: few processes ever fork
 
-    for holder in list(_holders):
+    for holder in list(fork_sensitive):
         for part in holder.abandon():
             # An extra reference, so that not even interpreter shutdown destroys the object.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
@@ -113,7 +109,7 @@ class MontyRun:
         self._printed = _PrintBuffer(program.limits.printed)
         self.turn = Turn()
         self._inherited = False
-        abandon_in_forks(self)
+        fork_sensitive.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -327,7 +323,8 @@ def failure_of(error: MontyRuntimeError | MontySyntaxError, call_of_main: str, l
     if _TIME.fullmatch(text) and not frames:
         return Failure(LIMIT, limits.time_message(), line)
     if _MEMORY.fullmatch(text):
-        return Failure(LIMIT, limits.memory_message(), line, _trace(frames, "MemoryError"))
+        message = f"memory: it took more than {limits.memory / 1024 / 1024:g} MiB"
+        return Failure(LIMIT, message, line, _trace(frames, "MemoryError"))
     message = " ".join(text.split("\n")).strip()
     message = message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 1] + "…"
     return Failure(RAISED, message, line, _trace(frames, text))

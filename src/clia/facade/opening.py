@@ -18,7 +18,7 @@ from clia.redaction import secrets
 from clia.space.core import Cleaner, Core
 from clia.space.traces import ENTRY_MAX
 from clia.store import private_files
-from clia.store.file_locks import FileLocks
+from clia.store.private_files import FileLocks
 from clia.values import refs as names
 from clia.values.commit_messages import parse
 

@@ -15,7 +15,7 @@ from clia.errors import CliaError, NotFound, TransportError
 from clia.git.command import run_limited, without_credentials
 from clia.git.quarantine import FORGE, PROTOCOLS, GitQuarantine, RemoteAddress, first_line, kind_of
 from clia.git.records import TransferLimits, UploadCommand
-from clia.store.file_locks import FileLocks
+from clia.store.private_files import FileLocks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

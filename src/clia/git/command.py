@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from clia.git.records import TransferLimits
 
-
 # Users may configure how servers are reached, but not which repository, index or objects are used.
 _REACHING = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS", "GIT_SSL_CAINFO", "GIT_PROXY_COMMAND")
 _QUIET = ("--no-pager", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.quotePath=false")

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
     T = TypeVar("T")
 
-
 _durable_spaces = 0
 
 

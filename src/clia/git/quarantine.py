@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     import pygit2
 
-
 PROTOCOLS = "file:git:http:https:ssh"
 _SETTINGS = {
     "protocol.version": "2",  # others serve ids only if configured

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from clia.verbs import Count
 
-
 FILE, EXECUTABLE, LINK, SUBMODULE, FOLDER = 0o100644, 0o100755, 0o120000, 0o160000, 0o040000
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from clia.git.command import GitCommand
     from clia.git.libgit2 import GitHandle
 
-
 _FIRST_PAUSE, _LONGEST_PAUSE, PATIENCE, STALE_AFTER = 0.0005, 0.05, 30.0, 1.0
 _OURS = ("refs/heads/agents/", "refs/clia/", "refs/notes/clia/", "refs/clia-tracking/")
 """Refs that are moved under clia's locks. A lock on any other ref may be held by a live process."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from clia.git.command import GitResult
 
-
 _ID = re.compile(r"[0-9a-f]{40}")
 # With --strict, a "warning" is only a remark, such as a link in place of a file.
 _NOTICES = ("notice: ", "dangling ", "Checking ", "Verifying ", "warning in ")

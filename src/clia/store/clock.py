@@ -23,18 +23,11 @@ if TYPE_CHECKING:
 
 _REFRESH_SECONDS = 60.0
 _RETRY_SECONDS = 2.0  # until the first answer
-_NOW = "SELECT EXTRACT(EPOCH FROM clock_timestamp())::float8"
 
 
 def time_of(store: Store, clock: Clock) -> float:
     """Return the store's time in seconds since the epoch; ``clock`` is this machine's."""
-    if not isinstance(store, PostgresStore):
-        return clock().timestamp()
-    connection = store._begin(writes=False)  # noqa: SLF001  # the interface has no SQL
-    try:
-        return float(connection.fetch(_NOW, ())[0][0])
-    finally:
-        connection.finish(commit=False)
+    return store.now() if isinstance(store, PostgresStore) else clock().timestamp()
 
 
 def own_clock(clock: Clock) -> Clock:
@@ -62,9 +55,8 @@ class StoreClock:
         return self.own() + (self._offset or timedelta(0))
 
     def _is_due(self) -> bool:
-        return self._queried_at is None or time.monotonic() - self._queried_at > (
-            _RETRY_SECONDS if self._offset is None else _REFRESH_SECONDS
-        )
+        interval = _RETRY_SECONDS if self._offset is None else _REFRESH_SECONDS
+        return self._queried_at is None or time.monotonic() - self._queried_at > interval
 
     def _query(self) -> None:
         self._querying.now = True  # the store may call this clock

@@ -81,7 +81,10 @@ class PostgresNotifier:
         look = True
         while not self._closed:
             # Listen before checking, so that nothing is missed in between.
-            look = self._ensure_listening() or look
+            if self._listener is None:
+                with suppress(StoreError):
+                    self._listener = self._store.listen()
+                    look = True  # notifications may have been missed
             if look and _check(has_more):
                 return True
             left = until - time.monotonic()
@@ -89,14 +92,6 @@ class PostgresNotifier:
                 return False
             look = self._wait_for_news(left)
         return False
-
-    def _ensure_listening(self) -> bool:
-        """Connect if needed; True if it did, because notifications may have been missed."""
-        if self._listener is not None:
-            return False
-        with suppress(StoreError):
-            self._listener = self._store.listen()
-        return self._listener is not None
 
     def _wait_for_news(self, left: float) -> bool:
         """Sleep until a notification or the next poll; return whether to check the feed."""

@@ -14,7 +14,6 @@ the process that made it died and work continued at the source.
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
 
 from clia.errors import Conflict
 from clia.store.interface import CLONE_KEYS, FEED
@@ -36,7 +35,7 @@ _FEED_NAMES = (FEED, "hook/")  # positions are meaningless in another feed
 _PROCESS_NAMES = ("fleet/",)  # live processes write them again
 _REPLACEABLE = ("federation/refused/", "forge/secret", "once/")
 
-_TABLES = {"clia_values": "key", "clia_streams": "stream"}
+_TABLES = {"clia_values": "key", "clia_streams": "stream", "clia_entries": "stream"}
 _IN_BOTH = (
     """SELECT o.key FROM clia_values o JOIN clia_values s ON s.key = o.key WHERE o.space = ? AND s.space = ?
        AND o.key >= ? AND o.key < ? AND o.value IS NOT NULL AND s.value IS NOT NULL""",
@@ -54,11 +53,10 @@ _MOVE = (
        WHERE NOT EXISTS (SELECT 1 FROM clia_entries e WHERE e.space = clia_streams.space AND e.stream = clia_streams.stream)""",
 )
 _MOVE_ENTRIES = "UPDATE clia_entries SET space = ? WHERE space = ? AND stream >= ? AND stream < ?"
-_REMOVE = (
-    "DELETE FROM clia_values WHERE space = ? AND key >= ? AND key < ?",
-    "DELETE FROM clia_streams WHERE space = ? AND stream >= ? AND stream < ?",
-    "DELETE FROM clia_entries WHERE space = ? AND stream >= ? AND stream < ?",
-)
+_DROP_SPACE = [f"DELETE FROM {table} WHERE space = ?" for table in _TABLES]  # noqa: S608 (constants)
+_IN_RANGE = [f"FROM {table} WHERE space = ? AND {name} >= ? AND {name} < ?" for table, name in _TABLES.items()]
+_HAS_STATE = f"SELECT {' OR '.join(f'EXISTS (SELECT 1 {rows})' for rows in _IN_RANGE for _ in _GAPS)}"
+_REMOVE = [f"DELETE {rows}" for rows in _IN_RANGE]
 _REMOVE_IN_BOTH = (
     """DELETE FROM clia_values o USING clia_values s WHERE o.space = ? AND s.space = ? AND s.key = o.key
        AND o.key >= ? AND o.key < ?""",
@@ -70,9 +68,6 @@ _NEXT_ERA = """INSERT INTO clia_values VALUES (?, ?, 1, NULL)
                ON CONFLICT (space, key) DO UPDATE SET version = clia_values.version + 1"""
 _HAS_FEED = "SELECT 1 FROM clia_streams WHERE space = ? AND stream = ?"
 
-_INSERT_VALUE = "INSERT INTO clia_values VALUES (?, ?, ?, ?)"
-_INSERT_STREAM = "INSERT INTO clia_streams VALUES (?, ?, ?)"
-_INSERT_ENTRY = "INSERT INTO clia_entries VALUES (?, ?, ?, ?)"
 _MOVE_CLONE_KEYS = """UPDATE clia_values v SET space = ? WHERE space = ? AND key = ANY (?)
                       AND NOT EXISTS (SELECT 1 FROM clia_values o WHERE o.space = ? AND o.key = v.key)"""
 _DROP_EQUAL = """DELETE FROM clia_values o USING clia_values s
@@ -86,11 +81,6 @@ _DROP_STREAM = (
     "DELETE FROM clia_entries WHERE space = ? AND stream = ?",
     "DELETE FROM clia_streams WHERE space = ? AND stream = ?",
 )
-_DROP_SPACE = (
-    "DELETE FROM clia_values WHERE space = ?",
-    "DELETE FROM clia_streams WHERE space = ?",
-    "DELETE FROM clia_entries WHERE space = ?",
-)
 # Caches and heartbeats change without any work being done.
 _STABLE = f"!~ '^({'|'.join((*CLONE_KEYS, 'arrival/', 'claim/', 'fleet/', 'queue/'))})'"
 _DIGEST = f"""SELECT md5(coalesce(string_agg(hash, ',' ORDER BY hash), '')) FROM (
@@ -103,42 +93,34 @@ _PUT = """INSERT INTO clia_values VALUES (?, ?, 1, ?)
           ON CONFLICT (space, key) DO UPDATE SET version = clia_values.version + 1, value = excluded.value"""
 
 
-class _Refusal(NamedTuple):
-    """The message if both sides hold a name."""
-
-    message: str
-    hints: tuple[str, ...]
-    kept: str | None = None  # where the refused state remains; None: under its key
-
-
-_MERGE_REFUSAL = _Refusal(
-    "this clone and the shared store hold conflicting live state",
-    (
-        "finish what is under way here before setting the hub: clia session list, clia trace pending AGENT",
-        "if the hub is already set, leave it first: git config --unset clia.hub; then run clia hub set again",
-    ),
+_MERGE_REFUSED = "this clone and the shared store hold conflicting live state"
+_MERGE_HINTS = (
+    "finish what is under way here before setting the hub: clia session list, clia trace pending AGENT",
+    "if the hub is already set, leave it first: git config --unset clia.hub; then run clia hub set again",
 )
-_IMPORT_REFUSAL = _Refusal(
-    "the store on the server and the one beside the repository hold conflicting live state",
-    (
-        "if work with the server's store (CLIA_STORE) came first, finish it there",
-        "or discard the state beside the repository: move .git/clia/space.db aside and run the command again",
-    ),
-    "beside the repository",
+_IMPORT_REFUSED = "the store on the server and the one beside the repository hold conflicting live state"
+_IMPORT_HINTS = (
+    "if work with the server's store (CLIA_STORE) came first, finish it there",
+    "or discard the state beside the repository: move .git/clia/space.db aside and run the command again",
 )
 
 
 # Merging the state of a clone
 
 
-def has_state(key: str) -> tuple[str, list[str]]:
-    """Return a query, with its arguments, of whether a key holds anything to move."""
-    checks, arguments = [], []
-    for table, name in _TABLES.items():
-        for first, end in _GAPS:
-            checks.append(f"EXISTS (SELECT 1 FROM {table} WHERE space = ? AND {name} >= ? AND {name} < ?)")  # noqa: S608 (constants)
-            arguments += [key, first, end]
-    return f"SELECT {' OR '.join(checks)}", arguments
+def merge_and_start_era(connection: GuardedConnection, old: str, new: str) -> int:
+    """Move the state of one key to another; return the number of names. The caller holds the locks of both keys.
+
+    All stores that are open on the old key are refused from now on.
+    """
+    moved = 0
+    if connection.fetch(_HAS_STATE, *(text for _ in _TABLES for gap in _GAPS for text in (old, *gap)))[0][0]:
+        names = _names_in_both(connection, old, new)
+        if names:
+            raise _conflict(names, _MERGE_REFUSED, _MERGE_HINTS, old)
+        moved = _move_state(connection, old, new)
+    connection.write(_NEXT_ERA, _ERAS, _hashed(old))
+    return moved
 
 
 def era_query(key: str) -> LiteralString:
@@ -147,31 +129,13 @@ def era_query(key: str) -> LiteralString:
     return query  # type: ignore[no-any-return]
 
 
-def start_era(connection: GuardedConnection, key: str) -> None:
-    """Refuse all stores that are open on the key from now on. The caller holds its lock."""
-    connection.write(_NEXT_ERA, _ERAS, _hashed(key))
-
-
 def _hashed(key: str) -> str:
     """Return letters and digits for any key."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def merge_clone_state(connection: GuardedConnection, old: str, new: str, refusal: _Refusal = _MERGE_REFUSAL) -> int:
-    """Move the state of one key to another; return the number of names. The caller holds the locks of both keys."""
-    _drop_replaceable(connection, old, new)
-    both = sorted({name for sql in _IN_BOTH for gap in _GAPS for (name,) in connection.fetch(sql, old, new, *gap)})
-    if both:
-        raise _conflict(both, old, refusal)
-    moved = sum(connection.write(sql, new, old, *gap) for sql in _MOVE for gap in _GAPS)
-    for gap in _GAPS:
-        connection.write(_MOVE_ENTRIES, new, old, *gap)
-        for sql in _REMOVE:
-            connection.write(sql, old, *gap)
-    return moved
-
-
-def _drop_replaceable(connection: GuardedConnection, old: str, new: str) -> None:
+def _names_in_both(connection: GuardedConnection, old: str, new: str) -> list[str]:
+    """Drop the replaceable state under the old key; return the names that both keys still hold."""
     dropped = (*_PROCESS_NAMES, *_FEED_NAMES) if connection.fetch(_HAS_FEED, new, FEED) else _PROCESS_NAMES
     for first, end in _ranges(dropped):
         for sql in _REMOVE:
@@ -179,6 +143,17 @@ def _drop_replaceable(connection: GuardedConnection, old: str, new: str) -> None
     for first, end in _ranges(_REPLACEABLE):
         for sql in _REMOVE_IN_BOTH:
             connection.write(sql, old, new, first, end)
+    return sorted({name for sql in _IN_BOTH for gap in _GAPS for (name,) in connection.fetch(sql, old, new, *gap)})
+
+
+def _move_state(connection: GuardedConnection, old: str, new: str) -> int:
+    """Move the state of one key to another; return the number of names."""
+    moved = sum(connection.write(sql, new, old, *gap) for sql in _MOVE for gap in _GAPS)
+    for gap in _GAPS:
+        connection.write(_MOVE_ENTRIES, new, old, *gap)
+        for sql in _REMOVE:
+            connection.write(sql, old, *gap)
+    return moved
 
 
 def _ranges(prefixes: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -190,10 +165,10 @@ def _ranges(prefixes: tuple[str, ...]) -> Iterator[tuple[str, str]]:
                 yield low, high
 
 
-def _conflict(names: list[str], old: str, refusal: _Refusal) -> Conflict:
-    fields: dict[str, Any] = {"keys": names[:_MAX_LISTED], "count": len(names), "kept": refusal.kept or old}
+def _conflict(names: list[str], message: str, hints: tuple[str, ...], kept: str) -> Conflict:
+    fields: dict[str, Any] = {"keys": names[:_MAX_LISTED], "count": len(names), "kept": kept}
     listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return Conflict(f"{refusal.message}: {listed}", code="state-in-the-way", hints=refusal.hints, fields=fields)
+    return Conflict(f"{message}: {listed}", code="state-in-the-way", hints=hints, fields=fields)
 
 
 # Importing an SQLite store
@@ -216,7 +191,10 @@ def import_store(connection: GuardedConnection, export: SqliteExport, keys: Spac
     for (stream,) in connection.fetch(_EQUAL_STREAMS, staging, keys.shared):
         for sql in _DROP_STREAM:
             connection.write(sql, staging, stream)
-    merge_clone_state(connection, staging, keys.shared, _IMPORT_REFUSAL)
+    names = _names_in_both(connection, staging, keys.shared)
+    if names:
+        raise _conflict(names, _IMPORT_REFUSED, _IMPORT_HINTS, "beside the repository")
+    _move_state(connection, staging, keys.shared)
     for sql in _DROP_SPACE:
         connection.write(sql, staging)
     if alone:
@@ -227,11 +205,11 @@ def _write_rows(connection: GuardedConnection, export: SqliteExport, staging: st
     """Write all rows under a staging key; return the values that are a clone's own."""
     clone_keys: list[str] = []
     for batch in export.values():
-        connection.write_many(_INSERT_VALUE, [(staging, *row) for row in batch])
+        connection.write_many("INSERT INTO clia_values VALUES (?, ?, ?, ?)", [(staging, *row) for row in batch])
         clone_keys += [row[0] for row in batch if row[0].startswith(CLONE_KEYS)]
-    connection.write_many(_INSERT_STREAM, [(staging, *row) for row in export.streams()])
+    connection.write_many("INSERT INTO clia_streams VALUES (?, ?, ?)", [(staging, *row) for row in export.streams()])
     for batch in export.entries():
-        connection.write_many(_INSERT_ENTRY, [(staging, *row) for row in batch])
+        connection.write_many("INSERT INTO clia_entries VALUES (?, ?, ?, ?)", [(staging, *row) for row in batch])
     return clone_keys
 
 

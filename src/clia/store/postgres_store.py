@@ -41,6 +41,8 @@ _STEP = f"SELECT next.dst FROM reached CROSS JOIN LATERAL ({standing('dst', 'src
 _OVERRIDES = {REACHABLE: reachable(_STEP)}
 # Not to_regclass: it may answer from a cache although another session has created the table.
 _HAS_TABLE = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_tables WHERE tablename = %s AND schemaname = ANY (current_schemas(false)))"
+# Locks the schema until the end of the transaction.
+_LOCK_SCHEMA: Any = f"SELECT pg_advisory_xact_lock({lock_number('clia schema')})"
 _MARK = "SELECT version FROM clia_schema"
 _SET_MARK = "UPDATE clia_schema SET version = greatest(version, %s)"
 _FIRST_FORM = ("CREATE TABLE clia_schema (version INTEGER NOT NULL)", *schema.FIRST_SCHEMA, "INSERT INTO clia_schema VALUES (1)")
@@ -49,6 +51,7 @@ _STEP_LOCK_MILLISECONDS = 5000
 """How long a migration step waits for writers, who wait behind it. If it fails, the next start retries."""
 _FILES = "SELECT pg_relation_filenode(each::regclass) FROM unnest(ARRAY['clia_entries', 'clia_values']) AS each"
 _LEFTOVERS = "pages of its files, until the owner of the tables runs VACUUM FULL clia_entries, clia_values, or the same purge"
+_NOW = "SELECT EXTRACT(EPOCH FROM clock_timestamp())::float8"
 _ENCODING = "SELECT current_setting('server_encoding')"
 
 
@@ -69,11 +72,13 @@ class PostgresStore(SqlStore):
         self._era: tuple[int] | None = None  # the era when the store was opened; None: never merged
         self._opened = False
         self._lock_milliseconds = max(1, int(timeout * 1000))  # 0 would mean forever
-        self._address = PostgresAddress(dsn, timeout)
+        self.address = PostgresAddress(dsn, timeout)
+        # Letters and digits for any space.
+        self.channel: Any = f"clia_feed_{hashlib.sha256(space.encode()).hexdigest()[:32]}"
+        self.tables: set[str] = set()  # that are known to exist
         self._mutex = threading.Lock()
         self._pools: list[tuple[int, psycopg_pool.ConnectionPool]] = []
         self._closed = False
-        self._tables: set[str] = set()
 
     def close(self) -> None:
         with self._mutex:
@@ -84,11 +89,11 @@ class PostgresStore(SqlStore):
 
     def _begin(self, *, writes: bool) -> Connection:
         pool = self._pool()
-        with self._address.translated():
+        with self.address.translated():
             connection = pool.getconn()
         try:
             begin = _WRITE.format(wait=self._lock_milliseconds, space=lock_number(self._space)) if writes else _READ
-            with self._address.translated():
+            with self.address.translated():
                 # Checks the era in the same round trip.
                 answer = connection.execute(f"{begin}; {self._era_query}" if self._era_query else begin)
                 while answer.nextset():
@@ -99,10 +104,18 @@ class PostgresStore(SqlStore):
         except BaseException:
             pool.putconn(connection)
             raise
-        return _PostgresConnection(pool, connection, self._address, _channel(self._space), self._tables)
+        return _PostgresConnection(self, pool, connection)
+
+    def now(self) -> float:
+        """Return the server's time in seconds since the epoch, also inside a transaction."""
+        connection = self._begin(writes=False)
+        try:
+            return float(connection.fetch(_NOW, ())[0][0])
+        finally:
+            connection.finish(commit=False)
 
     def _moved(self) -> StoreError:
-        return self._address.error(
+        return self.address.error(
             "the live state of this clone is now shared with other machines",
             code="store-moved",
             hints=["restart programs that were running before"],
@@ -111,14 +124,14 @@ class PostgresStore(SqlStore):
     def listen(self) -> FeedListener:
         """Return a connection that receives a notification for each transaction that appends to the feed."""
         self._pool()  # raises if the store is closed; creates the tables
-        with self._address.translated():
-            connection = self._address.connect()
+        with self.address.translated():
+            connection = self.address.connect()
             try:
-                connection.execute(f"LISTEN {_channel(self._space)}")
+                connection.execute(f"LISTEN {self.channel}")
             except BaseException:
                 connection.close()
                 raise
-        return FeedListener(connection, self._address, connection.fileno())
+        return FeedListener(connection, self.address, connection.fileno())
 
     def merge_clone_state(self, old: str) -> int:
         """Move the live state under another key to this space; return the number of names.
@@ -130,10 +143,7 @@ class PostgresStore(SqlStore):
             return 0
         with self._connection(writes=True) as connection:
             connection.fetch("SELECT pg_advisory_xact_lock(?)", lock_number(old))  # other processes may write to the old key
-            sql, arguments = migration.has_state(old)
-            moved = migration.merge_clone_state(connection, old, self._space) if connection.fetch(sql, *arguments)[0][0] else 0
-            migration.start_era(connection, old)
-            return moved
+            return migration.merge_and_start_era(connection, old, self._space)
 
     def import_store(self, export: SqliteExport) -> None:
         """Import another store in one transaction; equal rows may exist already.
@@ -149,7 +159,7 @@ class PostgresStore(SqlStore):
             transaction.values.delete(migration.copy_mark(self._keys))
 
     def _rewrite_files(self) -> str | None:
-        with self._address.translated(), self._pool().connection() as connection:
+        with self.address.translated(), self._pool().connection() as connection:
             connection.execute(f"SET lock_timeout = {self._lock_milliseconds}")
             try:
                 before = connection.execute(_FILES).fetchall()
@@ -158,7 +168,7 @@ class PostgresStore(SqlStore):
                 left = set(before) & set(connection.execute(_FILES).fetchall())
             finally:
                 connection.execute("RESET lock_timeout")
-        return f"{self._address}: {_LEFTOVERS}" if left else None
+        return f"{self.address}: {_LEFTOVERS}" if left else None
 
     def _pool(self) -> psycopg_pool.ConnectionPool:
         """Return this process's pool. A forked child neither uses nor frees its parent's."""
@@ -170,7 +180,7 @@ class PostgresStore(SqlStore):
             return self._pools[-1][1]
 
     def _connect(self) -> psycopg_pool.ConnectionPool:
-        with self._address.translated(), self._address.connect() as first:
+        with self.address.translated(), self.address.connect() as first:
             self._create_schema(first)
             if self._era_query is not None and not self._opened:  # once, also for forked children
                 era = first.execute(self._era_query).fetchone()
@@ -178,22 +188,22 @@ class PostgresStore(SqlStore):
                     raise self._moved()
                 self._era, self._opened = era, True
         pools = modules()[1].ConnectionPool
-        settings = self._address.pool_settings(_CONNECTIONS, autocommit=True)
+        settings = self.address.pool_settings(_CONNECTIONS, autocommit=True)
         pool: psycopg_pool.ConnectionPool = pools(**settings, configure=detect_dead_peers, check=pools.check_connection, open=True)
         return pool
 
     def _create_schema(self, connection: psycopg.Connection) -> None:
         if _scalar(connection, _ENCODING) != "UTF8":
-            raise self._address.error(
+            raise self.address.error(
                 "the database encoding is not UTF8", hints=["createdb --encoding=UTF8 --template=template0 NAME"]
             )
         if not _scalar(connection, _HAS_TABLE, "clia_schema"):
             with connection.transaction():
-                connection.execute(_schema_lock())
+                connection.execute(_LOCK_SCHEMA)
                 if not _scalar(connection, _HAS_TABLE, "clia_schema"):
-                    self._address.check_may_create(connection)
+                    self.address.check_may_create(connection)
                     _run(connection, _FIRST_FORM)
-        schema.check_mark(_scalar(connection, _MARK), store=str(self._address))
+        schema.check_mark(_scalar(connection, _MARK), store=str(self.address))
         for step in schema.missing(_last_step(connection)):
             if not self._run_step(connection, step):
                 break
@@ -204,7 +214,7 @@ class PostgresStore(SqlStore):
         try:
             with connection.transaction():
                 connection.execute(f"SET LOCAL lock_timeout = {min(self._lock_milliseconds, _STEP_LOCK_MILLISECONDS)}")
-                connection.execute(_schema_lock())
+                connection.execute(_LOCK_SCHEMA)
                 if _last_step(connection) < step.number:
                     _run(connection, schema.statements_of(step))
                     connection.execute(_SET_MARK, [step.min_known])
@@ -236,19 +246,11 @@ class FeedListener(NamedTuple):
 
 
 class _PostgresConnection:
-    def __init__(
-        self,
-        pool: psycopg_pool.ConnectionPool,
-        connection: psycopg.Connection,
-        address: PostgresAddress,
-        channel: LiteralString,
-        tables: set[str],
-    ) -> None:
+    def __init__(self, store: PostgresStore, pool: psycopg_pool.ConnectionPool, connection: psycopg.Connection) -> None:
+        self._store = store
+        self._address = store.address
         self._pool = pool
         self._connection = connection
-        self._address = address
-        self._channel = channel
-        self._tables = tables
         self._commit: LiteralString = "COMMIT"
 
     def fetch(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -266,23 +268,23 @@ class _PostgresConnection:
 
     def has_table(self, name: str) -> bool:
         # Cache only positive answers: others may create the table at any time.
-        if name not in self._tables:
+        if name not in self._store.tables:
             with self._address.translated():
                 if not _scalar(self._connection, _HAS_TABLE, name):
                     return False
-            self._tables.add(name)
+            self._store.tables.add(name)
         return True
 
     def make_tables(self, statements: Sequence[str]) -> None:
         with self._address.translated():
             # Concurrent creators of a table fail even with IF NOT EXISTS.
-            self._connection.execute(_schema_lock())
+            self._connection.execute(_LOCK_SCHEMA)
             self._address.check_may_create(self._connection)
             _run(self._connection, statements)
 
     def appended(self, stream: str) -> None:
         if stream == FEED:
-            self._commit = f"NOTIFY {self._channel}; COMMIT"
+            self._commit = f"NOTIFY {self._store.channel}; COMMIT"
 
     def finish(self, *, commit: bool) -> None:
         try:
@@ -320,15 +322,3 @@ def _last_step(connection: psycopg.Connection) -> int:
     if not _scalar(connection, _HAS_TABLE, schema.STEPS_TABLE):
         return 1
     return int(_scalar(connection, _dialect(schema.LAST_STEP)) or 1)
-
-
-def _schema_lock() -> LiteralString:
-    """Return the statement that locks the schema until the end of the transaction."""
-    sql: Any = f"SELECT pg_advisory_xact_lock({lock_number('clia schema')})"
-    return sql  # type: ignore[no-any-return]
-
-
-def _channel(space: str) -> LiteralString:
-    """Return the notification channel of a space's feed."""
-    sql: Any = f"clia_feed_{hashlib.sha256(space.encode()).hexdigest()[:32]}"  # letters and digits for any space
-    return sql  # type: ignore[no-any-return]

@@ -2,13 +2,22 @@
 
 Files are created with mode 0600 and directories with 0700, whatever the umask. What an earlier version created with more
 permissions is tightened when its owner opens the space. Permissions are never added.
+
+Locks are held on such files with ``flock``: the kernel releases a lock when its holder dies, also by SIGKILL. The files stay and
+mean nothing.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+
+from clia.errors import FileError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 _OTHERS = 0o077
@@ -78,3 +87,43 @@ def tighten_tree(directory: str) -> None:
             tighten(os.path.join(parent, name))
         if parent == directory and _WORKTREES in directories:
             directories.remove(_WORKTREES)
+
+
+class FileLocks:
+    """``Locks`` for all processes of one machine."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    @contextmanager
+    def hold(self, name: str, *, shared: bool = False) -> Iterator[None]:
+        import fcntl  # POSIX only, and only writers need it
+
+        handle = self._open(name)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            yield
+        finally:
+            release_lock(handle)
+
+    @contextmanager
+    def attempt(self, name: str) -> Iterator[bool]:
+        import fcntl
+
+        handle = self._open(name)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                free = True
+            except BlockingIOError:
+                free = False
+            yield free
+        finally:
+            release_lock(handle)
+
+    def _open(self, name: str) -> int:
+        path = os.path.join(self._directory, name)
+        try:
+            return open_lock(path)
+        except OSError as err:
+            raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None

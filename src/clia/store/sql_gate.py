@@ -22,11 +22,7 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS clia_subtypes (space {text} NOT NULL, type {text} NOT NULL, parent {text} NOT NULL,
        PRIMARY KEY (space, type, parent)){packed}""",
 )
-_CLEAR = (
-    "DELETE FROM clia_grants WHERE space = ?",
-    "DELETE FROM clia_trusted WHERE space = ?",
-    "DELETE FROM clia_subtypes WHERE space = ?",
-)
+_CLEAR = [f"DELETE FROM {table} WHERE space = ?" for table in ("clia_grants", "clia_trusted", "clia_subtypes")]  # noqa: S608 (constants)
 _GRANT = "INSERT INTO clia_grants VALUES (?, ?, ?, ?, ?, ?, ?)"
 _TRUST = "INSERT INTO clia_trusted VALUES (?, ?) ON CONFLICT DO NOTHING"
 _SUBTYPE = "INSERT INTO clia_subtypes VALUES (?, ?, ?) ON CONFLICT DO NOTHING"

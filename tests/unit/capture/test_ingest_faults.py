@@ -13,7 +13,7 @@ from clia.capture import spool_reader as spool
 from clia.capture.recording import Recorder
 from clia.errors import BackendError, InvalidInput
 from clia.space.traces import Traces
-from clia.store.file_locks import FileLocks
+from clia.store.private_files import FileLocks
 from support.captured import new_space, put, recorded, rehearse, take_in, waiting
 from support.space_driver import settings
 

@@ -12,7 +12,7 @@ from clia.facade.opening import open_space
 from clia.facade.settings import Settings
 from clia.facade.setup import init_space
 from clia.store import private_files
-from clia.store.file_locks import FileLocks
+from clia.store.private_files import FileLocks
 from clia.store.sqlite_store import SqliteStore
 from support.space_driver import BRIEFING
 
