@@ -282,16 +282,13 @@ def _show_replay(replayed: Replayed) -> None:
 
 def _step_row(number: int, step: ReplayStep, replayed: Replayed) -> tuple[object, ...]:
     request = f"{step.kind} {step.tag}" if step.tag else step.kind
-    recorded = f"as {step.recorded}" if step.recorded else f"as {number}" if _also_waits(number, step, replayed) else "no"
+    original = replayed.recorded[number - 1] if number <= len(replayed.recorded) else None
+    # The recorded session may have made this request too, without an answer so far.
+    also_waits = original is not None and not original.answered and original[:3] == step[:3]
+    recorded = f"as {step.recorded}" if step.recorded else f"as {number}" if also_waits else "no"
     departs = ", departs here" if number == replayed.departs_at else ""
     answer = "" if not step.answered else f"error: {step.error}" if step.error is not None else json_text(step.value)
     return number, request, json_text(step.payload), recorded + departs, answer
-
-
-def _also_waits(number: int, step: ReplayStep, replayed: Replayed) -> bool:
-    """Whether the recorded session made this request too, and it has no answer yet."""
-    recorded = replayed.recorded[number - 1] if number <= len(replayed.recorded) else None
-    return recorded is not None and not recorded.answered and recorded[:3] == step[:3]
 
 
 def _replay_facts(replayed: Replayed) -> list[tuple[str, object]]:
@@ -321,16 +318,12 @@ def _departure(replayed: Replayed) -> str:
     number = replayed.departs_at
     if number is None:
         return "nowhere: the same requests in the same order"
-    recorded, replay = (_request_text(steps, number) for steps in (replayed.recorded, replayed.steps))
+    recorded, replay = (
+        one_line(f"{steps[number - 1].kind} {json_text(steps[number - 1].payload)}") if number <= len(steps) else ""
+        for steps in (replayed.recorded, replayed.steps)
+    )
     nothing = "it fails before it" if replayed.failure is not None else "it makes none"
     return f"at request {number}: {f'it asks for {replay}' if replay else nothing}; recorded was {recorded or 'none'}"
-
-
-def _request_text(steps: Sequence[ReplayStep], number: int) -> str | None:
-    if number > len(steps):
-        return None
-    step = steps[number - 1]
-    return one_line(f"{step.kind} {json_text(step.payload)}")
 
 
 def _end(result: Any, failure: Mapping[str, Any] | None) -> str:

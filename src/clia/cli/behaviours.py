@@ -22,7 +22,7 @@ from clia.cli.command import WHY, Answer, arg, command, flag, opt, several
 from clia.cli.flows import explain_problems
 from clia.cli.identity_documents import CHECK, DRY_RUN, FORCE, OUTPUT_ROOT, show_files
 from clia.cli.inputs import invalid_option, message_text, read_source, require_person
-from clia.cli.output import console, one_line, plain, show_diagnostics, write
+from clia.cli.output import console, one_line, plain, write
 from clia.cli.rendering import facts_table, line_of, moment, short, show_line, show_rows, show_source, styled
 from clia.errors import CliaError, Conflict, InvalidInput
 from clia.values.typed_objects import PROMPT, SESSION_FLOW
@@ -389,9 +389,8 @@ def behaviour_export(
     def show() -> None:
         files = [(each.path, each.format, each.state, each.reason) for each in plan.outcomes]
         show_files(f"{version.name} {short(version.cid)} in {plain(plan.root)}", files, written=written)
-        show_diagnostics(plan.diagnostics, as_json=False)
 
     fields = {key: value for key, value in plan.to_json().items() if key != "slug"}
     failed = not plan.is_fresh() if check else plan.blocked(force=force)
     value = {"behaviour": version.name, "cid": version.cid, **fields, "written": written}
-    return Answer(value, show, exit_code=1 if failed else 0)
+    return Answer(value, show, 1 if failed else 0, plan.diagnostics)

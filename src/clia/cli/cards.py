@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,11 @@ def badge(document: dict[str, Any]) -> str:
 
 def show_merged(merged: MergedDocument, *, root_chain: bool, show_origin: bool) -> None:
     """Print a merged document as a card, guardrails first."""
-    body: list[RenderableType] = [_head(merged)]
+    mark = badge(merged.document)
+    facts = [merged.get("role"), merged.get("status"), merged.get("updated") and f"updated {merged['updated']}"]
+    texts = " · ".join(plain(fact) for fact in facts if fact)
+    head = f"{mark}  " if mark else "", (plain(merged.get("title") or merged["slug"]), "bold")
+    body: list[RenderableType] = [Text.assemble(*head, ("\n" + texts if texts else "", "dim"))]
     origins = merged.origins() if show_origin else None
     if merged.kind == "agent":
         body += _guardrails(merged, origins)
@@ -55,17 +60,6 @@ def show_merged(merged: MergedDocument, *, root_chain: bool, show_origin: bool) 
         body += [_heading("Merged from, outermost first"), _indented(_chain_table(merged.chain))]
     title = Text(f"{_TITLES[merged.kind]} of {merged['slug']}", style="bold")
     console().print(Panel(Group(*body), title=title, title_align="left", border_style="cyan", padding=(1, 2)))
-
-
-def _head(merged: MergedDocument) -> Text:
-    head = Text()
-    mark = badge(merged.document)
-    head.append(f"{mark}  " if mark else "")
-    head.append(plain(merged.get("title") or merged["slug"]), style="bold")
-    facts = [merged.get("role"), merged.get("status"), merged.get("updated") and f"updated {merged['updated']}"]
-    texts = [plain(fact) for fact in facts if fact]
-    head.append("\n" + " · ".join(texts) if texts else "", style="dim")
-    return head
 
 
 def _guardrails(merged: MergedDocument, origins: dict[str, Any] | None) -> list[RenderableType]:
@@ -96,7 +90,8 @@ def _section(merged: MergedDocument, field: str, origins: dict[str, Any] | None)
             text = Text(plain(line))
             _add_origin(text, origins, f"/{field}/{index}")
             table.add_row("•", text)
-    return [_heading(_words(field)), table]
+    words = "".join(f" {char.lower()}" if char.isupper() else char for char in field).capitalize()
+    return [_heading(words), table]
 
 
 def _mix(value: Any) -> list[RenderableType]:
@@ -146,7 +141,6 @@ def show_context(report: ContextReport, *, explain: bool) -> None:
     """Print the chain as a tree: each context inside the one that encloses it."""
     out = console()
     out.print(Text.assemble((plain(report.slug), "bold"), " at ", (plain(report.path), "cyan"), f"  ({report.mode} chain)"))
-    node: Tree | None = None
     root: Tree | None = None
     for context in report.chain:
         label = Text.assemble((plain(context.prefix), "bold"), "  ", (plain(context.directory), "cyan"))
@@ -155,7 +149,7 @@ def show_context(report: ContextReport, *, explain: bool) -> None:
             label.append(f"\nin: {', '.join(context.reasons)}", style="green")
         if context.real_home != context.home:
             label.append(f"\n{plain(context.home)} → {plain(context.real_home)}", style="dim")
-        if node is None:
+        if root is None:
             root = node = Tree(label, guide_style="dim")
         else:
             node = node.add(label)
@@ -176,15 +170,14 @@ def _show_reasons(report: ContextReport) -> None:
         out.print(Text("\nLeft out", style="bold"))
         table = Table.grid(padding=(0, 2))
         for each in report.excluded:
-            table.add_row(Text(plain(each.path), style="cyan"), Text(f"excluded: {each.reason}", style="yellow"))
+            table.add_row(Text(plain(each.path), "cyan"), Text(f"excluded: {each.reason}", "yellow"))
         out.print(_indented(table))
 
 
 def show_explanation(explanation: Explanation) -> None:
     """Print the rule, the winner, contributors and overridden values."""
-    story = Text.assemble(
-        (plain(explanation.pointer or "the whole document"), "bold"), " is ", (_short(explanation.value), "green")
-    )
+    pointer = plain(explanation.pointer or "the whole document")
+    story = Text.assemble((pointer, "bold"), " is ", (_short(explanation.value), "green"))
     story.append(f"\nRule {explanation.rule}: {explanation.story}.", style="dim")
     if explanation.winner is not None:
         story.append("\nIt comes from")
@@ -213,17 +206,12 @@ def _add_places(story: Text, places: Sequence[ValueOrigin]) -> None:
 def _chain_table(chain: tuple[IdentityContext, ...]) -> Table:
     table = Table.grid(padding=(0, 2))
     for each in chain:
-        table.add_row(
-            Text(plain(each.prefix), style="bold"),
-            Text(plain(each.directory), style="cyan"),
-            Text(", ".join(each.reasons), style="dim"),
-        )
+        reasons = Text(", ".join(each.reasons), "dim")
+        table.add_row(Text(plain(each.prefix), "bold"), Text(plain(each.directory), "cyan"), reasons)
     return table
 
 
 def _short(value: Any) -> str:
-    import json
-
     text = json.dumps(value, ensure_ascii=False)
     return plain(text if len(text) <= 160 else text[:157] + "…")
 
@@ -247,7 +235,3 @@ def _bullets() -> Table:
 
 def _indented(what: RenderableType) -> Padding:
     return Padding(what, (0, 0, 0, 2))
-
-
-def _words(field: str) -> str:
-    return "".join(f" {char.lower()}" if char.isupper() else char for char in field).capitalize()

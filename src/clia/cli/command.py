@@ -11,17 +11,18 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from clia.cli.output import console, emit_json, one_line, write
+from clia.cli.output import console, emit_json, one_line, show_diagnostics, write
 from clia.errors import NoSuchAgent, NoSuchObject
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any, TypeVar
 
     from clia.facade.settings import Settings
     from clia.facade.space import Space
+    from clia.identities.diagnostics import Diagnostic
 
     CommandFunction = TypeVar("CommandFunction", bound="Callable[..., Answer | int]")
 
@@ -34,6 +35,7 @@ class Answer(NamedTuple):
     value: Any
     show: Callable[[], object] | str
     exit_code: int = 0
+    diagnostics: Sequence[Diagnostic] = ()  # shown to people after the rest
 
 
 class Option(NamedTuple):
@@ -223,10 +225,12 @@ def _call(definition: Definition, values: dict[str, Any]) -> int:
 
             value = as_json(value)
         emit_json(value)
-    elif isinstance(answer.show, str):
+        return answer.exit_code
+    if isinstance(answer.show, str):
         write(f"{one_line(answer.show)}\n")
     else:
         answer.show()
+    show_diagnostics(answer.diagnostics, as_json=False)
     return answer.exit_code
 
 

@@ -53,8 +53,7 @@ def doctor(
 
     def show() -> None:
         _show_health(report, [*_hook_rows(hooks), *_peer_rows(peers), *_hub_rows(hub, report.git)])
-        _show_ailments(report.space.ailments if report.space else ())
-        _show_hook_findings(hooks)
+        _show_problems(report.space.ailments if report.space else (), hooks)
         if report.space is not None and not report.space.sound and not report.space.error and not repair:
             write("repair what can be repaired with: clia doctor --repair\n")
         show_doctor_report(report.agents)
@@ -103,12 +102,16 @@ def _show_health(report: HealthReport, others: Sequence[HealthRow]) -> None:
     console().print(table)
 
 
-def _show_ailments(ailments: Sequence[Ailment]) -> None:
-    """Print the problems of sessions, and whether they were repaired."""
+def _show_problems(ailments: Sequence[Ailment], hooks: HooksHealth) -> None:
+    """Print the problems of sessions, and whether they were repaired; and why events of tools do not arrive."""
     for each in ailments:
         mark = ("✓ repaired", "green") if each.repaired else ("✗ wrong", "bold red")
         where = f"{each.agent}, session {each.session}" if each.session else each.agent
         show_line(mark, f"  {one_line(where)}: ", (each.code, "bold"), f": {one_line(each.message)}")
+    marks = {"error": ("✗ wrong", "bold red"), "warning": ("! look", "bold yellow"), "info": ("· note", "cyan")}
+    for finding in hooks.findings:
+        hint = (f"\n         {one_line(finding.hint)}", "dim")
+        show_line(marks[finding.severity], "  hooks: ", (finding.code, "bold"), f": {one_line(finding.message)}", hint)
 
 
 def _space_row(space: SpaceHealth | None) -> HealthRow:
@@ -171,11 +174,3 @@ def _hub_rows(hub: HubStatus | CliaError | None, git: str | None) -> list[Health
     old = is_old_git(git)
     parts += [f"git {git} is too old for a hub, which needs {'.'.join(map(str, MIN_GIT_VERSION))}"] if old else []
     return [("hub", one_line("; ".join(parts)), is_in_sync(hub) and not old)]
-
-
-def _show_hook_findings(hooks: HooksHealth) -> None:
-    """Print why events of tools do not arrive."""
-    marks = {"error": ("✗ wrong", "bold red"), "warning": ("! look", "bold yellow"), "info": ("· note", "cyan")}
-    for finding in hooks.findings:
-        hint = (f"\n         {one_line(finding.hint)}", "dim")
-        show_line(marks[finding.severity], "  hooks: ", (finding.code, "bold"), f": {one_line(finding.message)}", hint)

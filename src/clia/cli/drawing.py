@@ -45,24 +45,19 @@ def graph_lines(
     If lanes continue after the last row, a final line shows that. ``ascii`` avoids box-drawing characters.
     """
     glyphs = _ASCII if ascii else {}
-    for cells, text in _graph(rows, label):
-        yield _line(cells, text, glyphs)
-
-
-def _graph(rows: Iterable[GraphRow], label: Callable[[GraphNode], Label]) -> Iterator[tuple[list[_Cell], Text]]:
     before: GraphRow | None = None
     for row in rows:
         if before is not None and before.ends and before.lane == row.lane:
-            yield _rails(row.above), Text()  # otherwise the two would look connected
+            yield _line(_rails(row.above), Text(), glyphs)  # otherwise the two would look connected
         first, *others = _label_lines(label(row.node))
-        yield _commit_line(row), first
+        yield _line(_commit_line(row), first, glyphs)
         if row.bend is not None:
-            yield _bend_line(row, row.bend), Text()
-        for each in others:
-            yield _rails(row.below, width=row.width), each
+            yield _line(_bend_line(row, row.bend), Text(), glyphs)
+        for text in others:
+            yield _line(_rails(row.below, width=row.width), text, glyphs)
         before = row
     if before is not None and before.below:
-        yield _rails(before.below, "┆"), Text()
+        yield _line(_rails(before.below, "┆"), Text(), glyphs)
 
 
 def _label_lines(label: Label) -> Sequence[Text]:

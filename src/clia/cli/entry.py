@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def run() -> int:
-    if sys.argv[1:2] == ["hook"] and _is_event(sys.argv[2:]) and not _is_identity_program():
+    name = os.path.basename(sys.argv[0])
+    is_clia = name == "clia-agent-cli" or not name.endswith("-agent-cli")  # the program of an identity has other commands
+    if sys.argv[1:2] == ["hook"] and _is_event(sys.argv[2:]) and is_clia:
         try:
             from clia.capture.hook import record
 
@@ -39,9 +41,3 @@ def _is_event(words: Sequence[str]) -> bool:
 
     group = TREE.commands.get("hook")
     return not (isinstance(group, Group) and words[0] in group.commands)
-
-
-def _is_identity_program() -> bool:
-    """Whether this is the program of one identity, which has other commands."""
-    name = os.path.basename(sys.argv[0])
-    return name.endswith("-agent-cli") and name != "clia-agent-cli"

@@ -111,7 +111,11 @@ def mcp(
     ),
 ) -> int:
     """Serve this space over the Model Context Protocol on standard input and output."""
-    address = _checked_address(forge or os.environ.get("CLIA_FORGE") or None)
+    address = forge or os.environ.get("CLIA_FORGE") or None
+    if address is not None and not re.match(r"https?://[^/\s]+", address):
+        message = f"--forge takes an address that starts with http:// or https://, not {address!r}"
+        hints = [f"clia serve prints it: {_DEFAULT_ADDRESS}"]
+        raise InvalidInput(message, code="usage", hints=hints, fields={"field": "forge"})
     agent = agent or os.environ.get("CLIA_AGENT") or None
     path = os.path.abspath(path)
     if not os.path.isdir(path):
@@ -134,20 +138,13 @@ def mcp(
     return 0
 
 
-def _checked_address(forge: str | None) -> str | None:
-    if forge is not None and not re.match(r"https?://[^/\s]+", forge):
-        message = f"--forge takes an address that starts with http:// or https://, not {forge!r}"
-        hints = [f"clia serve prints it: {_DEFAULT_ADDRESS}"]
-        raise InvalidInput(message, code="usage", hints=hints, fields={"field": "forge"})
-    return None if forge is None else forge.rstrip("/")
-
-
 def site_address(forge: str | None, space: Space) -> str | None:
     """The address of the space in a forge, which is named after its directory; without a forge, the local one."""
     if forge is None:
         from clia.facade.forge_address import address_of
 
         return address_of(space)
+    forge = forge.rstrip("/")
     if "/s/" in forge:
         return forge
     common = os.path.dirname(space.home)

@@ -18,7 +18,7 @@ from clia.errors import FileError, InvalidDocument, InvalidInput, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from clia.capture.hook_settings import SettingsFile, SettingsPlan
@@ -158,42 +158,24 @@ def _relative(path: str) -> str:
     return path.removeprefix(os.getcwd().rstrip("/") + "/")
 
 
-HOOK_JSON = flag("accepted for uniformity: a hook prints nothing", "--json")
+def _record_event(tool: HookTool) -> Callable[[], int]:
+    def record_event() -> int:
+        from clia.capture.hook import record
+
+        record(tool.name)
+        return 0
+
+    record_event.__doc__ = f"""Record an event of {tool.title}; its hooks run this.
+
+    The event is the JSON on standard input. Always exits with code 0.
+    """
+    return record_event
 
 
 # ``clia.cli.entry`` records events of tools before any parser is loaded; these commands exist for help and completion.
-@command("hook claude-code", json_output=HOOK_JSON)
-def hook_claude_code() -> int:
-    """Record an event of Claude Code; its hooks run this.
-
-    The event is the JSON on standard input. Always exits with code 0.
-    """
-    return _record_event("claude-code")
-
-
-@command("hook codex", json_output=HOOK_JSON)
-def hook_codex() -> int:
-    """Record an event of Codex; its hooks run this.
-
-    The event is the JSON on standard input. Always exits with code 0.
-    """
-    return _record_event("codex")
-
-
-@command("hook gemini", json_output=HOOK_JSON)
-def hook_gemini() -> int:
-    """Record an event of Gemini CLI; its hooks run this.
-
-    The event is the JSON on standard input. Always exits with code 0.
-    """
-    return _record_event("gemini")
-
-
-def _record_event(tool: str) -> int:
-    from clia.capture.hook import record
-
-    record(tool)
-    return 0
+for _tool in TOOLS.values():
+    _json = flag("accepted for uniformity: a hook prints nothing", "--json")
+    command(f"hook {_tool.name}", json_output=_json)(_record_event(_tool))
 
 
 @command("ingest", **IN_SPACE)

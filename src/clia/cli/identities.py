@@ -12,6 +12,8 @@ from clia.identities.diagnostics import ERROR, has_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from clia.identities.lineage import Lineage
     from clia.identities.roster import Roster
 
@@ -19,53 +21,35 @@ ROOT_CHAIN = flag("add the contexts it was merged from")
 SHOW_ORIGIN = flag("add the origin of every value")
 
 
-@command("agents profile")
-def agents_profile(
-    json_output: bool, lineage: Lineage = LINEAGE, root_chain: bool = ROOT_CHAIN, show_origin: bool = SHOW_ORIGIN
-) -> Answer:
-    """Show the merged profile of an identity.
+def _show_document(kind: str, title: str) -> Callable[..., Answer]:
+    """The command that shows one kind of merged document."""
+
+    def show_document(
+        json_output: bool, lineage: Lineage = LINEAGE, root_chain: bool = ROOT_CHAIN, show_origin: bool = SHOW_ORIGIN
+    ) -> Answer:
+        merged = lineage.merged(kind)
+
+        def show() -> None:
+            from clia.cli.cards import show_merged
+
+            show_merged(merged, root_chain=root_chain, show_origin=show_origin)
+
+        value = None
+        if json_output:
+            value = merged.to_json(root_chain=root_chain, show_origin=show_origin)
+            show_diagnostics(merged.diagnostics, as_json=True)
+        return Answer(value, show, 2 if has_errors(merged.diagnostics) else 0, merged.diagnostics)
+
+    show_document.__doc__ = f"""Show the merged {title} of an identity.
 
     Exit code 2 if a document could not be used; the rest is still merged and printed.
     """
-    return _merged(lineage, "agent", root_chain, show_origin, json_output)
+    return show_document
 
 
-@command("agents plan")
-def agents_plan(
-    json_output: bool, lineage: Lineage = LINEAGE, root_chain: bool = ROOT_CHAIN, show_origin: bool = SHOW_ORIGIN
-) -> Answer:
-    """Show the merged agenda of an identity.
-
-    Exit code 2 if a document could not be used; the rest is still merged and printed.
-    """
-    return _merged(lineage, "agenda", root_chain, show_origin, json_output)
-
-
-@command("agents agency")
-def agents_agency(
-    json_output: bool, lineage: Lineage = LINEAGE, root_chain: bool = ROOT_CHAIN, show_origin: bool = SHOW_ORIGIN
-) -> Answer:
-    """Show the merged journal of an identity.
-
-    Exit code 2 if a document could not be used; the rest is still merged and printed.
-    """
-    return _merged(lineage, "agency", root_chain, show_origin, json_output)
-
-
-def _merged(lineage: Lineage, kind: str, root_chain: bool, show_origin: bool, json_output: bool) -> Answer:
-    merged = lineage.merged(kind)
-
-    def show() -> None:
-        from clia.cli.cards import show_merged
-
-        show_merged(merged, root_chain=root_chain, show_origin=show_origin)
-        show_diagnostics(merged.diagnostics, as_json=False)
-
-    value = None
-    if json_output:
-        value = merged.to_json(root_chain=root_chain, show_origin=show_origin)
-        show_diagnostics(merged.diagnostics, as_json=True)
-    return Answer(value, show, exit_code=2 if has_errors(merged.diagnostics) else 0)
+command("agents profile")(_show_document("agent", "profile"))
+command("agents plan")(_show_document("agenda", "agenda"))
+command("agents agency")(_show_document("agency", "journal"))
 
 
 @command("agents context")
@@ -80,9 +64,8 @@ def agents_context(lineage: Lineage = LINEAGE, explain: bool = flag("say why eac
         from clia.cli.cards import show_context
 
         show_context(report, explain=explain)
-        show_diagnostics(report.diagnostics, as_json=False)
 
-    return Answer(report.to_json(), show, exit_code=2 if has_errors(report.diagnostics) else 0)
+    return Answer(report.to_json(), show, 2 if has_errors(report.diagnostics) else 0, report.diagnostics)
 
 
 @command("agents explain")
@@ -103,11 +86,10 @@ def agents_explain(
         from clia.cli.cards import show_explanation
 
         show_explanation(explanation)
-        show_diagnostics(diagnostics, as_json=False)
 
     if json_output:
         show_diagnostics(diagnostics, as_json=True)
-    return Answer(explanation.to_json(), show, exit_code=2 if has_errors(diagnostics) else 0)
+    return Answer(explanation.to_json(), show, 2 if has_errors(diagnostics) else 0, diagnostics)
 
 
 @command("agents list")
@@ -124,12 +106,8 @@ def agents_list(
 
     listed = roster(path, ceiling=ceiling, everything=everything)
 
-    def show() -> None:
-        _show_roster(listed)
-        show_diagnostics(listed.diagnostics, as_json=False)
-
     failed = any(each.severity == ERROR and each.code != "invalid-slug" for each in listed.diagnostics)
-    return Answer(listed.to_json(), show, exit_code=2 if failed else 0)
+    return Answer(listed.to_json(), lambda: _show_roster(listed), 2 if failed else 0, listed.diagnostics)
 
 
 def _show_roster(roster: Roster) -> None:

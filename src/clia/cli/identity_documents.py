@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clia.cli.command import LINEAGE, SLUG, TARGET, WORKING_PATH, Answer, arg, command, flag, many, opt, several
 from clia.cli.output import console, counted, plain, show_diagnostics
-from clia.cli.rendering import show_line, show_lines
+from clia.cli.rendering import show_line, show_lines, styled
 from clia.identities.export_formats import ALL_FORMATS, FORMATS
 
 TYPE_CHECKING = False
@@ -64,14 +64,10 @@ def agents_journal(
     words = [tag for word in tags for tag in word.split(",")]
     written, diagnostics = journal(slug, Note(note, words, signature, dirs_touched, idempotency_key), target)
 
-    def show() -> None:
-        what = "appended to" if written.appended else "already in"
-        show_line(plain(f"{what} {written.path}\nsha256 {written.sha256}"))
-        show_diagnostics(diagnostics, as_json=False)
-
+    text = f"{'appended to' if written.appended else 'already in'} {written.path}\nsha256 {written.sha256}"
     if json_output:
         show_diagnostics(diagnostics, as_json=True)
-    return Answer(written.to_json(), show)
+    return Answer(written.to_json(), lambda: show_line(plain(text)), diagnostics=diagnostics)
 
 
 @command("agents transfer")
@@ -139,9 +135,9 @@ def agents_mirrors(
     def show() -> None:
         files = [(each.path.removeprefix(f"{plan.root}/"), each.slug, each.state, each.reason) for each in plan.mirrors]
         show_files(plain(plan.root), files, written=not check)
-        show_diagnostics(plan.diagnostics, as_json=False)
 
-    return Answer({**plan.to_json(), "written": not check}, show, exit_code=1 if check and not plan.is_fresh() else 0)
+    failed = check and not plan.is_fresh()
+    return Answer({**plan.to_json(), "written": not check}, show, 1 if failed else 0, plan.diagnostics)
 
 
 @command("agents export")
@@ -172,11 +168,10 @@ def agents_export(
     def show() -> None:
         files = [(each.path, each.format, each.state, each.reason) for each in plan.outcomes]
         show_files(f"{plan.slug} in {plain(plan.root)}", files, written=written)
-        show_diagnostics(diagnostics, as_json=False)
 
     failed = not plan.is_fresh() if check else plan.blocked(force=force)
     value = {**plan.to_json(), "diagnostics": [each.to_json() for each in diagnostics], "written": written}
-    return Answer(value, show, exit_code=1 if failed else 0)
+    return Answer(value, show, 1 if failed else 0, diagnostics)
 
 
 def show_files(title: str, files: Iterable[tuple[str, str, str, str]], *, written: bool) -> None:
@@ -186,13 +181,8 @@ def show_files(title: str, files: Iterable[tuple[str, str, str, str]], *, writte
 
     table = Table.grid(padding=(0, 2))
     for path, kind, state, reason in files:
-        done = written and state != "fresh"
-        word, why = ("written", "") if done else (state, reason)
-        table.add_row(
-            Text(word, style=_STATE_STYLES.get(state, "green" if written else "yellow")),
-            Text(plain(path), style="cyan", overflow="fold"),
-            Text(plain(kind), style="dim", overflow="fold"),
-            Text(plain(why), style="dim"),
-        )
+        word, why = ("written", "") if written and state != "fresh" else (state, reason)
+        place = Text(plain(path), "cyan", overflow="fold"), Text(plain(kind), "dim", overflow="fold")
+        table.add_row(styled(word, _STATE_STYLES.get(state, "green" if written else "yellow")), *place, Text(plain(why), "dim"))
     console().print(Text(plain(title), style="bold"))
     console().print(table)

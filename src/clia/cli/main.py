@@ -97,7 +97,11 @@ def run_group(words: list[str], group: Group, program: str, slug: str | None = N
     name = ALIASES.get(words[0], words[0]) if words else ""
     entry = group.commands.get(name)
     if entry is None:
-        return _no_command(words, group, program)
+        parser = group_parser(group, program)
+        if words:
+            parser.parse_args(words)  # exits: --help, --version or an unknown command
+        write(parser.format_help())
+        return BAD_INPUT
     program, words = f"{program} {name}", words[1:]
     if isinstance(entry, Group):
         return run_group(words, entry, program, slug)
@@ -161,16 +165,6 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     except OSError:
         width = 80
     return argparse.HelpFormatter(prog, width=max(width - 2, 40))
-
-
-def _no_command(words: list[str], group: Group, program: str) -> int:
-    """Print help or the version, or refuse an unknown command."""
-    parser = group_parser(group, program)
-    if not words:
-        write(parser.format_help())
-        return BAD_INPUT
-    parser.parse_args(words)  # exits: --help, --version or an unknown command
-    return DONE
 
 
 def group_parser(group: Group = TREE, program: str = "clia", *, whole: bool = False) -> argparse.ArgumentParser:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from clia.cli.command import Answer, arg, command, flag, many, opt
 from clia.cli.hub import heads_option, restart_hints, show_forks_and_elsewhere, show_standing
 from clia.cli.inputs import invalid_option
@@ -23,21 +21,6 @@ if TYPE_CHECKING:
     from clia.facade.joining import HubWish
     from clia.facade.settings import Settings
     from clia.facade.space import Space
-    from clia.facade.store_migration import Moved
-    from clia.hub.records import HubStatus
-
-
-class InitReport(NamedTuple):
-    """The output of ``clia init --json``."""
-
-    space: str
-    path: str
-    created: bool
-    adopted: tuple[Adopted, ...]
-    remotes: tuple[dict[str, Any], ...]  # the name of each, and clia's rules among its fetch rules
-    hub: HubStatus | None
-    published: tuple[str, ...]  # refs that the hub did not have
-    moved: Moved | None  # state moved from the local store to a server
 
 
 @command("init")
@@ -105,7 +88,7 @@ def _init(
     adopt: bool,
     move: bool,
     json_output: bool,
-) -> tuple[InitReport, list[str]]:
+) -> tuple[dict[str, Any], list[str]]:
     """Create or adopt the space; return what was done, and hints for what to do next."""
     from clia.facade.joining import check
     from clia.facade.setup import move_store, set_up
@@ -128,9 +111,17 @@ def _init(
         adopted = (*done.adopted, *(Adopted(each.ref, each.what, each.cid or "") for each in fetched))
         published = [each.ref for each in synced if each.what == PUBLISHED]
         published += [names.SPACE] if done.created and wish is not None else []
-        remotes = tuple({"name": name, "fetch": rules} for name, rules in done.rules)
-        hub = space.hub.status() if space.has_hub else None
-        report = InitReport(space.id, done.path, done.created, adopted, remotes, hub, tuple(published), moved)
+        report = {
+            "space": space.id,
+            "path": done.path,
+            "created": done.created,
+            "adopted": adopted,
+            # clia's rules among the fetch rules of each remote
+            "remotes": [{"name": name, "fetch": rules} for name, rules in done.rules],
+            "hub": space.hub.status() if space.has_hub else None,
+            "published": published,  # refs that the hub did not have
+            "moved": moved,  # from the local store to a server
+        }
     return report, hints or []
 
 
@@ -149,27 +140,27 @@ def _set_hub(directory: str, settings: Settings, wish: HubWish) -> list[str] | N
         raise
 
 
-def _show_report(report: InitReport) -> None:
-    adopted_space = any(each.ref == names.SPACE and each.what == "new" for each in report.adopted)
-    what = "new space" if report.created else "adopted the space" if adopted_space else "space"
-    show_line(f"{what} ", (report.space, "bold"), f" in {one_line(report.path)}")
-    for each in report.adopted:
+def _show_report(report: dict[str, Any]) -> None:
+    adopted_space = any(each.ref == names.SPACE and each.what == "new" for each in report["adopted"])
+    what = "new space" if report["created"] else "adopted the space" if adopted_space else "space"
+    show_line(f"{what} ", (report["space"], "bold"), f" in {one_line(report['path'])}")
+    for each in report["adopted"]:
         style = "green" if each.what in (NEW, AHEAD, UNITED, REMOVED) else "yellow"
         show_line("  ", (f"{each.what:<8}", style), f" {one_line(each.ref)}  {short(each.cid)}")
-    for remote in report.remotes:
+    for remote in report["remotes"]:
         if remote["fetch"]:
             show_line(f"git fetch {one_line(remote['name'])} also fetches")
             show_lines(styled(f"  {rule}", "dim") for rule in remote["fetch"])
-    if (moved := report.moved) is not None:
+    if moved := report["moved"]:
         live, users = counted(moved.sessions, "live session"), counted(moved.users, "user")
         write(f"moved to PostgreSQL: {live}, {counted(moved.traces, 'pending trace entry', 'pending trace entries')}, {users}\n")
         show_hints(["restart the workers and forges that run here"])
-    if report.hub is not None:
-        if report.published:
-            write(f"published {counted(len(report.published), 'ref')}\n")
-        show_standing(report.hub)
-        show_forks_and_elsewhere(report.hub)
-    if report.created:
+    if report["hub"]:
+        if report["published"]:
+            write(f"published {counted(len(report['published']), 'ref')}\n")
+        show_standing(report["hub"])
+        show_forks_and_elsewhere(report["hub"])
+    if report["created"]:
         show_line("next: clia spawn NAME --title TITLE")
 
 

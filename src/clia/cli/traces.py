@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.space.model import TraceHit
     from clia.telemetry.export import ExportSelection
+    from clia.telemetry.otlp import OtlpSender
     from clia.values.typed_objects import ConsoleTrace
 
 COMMIT = arg("COMMIT", "commit, or an agent for its newest commit")
@@ -206,7 +207,7 @@ def trace_export(
 
     Exit code 1 if the collector rejected some of them.
     """
-    from clia.telemetry.export import ExportSelection
+    from clia.telemetry.export import ExportSelection, as_otlp_json, resource_of, sender_of, trees_of
 
     if json_output == (otlp is not None):
         raise invalid_option("give --otlp URL to send the spans, or --json to print them", option="--otlp")
@@ -214,22 +215,17 @@ def trace_export(
         raise invalid_option("--header goes with --otlp", option="--header")
     selection = ExportSelection(agents, None if since is None else _nanoseconds(since), content)
     headers = _http_headers(header)
-    return _print_spans(space, selection) if otlp is None else _send_spans(space, selection, otlp, headers, timeout)
-
-
-def _print_spans(space: Space, selection: ExportSelection) -> int:
-    from clia.telemetry.export import as_otlp_json, resource_of, trees_of
-
     resource = resource_of(space, __version__)
+    if otlp is not None:
+        return _send_spans(space, selection, sender_of(otlp, headers, resource, seconds=timeout))
     for tree in trees_of(space, selection):
         write(as_otlp_json(tree, resource) + "\n")
     return 0
 
 
-def _send_spans(space: Space, selection: ExportSelection, url: str, headers: dict[str, str], timeout: int) -> int:
-    from clia.telemetry.export import resource_of, send, sender_of, trees_of
+def _send_spans(space: Space, selection: ExportSelection, sender: OtlpSender) -> int:
+    from clia.telemetry.export import send, trees_of
 
-    sender = sender_of(url, headers, resource_of(space, __version__), seconds=timeout)
     with closing(sender), progress_bar("Sending spans", hidden=False) as progress:
         try:
             result = send(sender, trees_of(space, selection, progress))
