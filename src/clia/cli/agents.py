@@ -84,7 +84,7 @@ def list_agents(
         marks = {}  # agents that cannot be worked on in this clone, with the reason
         if space.has_hub and not json_output:
             hub = space.hub.status()
-            marks = {each.agent: "elsewhere" for each in hub.elsewhere} | {fork.agent: "forked" for fork in hub.forks}
+            marks = {away.agent: "elsewhere" for away in hub.elsewhere} | {fork.agent: "forked" for fork in hub.forks}
         return Answer(states, lambda: _show_states(states, marks))
     if after:
         return Answer([], f"no agents after {after}")
@@ -97,7 +97,7 @@ def _archived(space: Space, after: str, limit: int | None) -> list[AgentState]:
     states = []
     for name in space.agents(archived=True, after=after, limit=limit):
         commit = space.show(name)
-        landed = [str(each["onto"]) for each in space.history.landings(name) if each["head"] == commit.cid]
+        landed = [str(landing["onto"]) for landing in space.history.landings(name) if landing["head"] == commit.cid]
         branch = landed[0].removeprefix("refs/heads/") if landed else None
         states.append(AgentState(name, commit.cid, commit.kind, commit.subject, commit.committer.at, 0, branch))
     return states

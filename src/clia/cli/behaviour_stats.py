@@ -39,7 +39,7 @@ def behaviour_stats(
         stats = space.behaviours.stats(name, over=over, progress=progress)
         gaps = space.behaviours.gaps()
     if measure is not None:
-        stats = [_only_measure(each, measure) for each in stats]
+        stats = [_only_measure(version, measure) for version in stats]
 
     def show() -> None:
         single = name is not None and find_behaviour(space, name) is None
@@ -52,9 +52,9 @@ def behaviour_stats(
 
 
 def _only_measure(stats: BehaviourStats, measure: str) -> BehaviourStats:
-    series = [each._replace(rates=tuple(rate for rate in each.rates if rate.measure == measure)) for each in stats.series]
+    series = [period._replace(rates=tuple(rate for rate in period.rates if rate.measure == measure)) for period in stats.series]
     rates = tuple(rate for rate in stats.rates if rate.measure == measure)
-    return stats._replace(rates=rates, series=tuple(each for each in series if each.rates))
+    return stats._replace(rates=rates, series=tuple(period for period in series if period.rates))
 
 
 def _show_stats(stats: Sequence[BehaviourStats], over: str | None, kinds: Mapping[str, str], *, single: bool) -> None:
@@ -63,14 +63,14 @@ def _show_stats(stats: Sequence[BehaviourStats], over: str | None, kinds: Mappin
     if not stats:
         write("nothing was observed yet; add a behaviour with: clia behaviour add NAME FILE\n")
         return
-    for number, name in enumerate(dict.fromkeys(each.name for each in stats)):
+    for number, name in enumerate(dict.fromkeys(version.name for version in stats)):
         if number:
             console().print()
-        versions = [each for each in stats if each.name == name]
+        versions = [version for version in stats if version.name == name]
         _show_behaviour(name, versions, single=single)
         if over:
             _show_over_time(versions, over, kinds)
-    if any(rate.n < LEAST for each in stats for rate in each.rates):
+    if any(rate.n < LEAST for version in stats for rate in version.rates):
         write(f"\nfewer than {LEAST} observations are not enough data for a suggestion\n")
     if not single:
         write("\nkinds, times, tokens and traces: clia behaviour stats CID, or --json\n")
@@ -138,7 +138,7 @@ def _durations(seconds: Mapping[str, int]) -> str:
 
 
 def _duration(seconds: int) -> str:
-    size, unit = next(each for each in _UNITS if seconds >= each[0] or each[0] == 1)
+    size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size or size == 1)
     return f"{seconds / size:.3g} {unit}"
 
 
@@ -178,7 +178,7 @@ def behaviour_compare(
         _show_comparison(comparison)
         note_gaps(gaps)
 
-    measures = [{**as_json(each), "verdict": verdict(each)} for each in comparison.measures]
+    measures = [{**as_json(compared), "verdict": verdict(compared)} for compared in comparison.measures]
     return Answer({**as_json(comparison), "measures": measures, "gaps": gaps}, show)
 
 
@@ -199,10 +199,13 @@ def _show_comparison(comparison: Comparison) -> None:
         write("\nneither was ever observed: not enough data\n")
         return
     console().print()
-    rates = [(each.measure, rate_text(each.before), rate_text(each.after)) for each in comparison.measures]
+    rates = [(compared.measure, rate_text(compared.before), rate_text(compared.after)) for compared in comparison.measures]
     show_rows(("measure", "A", "B"), rates)
     console().print()
-    rows = [(each.measure, chance(each.better), _difference(each), _verdict_text(each)) for each in comparison.measures]
+    rows = [
+        (compared.measure, chance(compared.better), _difference(compared), _verdict_text(compared))
+        for compared in comparison.measures
+    ]
     show_rows(("measure", "B is better", "by (points)", "verdict"), rows, wrapped=("verdict",), right=("B is better",))
 
 

@@ -387,7 +387,7 @@ def behaviour_export(
     version, plan = export_prompt(space, behaviour, path, output_root=output_root, write=written, force=force)
 
     def show() -> None:
-        files = [(each.path, each.format, each.state, each.reason) for each in plan.outcomes]
+        files = [(outcome.path, outcome.format, outcome.state, outcome.reason) for outcome in plan.outcomes]
         show_files(f"{version.name} {short(version.cid)} in {plain(plan.root)}", files, written=written)
 
     fields = {key: value for key, value in plan.to_json().items() if key != "slug"}

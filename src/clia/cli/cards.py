@@ -66,7 +66,7 @@ def _guardrails(merged: MergedDocument, origins: dict[str, Any] | None) -> list[
     items = merged.get("guardrails") or []
     if not items:
         return []
-    waived = {each["text"] for each in merged.get("waivedGuardrails") or ()}
+    waived = {waiver["text"] for waiver in merged.get("waivedGuardrails") or ()}
     table = _bullets()
     for index, item in enumerate(items):
         line = Text(plain(merge_rules.projected_text(item)), style="bold")
@@ -132,7 +132,7 @@ def _entries(entries: list[Any]) -> list[RenderableType]:
 
 def _add_origin(line: Text, origins: dict[str, Any] | None, pointer: str) -> None:
     if origins is not None:
-        origin = origins.get(pointer) or next((each for at, each in origins.items() if at.startswith(f"{pointer}/")), None)
+        origin = origins.get(pointer) or next((inner for at, inner in origins.items() if at.startswith(f"{pointer}/")), None)
         if origin and origin["path"]:
             line.append(f"  ← {shorten(origin['path'])}", style="dim")
 
@@ -169,8 +169,8 @@ def _show_reasons(report: ContextReport) -> None:
     if report.excluded:
         out.print(Text("\nLeft out", style="bold"))
         table = Table.grid(padding=(0, 2))
-        for each in report.excluded:
-            table.add_row(Text(plain(each.path), "cyan"), Text(f"excluded: {each.reason}", "yellow"))
+        for exclusion in report.excluded:
+            table.add_row(Text(plain(exclusion.path), "cyan"), Text(f"excluded: {exclusion.reason}", "yellow"))
         out.print(_indented(table))
 
 
@@ -184,7 +184,7 @@ def show_explanation(explanation: Explanation) -> None:
         _add_places(story, [explanation.winner])
     elif explanation.note:
         story.append(f"\nIt comes from no file: {explanation.note}.")
-    others = [each for each in explanation.contributors if each != explanation.winner]
+    others = [place for place in explanation.contributors if place != explanation.winner]
     if others:
         story.append("\nThe same value is in" if explanation.winner else "\nIt is merged from")
         _add_places(story, others)
@@ -196,18 +196,18 @@ def show_explanation(explanation: Explanation) -> None:
 
 
 def _add_places(story: Text, places: Sequence[ValueOrigin]) -> None:
-    for each in places:
-        story.append(f"\n  {_short(each.value)}")
-        story.append(f"  ({each.note})" if each.note else "", style="yellow")
-        story.append(f"\n    {shorten(each.path)} {plain(each.pointer)}", style="cyan")
-        story.append(f"  sha256 {each.sha256[:12]}", style="dim")
+    for place in places:
+        story.append(f"\n  {_short(place.value)}")
+        story.append(f"  ({place.note})" if place.note else "", style="yellow")
+        story.append(f"\n    {shorten(place.path)} {plain(place.pointer)}", style="cyan")
+        story.append(f"  sha256 {place.sha256[:12]}", style="dim")
 
 
 def _chain_table(chain: tuple[IdentityContext, ...]) -> Table:
     table = Table.grid(padding=(0, 2))
-    for each in chain:
-        reasons = Text(", ".join(each.reasons), "dim")
-        table.add_row(Text(plain(each.prefix), "bold"), Text(plain(each.directory), "cyan"), reasons)
+    for context in chain:
+        reasons = Text(", ".join(context.reasons), "dim")
+        table.add_row(Text(plain(context.prefix), "bold"), Text(plain(context.directory), "cyan"), reasons)
     return table
 
 

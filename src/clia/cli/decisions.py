@@ -38,7 +38,7 @@ def inbox(
     """List the questions that wait for you, oldest first."""
     waiting = space.sessions.pending(agent)
     chosen = [(request, space.sessions.rule(request)) for request in waiting if everything or is_for_people(request)]
-    attempts = {(each.task.agent, each.task.request): each for each in space.sessions.attempts()} if everything else {}
+    attempts = {(attempt.task.agent, attempt.task.request): attempt for attempt in space.sessions.attempts()} if everything else {}
 
     def show() -> None:
         for request, rule in chosen:
@@ -49,7 +49,8 @@ def inbox(
         total = counted(len(chosen), "request waits", "requests wait") if everything else counted(len(chosen), "question")
         write(f"{total if chosen else 'nothing waits for you'}{rest}\n")
 
-    return Answer([sessions.request_json(*each, attempts.get((each[0].agent, each[0].id))) for each in chosen], show)
+    value = [sessions.request_json(request, rule, attempts.get((request.agent, request.id))) for request, rule in chosen]
+    return Answer(value, show)
 
 
 @command("decide")

@@ -104,10 +104,10 @@ def _show_health(report: HealthReport, others: Sequence[HealthRow]) -> None:
 
 def _show_problems(ailments: Sequence[Ailment], hooks: HooksHealth) -> None:
     """Print the problems of sessions, and whether they were repaired; and why events of tools do not arrive."""
-    for each in ailments:
-        mark = ("✓ repaired", "green") if each.repaired else ("✗ wrong", "bold red")
-        where = f"{each.agent}, session {each.session}" if each.session else each.agent
-        show_line(mark, f"  {one_line(where)}: ", (each.code, "bold"), f": {one_line(each.message)}")
+    for ailment in ailments:
+        mark = ("✓ repaired", "green") if ailment.repaired else ("✗ wrong", "bold red")
+        where = f"{ailment.agent}, session {ailment.session}" if ailment.session else ailment.agent
+        show_line(mark, f"  {one_line(where)}: ", (ailment.code, "bold"), f": {one_line(ailment.message)}")
     marks = {"error": ("✗ wrong", "bold red"), "warning": ("! look", "bold yellow"), "info": ("· note", "cyan")}
     for finding in hooks.findings:
         hint = (f"\n         {one_line(finding.hint)}", "dim")
@@ -119,7 +119,7 @@ def _space_row(space: SpaceHealth | None) -> HealthRow:
         return "space", "none; create one with: clia init", True  # not every repository needs one
     if space.error is not None:
         return "space", one_line(f"{space.error.code}: {space.error.message}"), False
-    wrong = sum(not each.repaired for each in space.ailments)
+    wrong = sum(not ailment.repaired for ailment in space.ailments)
     problems = f", {counted(wrong, 'session problem')}" if wrong else ""
     return "space", f"{space.id}, {counted(space.agents, 'active agent')}{problems}", not wrong
 

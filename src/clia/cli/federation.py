@@ -75,16 +75,16 @@ def announce(
     """
     with spinner("Announcing", hidden=json_output):
         announced = _announce(space, peer, snapshot, push)
-    shared = announced or any(each.share != Share() for each in space.peers())
+    shared = announced or any(other.share != Share() for other in space.peers())
 
     def show() -> None:
-        for each in announced:
-            _show_announced(each, push)
+        for announcement in announced:
+            _show_announced(announcement, push)
         if not shared:
             write("nothing is shared with any peer; share agents with: clia peer share PEER --agent '*'\n")
         elif not announced:
             write("nothing to announce yet: none of the shared agents or behaviours exists here\n")
-        if not push and any(each.statements and not each.rung for each in announced):
+        if not push and any(announcement.statements and not announcement.rung for announcement in announced):
             write(HEARD_HINT)
 
     return Answer(announced, show)
@@ -133,12 +133,12 @@ def sync(
         synced = space.peers.sync(peer, progress=progress)
 
     def show() -> None:
-        for each in synced:
-            _show_synced(space, each)
+        for result in synced:
+            _show_synced(space, result)
         if not synced:
             write("no peer has an address; add one with: clia peer add NAME --key KEY --url URL\n")
 
-    failed = any(each.error is not None or _identity_in_doubt(each) for each in synced)
+    failed = any(result.error is not None or _identity_in_doubt(result) for result in synced)
     return Answer(synced, show, exit_code=1 if failed else 0)
 
 
@@ -202,8 +202,8 @@ def _show_moves(moves: Sequence[tuple[str, str | None, str | None, str, str]]) -
 def show_refusals(refusals: Sequence[Refused], when: Callable[[int], str] | None = None) -> None:
     """Print why statements were refused; ``when``: with the time of each."""
     rows = [
-        (each.code, tracked_name(each.ref), reason(each.message, each.ref), *((when(each.at),) if when else ()))
-        for each in refusals
+        (refused.code, tracked_name(refused.ref), reason(refused.message, refused.ref), *((when(refused.at),) if when else ()))
+        for refused in refusals
     ]
     show_rows(("refused", "what", "why", *(("when (UTC)",) if when else ())), rows, wrapped=("why",), limit=MAX_ROWS)
 
@@ -243,20 +243,20 @@ def show_remotes(agents: Sequence[Remote], behaviours: Sequence[RemoteBehaviour]
     if agents:
         rows = [
             (
-                styled(f"{each.peer}/{each.agent}", "bold"),
-                each.kind or "",
-                each.subject,
-                styled(moment(each.at), "dim"),
-                "yes" if each.record else "no",
-                each.traces or "",
+                styled(f"{remote.peer}/{remote.agent}", "bold"),
+                remote.kind or "",
+                remote.subject,
+                styled(moment(remote.at), "dim"),
+                "yes" if remote.record else "no",
+                remote.traces or "",
             )
-            for each in agents
+            for remote in agents
         ]
         show_rows(("agent", "last", "subject", "when (UTC)", "briefing", "traces"), rows, cut=("subject",), right=("traces",))
     if agents and behaviours:
         console().print()
     if behaviours:
-        versions = [(f"{each.peer}/{each.name}", short(each.cid), "yes" if each.runs else "no") for each in behaviours]
+        versions = [(f"{remote.peer}/{remote.name}", short(remote.cid), "yes" if remote.runs else "no") for remote in behaviours]
         show_rows(("behaviour", "version", "may run"), versions)
 
 

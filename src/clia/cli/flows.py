@@ -125,7 +125,7 @@ def explain_problems(source: str, file: str, *, hidden: bool) -> Iterator[None]:
         yield
     except InvalidFlow as err:
         if not hidden:
-            show_problems([Problem(**each) for each in err.fields.get("problems", ())], source, file, stderr=True)
+            show_problems([Problem(**problem) for problem in err.fields.get("problems", ())], source, file, stderr=True)
         raise
 
 

@@ -125,7 +125,8 @@ def _show_agent(agent: dict[str, Any]) -> None:
         state = f"{session['id']} ({session['flow']}): {session['status']}"
         facts.append(("session", f"{state}, waits for {requests}" if requests else state))
     facts += [("asks", request.id) for request in agent["asks"]]
-    facts += [("landed on", f"{each['onto']} as {short(each['cid'])} ({each.get('how')})") for each in agent["landings"]]
+    for landing in agent["landings"]:
+        facts.append(("landed on", f"{landing['onto']} as {short(landing['cid'])} ({landing.get('how')})"))
     terminal.print(_facts(facts))
     if briefing := agent["briefing"]:
         terminal.print(line_of(("\nBriefing: ", "cyan"), one_line(briefing.title)))

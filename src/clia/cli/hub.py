@@ -137,7 +137,7 @@ def hub_sync(
         show_forks_and_elsewhere(status)
         show_hints(_live_session_hints(space, abandon))
 
-    left = status.forks or any(each.what not in (*_DONE, *_HARMLESS) for each in synced)
+    left = status.forks or any(result.what not in (*_DONE, *_HARMLESS) for result in synced)
     return Answer({"synced": synced, "status": status}, show, exit_code=1 if left else 0)
 
 
@@ -145,7 +145,7 @@ def _worktree_hints(space: Space, synced: Sequence[HubSynced]) -> list[str]:
     """What to do about branches that are checked out in a worktree."""
     from clia.workers.hub_inspection import worktree_of
 
-    refs = [each.ref for each in synced if each.what == "branch-checked-out"]
+    refs = [result.ref for result in synced if result.what == "branch-checked-out"]
     worktrees = [(worktree_of(space, ref) or "its worktree", ref.removeprefix(names.BRANCHES)) for ref in refs]
     return [f"switch {worktree} to another branch than {branch}, then sync again" for worktree, branch in worktrees]
 
@@ -167,14 +167,14 @@ def _show_synced(synced: Sequence[HubSynced], hints: Sequence[str]) -> None:
     if not synced:
         return
     rows = []
-    for each in synced:
-        what = styled(_WORDS.get(each.what, each.what), "green" if each.what in _DONE else "yellow")
-        rows.append((what, each.ref, short(each.cid) or "-"))
+    for result in synced:
+        what = styled(_WORDS.get(result.what, result.what), "green" if result.what in _DONE else "yellow")
+        rows.append((what, result.ref, short(result.cid) or "-"))
     show_rows(("what", "ref", "commit"), rows, limit=MAX_ROWS)
     refused: dict[str, list[str]] = {}  # one line per reason, because a server often refuses many refs alike
-    for each in synced:
-        if each.reason:
-            refused.setdefault(each.reason, []).append(each.ref)
+    for result in synced:
+        if result.reason:
+            refused.setdefault(result.reason, []).append(result.ref)
     for reason, refs in list(refused.items())[:MAX_ROWS]:
         more = f" and {len(refs) - 1} more" if len(refs) > 1 else ""
         write(f"{one_line(f'{refs[0]}{more}: {reason}')}\n")
@@ -242,7 +242,7 @@ def show_forks_and_elsewhere(status: HubStatus) -> None:
         show_hints([f"keep ours under another name: clia hub sync --fork {agent}=NEW-NAME" for agent in agents])
     if status.elsewhere:
         write("\n")
-        rows = [(each.agent, each.clone, each.since, _age(each.since)) for each in status.elsewhere]
+        rows = [(away.agent, away.clone, away.since, _age(away.since)) for away in status.elsewhere]
         show_rows(("elsewhere", "machine (clone)", "since", "for"), rows, right=("for",), limit=MAX_ROWS)
         show_hints(["their machine publishes them when it reaches the hub; if it never will: clia hub sync --abandon AGENT"])
 

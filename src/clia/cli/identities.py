@@ -106,7 +106,7 @@ def agents_list(
 
     listed = roster(path, ceiling=ceiling, everything=everything)
 
-    failed = any(each.severity == ERROR and each.code != "invalid-slug" for each in listed.diagnostics)
+    failed = any(diagnostic.severity == ERROR and diagnostic.code != "invalid-slug" for diagnostic in listed.diagnostics)
     return Answer(listed.to_json(), lambda: _show_roster(listed), 2 if failed else 0, listed.diagnostics)
 
 

@@ -132,8 +132,8 @@ def _show_examined(identity: ExaminedIdentity, base: str) -> None:
         chain.add(line_of((plain(context.prefix), "bold"), "  ", (plain(context.directory), "cyan"), (f"  {kinds}", "dim")))
     if identity.inherits:
         inherits = tree.add(styled("inherits", "dim"))
-        for each in identity.inherits:
-            inherits.add(line_of((shorten(each.path), "cyan"), (f"  ← {shorten(each.by)} ({each.document})", "dim")))
+        for inherited in identity.inherits:
+            inherits.add(line_of((shorten(inherited.path), "cyan"), (f"  ← {shorten(inherited.by)} ({inherited.document})", "dim")))
     console().print(tree)
     show_findings(identity.findings, base)
 

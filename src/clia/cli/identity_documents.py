@@ -133,7 +133,7 @@ def agents_mirrors(
     plan = mirrors(path, slug, merged=merged, write=not check)
 
     def show() -> None:
-        files = [(each.path.removeprefix(f"{plan.root}/"), each.slug, each.state, each.reason) for each in plan.mirrors]
+        files = [(mirror.path.removeprefix(f"{plan.root}/"), mirror.slug, mirror.state, mirror.reason) for mirror in plan.mirrors]
         show_files(plain(plan.root), files, written=not check)
 
     failed = check and not plan.is_fresh()
@@ -166,11 +166,11 @@ def agents_export(
     diagnostics = [*lineage.profile().diagnostics, *plan.diagnostics]
 
     def show() -> None:
-        files = [(each.path, each.format, each.state, each.reason) for each in plan.outcomes]
+        files = [(outcome.path, outcome.format, outcome.state, outcome.reason) for outcome in plan.outcomes]
         show_files(f"{plan.slug} in {plain(plan.root)}", files, written=written)
 
     failed = not plan.is_fresh() if check else plan.blocked(force=force)
-    value = {**plan.to_json(), "diagnostics": [each.to_json() for each in diagnostics], "written": written}
+    value = {**plan.to_json(), "diagnostics": [diagnostic.to_json() for diagnostic in diagnostics], "written": written}
     return Answer(value, show, 1 if failed else 0, diagnostics)
 
 

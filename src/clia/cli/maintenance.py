@@ -27,9 +27,9 @@ def verify(space: Space, json_output: bool) -> Answer:
 
 def _show_report(report: Report) -> None:
     if report.findings:
-        show_table(("finding", "what", "ref"), [(each.code, each.message, each.ref or "") for each in report.findings])
+        show_table(("finding", "what", "ref"), [(finding.code, finding.message, finding.ref or "") for finding in report.findings])
     if report.unseen:
-        write("not in this clone, so not checked:\n" + "".join(f"  {one_line(each)}\n" for each in report.unseen))
+        write("not in this clone, so not checked:\n" + "".join(f"  {one_line(name)}\n" for name in report.unseen))
     counts = ((report.agents, "agent"), (report.commits, "commit"), (report.traces, "trace"), (report.edges, "relation"))
     result = counted(len(report.findings), "finding") if report.findings else "nothing found"
     write(f"{', '.join(counted(*count) for count in counts)}: {result}\n")
@@ -53,7 +53,7 @@ def relink(
         links = space.traces.relink(onto=onto)
     if not links:
         return Answer([], "nothing to relink: no commit with a trace was squashed or rebased")
-    rows = [(short(each.commit), each.agent, " ".join(map(short, each.sources)), each.by) for each in links]
+    rows = [(short(link.commit), link.agent, " ".join(map(short, link.sources)), link.by) for link in links]
     return Answer(links, lambda: show_table(("commit", "agent", "trace of", "same"), rows))
 
 

@@ -51,7 +51,7 @@ def show_conflicts(conflicts: Conflicts) -> None:
     count = counted(len(conflicts.paths), "conflict")
     sides = f"{conflicts.into} at {short(conflicts.ours)}, {conflicts.from_} at {short(conflicts.theirs)}"
     write(one_line(f"{count}: {sides}") + "\n")
-    rows = [(each.path, _change(each.base, each.ours), _change(each.base, each.theirs)) for each in conflicts.paths]
+    rows = [(path.path, _change(path.base, path.ours), _change(path.base, path.theirs)) for path in conflicts.paths]
     show_table(("path", conflicts.into, conflicts.from_), rows)
 
 
@@ -108,7 +108,7 @@ def _unresolved(space: Space, into: str, from_: str, *, json_output: bool) -> In
         emit_json({"result": "conflicts", **as_json(conflicts)})
     else:
         show_conflicts(conflicts)
-    fields = {"paths": [each.path for each in conflicts.paths]}
+    fields = {"paths": [conflict.path for conflict in conflicts.paths]}
     return InvalidInput("every conflict needs a resolution", code="unresolved", hints=[resolve_hint(into, from_)], fields=fields)
 
 
@@ -132,7 +132,8 @@ def _resolutions(
     if both:
         raise invalid_option(f"path {both[0]!r} is given to both --file and --remove")
     conflicts = space.history.conflicts(into, from_) if take else None
-    changes: dict[str, Content | None] = {each.path: getattr(each, str(take)) for each in conflicts.paths} if conflicts else {}
+    paths = conflicts.paths if conflicts else ()
+    changes: dict[str, Content | None] = {path.path: getattr(path, str(take)) for path in paths}
     return changes | {path: file_content(file) for path, file in contents.items()} | dict.fromkeys(removed)
 
 
@@ -191,7 +192,7 @@ def _show_landing(agent: str, onto: str, result: Landed | UpToDate | Conflicts) 
         show_line(f"{branch} already has all work of {agent}")
     else:
         show_line((f"conflicts; {branch} is unchanged", "red"))
-        show_lines(f"  {one_line(each.path)}" for each in result.paths)
+        show_lines(f"  {one_line(conflict.path)}" for conflict in result.paths)
         show_line((f"let the agent work on top of {branch}, or merge by hand: git merge agents/{agent}", "dim"))
 
 
@@ -212,11 +213,11 @@ def publish(
         raise invalid_option("name agents, or give --all", option="--all")
     names = [*space.agents(), *space.agents(archived=True)] if everyone else agents
     pushed = space.publish(names, remote, traces=not no_traces, federation=federation)
-    refused = any(each.state == "refused" for each in pushed)
+    refused = any(push.state == "refused" for push in pushed)
 
     def show() -> None:
-        reason = "reason" if any(each.reason for each in pushed) else ""
-        rows = [(styled(each.state, _PUSH_STYLES.get(each.state, "")), each.ref, each.reason) for each in pushed]
+        reason = "reason" if any(push.reason for push in pushed) else ""
+        rows = [(styled(push.state, _PUSH_STYLES.get(push.state, "")), push.ref, push.reason) for push in pushed]
         show_table(("state", "ref", reason), rows)
 
     return Answer(pushed, show, exit_code=1 if refused else 0)

@@ -237,7 +237,7 @@ def peer_share(
 def _unknown_names(space: Space, agents: Sequence[str], behaviours: Sequence[str]) -> list[str]:
     """Notes about names that do not exist yet: they may be for later, or misspelled."""
     known_agents = {"*", *space.agents(), *space.agents(archived=True)}
-    known_behaviours = {"*", *(each.name for each in space.behaviours())} if behaviours else set()
+    known_behaviours = {"*", *(behaviour.name for behaviour in space.behaviours())} if behaviours else set()
     notes = [f"no agent {name!r} exists yet" for name in agents if name not in known_agents]
     return notes + [f"no behaviour {name!r} exists yet" for name in behaviours if name not in known_behaviours]
 

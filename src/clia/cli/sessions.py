@@ -318,7 +318,7 @@ def show_session(session: Session, *, whole: bool = False) -> None:
         line = f" (line {session.failure['line']})" if session.failure.get("line") else ""
         facts.append(("reason", f"{session.failure.get('message') or session.failure.get('reason')}{line}"))
     if not whole:
-        facts += [("waits for", f"{each.kind} ({each.id}): {one_line(question_of(each))}") for each in session.pending]
+        facts += [("waits for", f"{request.kind} ({request.id}): {one_line(question_of(request))}") for request in session.pending]
     console().print(facts_table(facts))
     if whole and session.failure and session.failure.get("trace"):
         show_block(str(session.failure["trace"]), "dim")

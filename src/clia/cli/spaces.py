@@ -107,9 +107,9 @@ def _init(
                 synced = space.hub.sync(progress=progress)
         for name in claims:
             space.agents.claim(name)
-        fetched = (each for each in synced if each.what not in (PUBLISHED, ELSEWHERE))
-        adopted = (*done.adopted, *(Adopted(each.ref, each.what, each.cid or "") for each in fetched))
-        published = [each.ref for each in synced if each.what == PUBLISHED]
+        fetched = (item for item in synced if item.what not in (PUBLISHED, ELSEWHERE))
+        adopted = (*done.adopted, *(Adopted(item.ref, item.what, item.cid or "") for item in fetched))
+        published = [item.ref for item in synced if item.what == PUBLISHED]
         published += [names.SPACE] if done.created and wish is not None else []
         report = {
             "space": space.id,
@@ -141,12 +141,12 @@ def _set_hub(directory: str, settings: Settings, wish: HubWish) -> list[str] | N
 
 
 def _show_report(report: dict[str, Any]) -> None:
-    adopted_space = any(each.ref == names.SPACE and each.what == "new" for each in report["adopted"])
+    adopted_space = any(item.ref == names.SPACE and item.what == "new" for item in report["adopted"])
     what = "new space" if report["created"] else "adopted the space" if adopted_space else "space"
     show_line(f"{what} ", (report["space"], "bold"), f" in {one_line(report['path'])}")
-    for each in report["adopted"]:
-        style = "green" if each.what in (NEW, AHEAD, UNITED, REMOVED) else "yellow"
-        show_line("  ", (f"{each.what:<8}", style), f" {one_line(each.ref)}  {short(each.cid)}")
+    for item in report["adopted"]:
+        style = "green" if item.what in (NEW, AHEAD, UNITED, REMOVED) else "yellow"
+        show_line("  ", (f"{item.what:<8}", style), f" {one_line(item.ref)}  {short(item.cid)}")
     for remote in report["remotes"]:
         if remote["fetch"]:
             show_line(f"git fetch {one_line(remote['name'])} also fetches")

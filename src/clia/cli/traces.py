@@ -66,7 +66,7 @@ def trace_show(
         bound = space.traces.of_agent(name)[:limit]
         if not bound:
             return Answer([], f"no commit of {name} has a trace")
-        return Answer(bound, lambda: _show_traces(space, [each.trace for each in bound]))
+        return Answer(bound, lambda: _show_traces(space, [binding.trace for binding in bound]))
     commit = space.find(name)
     trace = space.traces.of(commit)
     if trace is None:
@@ -129,7 +129,8 @@ def trace_history(space: Space, commit: str = COMMIT) -> Answer:
     if not bindings:
         return Answer([], f"commit {commit} never had a trace")
     rows = [
-        (short(each.notes_commit), short(each.trace) or "none", moment(each.by.at), each.by.name, each.message) for each in bindings
+        (short(binding.notes_commit), short(binding.trace) or "none", moment(binding.by.at), binding.by.name, binding.message)
+        for binding in bindings
     ]
     return Answer(bindings, lambda: show_table(("notes commit", "trace", "when", "by", "why"), rows))
 
@@ -251,7 +252,7 @@ def _http_headers(words: Sequence[str]) -> dict[str, str]:
     """Headers from OpenTelemetry's environment variables, then from the options. Errors never contain a value."""
     from urllib.parse import unquote
 
-    name = next((each for each in _HEADER_VARIABLES if os.environ.get(each)), _HEADER_VARIABLES[-1])
+    name = next((variable for variable in _HEADER_VARIABLES if os.environ.get(variable)), _HEADER_VARIABLES[-1])
     pairs = [(name, unquote(word.strip())) for word in os.environ.get(name, "").split(",") if word.strip()]
     headers: dict[str, str] = {}
     for source, word in [*pairs, *(("--header", word) for word in words)]:

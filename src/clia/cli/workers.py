@@ -191,7 +191,7 @@ def _show_fleet(status: Fleet) -> None:
 
 def span(seconds: float) -> str:
     """A duration in its largest unit."""
-    size, unit = next(each for each in _UNITS if seconds >= each[0] or each[0] == 1)
+    size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size or size == 1)
     return f"{int(max(seconds, 0) // size)} {unit}"
 
 
