@@ -83,17 +83,17 @@ def _show_behaviour(name: str | None, versions: Sequence[BehaviourStats], *, sin
             console().print(facts_table(_version_facts(stats)))
     else:
         numbers = ("commits", "sessions", "decisions", "merges", "landed", "reverted")
-        show_rows(("version", "state", *numbers), [_count_row(stats) for stats in versions], right=numbers)
+        counts = []
+        for stats in versions:
+            sums = [sum(kinds.values()) for kinds in (stats.commits, stats.sessions, stats.decisions, stats.merges)]
+            cells = (f"{number:,}" for number in (*sums, stats.landed, stats.reverted))
+            counts.append((short(stats.cid), state_text(stats.state), *cells))
+        show_rows(("version", "state", *numbers), counts, right=numbers)
         _show_uncounted(versions)
     console().print()
     rows = [(short(stats.cid), rate.measure, rate_text(rate), interval_line(rate)) for stats in versions for rate in stats.rates]
     rows += [(short(stats.cid), "", "never observed: not enough data", "") for stats in versions if not stats.rates]
     show_rows(("version", "measure", "rate (95 % interval)", chart_axis()), rows)
-
-
-def _count_row(stats: BehaviourStats) -> tuple[object, ...]:
-    sums = [f"{sum(counts.values()):,}" for counts in (stats.commits, stats.sessions, stats.decisions, stats.merges)]
-    return short(stats.cid), state_text(stats.state), *sums, f"{stats.landed:,}", f"{stats.reverted:,}"
 
 
 def _show_uncounted(versions: Sequence[BehaviourStats]) -> None:
@@ -192,6 +192,8 @@ def verdict(compared: Compared) -> str:
 
 
 def _show_comparison(comparison: Comparison) -> None:
+    from clia.behaviours.statistics import LEAST
+
     for letter, stats in (("A", comparison.before), ("B", comparison.after)):
         name = one_line(stats.name or "of no behaviour here")
         show_line((letter, "bold"), "  ", (short(stats.cid), "yellow"), f"  {name}  ", state_text(stats.state))
@@ -202,8 +204,10 @@ def _show_comparison(comparison: Comparison) -> None:
     rates = [(compared.measure, rate_text(compared.before), rate_text(compared.after)) for compared in comparison.measures]
     show_rows(("measure", "A", "B"), rates)
     console().print()
+    verdicts = {BETTER: "B is shown to be better", WORSE: "A is shown to be better", NO_DIFFERENCE: "no difference is shown"}
+    verdicts[TOO_FEW] = f"not enough data: {LEAST} of each are needed"
     rows = [
-        (compared.measure, chance(compared.better), _difference(compared), _verdict_text(compared))
+        (compared.measure, chance(compared.better), _difference(compared), verdicts[verdict(compared)])
         for compared in comparison.measures
     ]
     show_rows(("measure", "B is better", "by (points)", "verdict"), rows, wrapped=("verdict",), right=("B is better",))
@@ -221,17 +225,6 @@ def _points(value: float) -> str:
     """An end of an interval; one that is almost 100 is not rounded to it."""
     is_near = 99.5 <= abs(value) < 100
     return f"{max(min(value, 99.9), -99.9):+.1f}" if is_near else f"{value:+.0f}"
-
-
-def _verdict_text(compared: Compared) -> str:
-    from clia.behaviours.statistics import LEAST
-
-    return {
-        TOO_FEW: f"not enough data: {LEAST} of each are needed",
-        BETTER: "B is shown to be better",
-        WORSE: "A is shown to be better",
-        NO_DIFFERENCE: "no difference is shown",
-    }[verdict(compared)]
 
 
 @command("behaviour suggest")

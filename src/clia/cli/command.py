@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from clia.facade.settings import Settings
-    from clia.facade.space import Space
     from clia.identities.diagnostics import Diagnostic
 
     CommandFunction = TypeVar("CommandFunction", bound="Callable[..., Answer | int]")
@@ -201,7 +200,11 @@ def run(definition: Definition, args: argparse.Namespace) -> int:
                 err.hints = (*err.hints, SYNC_HINT)
             raise
         if space.has_hub and not args.json_output:
-            _note_unpublished(space)
+            from clia.workers.hub_inspection import has_unpublished
+
+            if has_unpublished(space):
+                note = "the hub is unreachable; unpublished work is kept and sent later (see: clia hub status)"
+                console(stderr=True).print(note, style="dim", soft_wrap=True)
         return exit_code
 
 
@@ -232,11 +235,3 @@ def _call(definition: Definition, values: dict[str, Any]) -> int:
         answer.show()
     show_diagnostics(answer.diagnostics, as_json=False)
     return answer.exit_code
-
-
-def _note_unpublished(space: Space) -> None:
-    from clia.workers.hub_inspection import has_unpublished
-
-    if has_unpublished(space):
-        message = "the hub is unreachable; unpublished work is kept and sent later (see: clia hub status)"
-        console(stderr=True).print(message, style="dim", soft_wrap=True)

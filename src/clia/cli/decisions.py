@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 NOT_ANSWERED = 3
 FOREVER = float("inf")
-_FIRST_POLL = 0.05
-_LONGEST_POLL = 0.5
 
 
 @command("inbox")
@@ -207,14 +205,14 @@ def _ask_payload(question: str, choices: str | None, context: str | None) -> dic
 
 def _wait_for_answer(space: Space, request: Request, seconds: float) -> Session:
     """The session of a question when it ends, or when the time is up."""
-    deadline, pause = time.monotonic() + seconds, _FIRST_POLL
+    deadline, pause = time.monotonic() + seconds, 0.05
     while True:
         session = space.sessions.get(request.agent, request.session)
         left = deadline - time.monotonic()
         if not session.live or left <= 0:
             return session
         time.sleep(min(pause, left))
-        pause = min(pause * 2, _LONGEST_POLL)
+        pause = min(pause * 2, 0.5)
 
 
 def _print_answer(request: Request, session: Session, path: str, *, json_output: bool) -> int:

@@ -58,7 +58,6 @@ _CARRIED = {
 }
 _DURATION = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_MIN_ID = 4
 
 
 @command("announce")
@@ -138,14 +137,13 @@ def sync(
         if not synced:
             write("no peer has an address; add one with: clia peer add NAME --key KEY --url URL\n")
 
-    failed = any(result.error is not None or _identity_in_doubt(result) for result in synced)
+    failed = False
+    for result in synced:
+        codes = {refused.code for refused in result.refused}
+        # Statements of a lost key may precede those of the key that is pinned now.
+        in_doubt = codes & _IMPOSTOR_CODES or ("unknown-key" in codes and not result.accepted)
+        failed = failed or result.error is not None or bool(in_doubt)
     return Answer(synced, show, exit_code=1 if failed else 0)
-
-
-def _identity_in_doubt(synced: Synced) -> bool:
-    codes = {refused.code for refused in synced.refused}
-    # Statements of a lost key may precede those of the key that is pinned now.
-    return bool(codes & _IMPOSTOR_CODES) or ("unknown-key" in codes and not synced.accepted)
 
 
 def _show_synced(space: Space, synced: Synced) -> None:
@@ -362,7 +360,7 @@ def cap_revoke(
 
 def _full_id(space: Space, peer: str, start: str) -> str:
     """The id that begins with ``start``; the library refuses an unknown one."""
-    matches = [grant.cid for grant in space.peers.grants(peer) if len(start) >= _MIN_ID and grant.cid.startswith(start)]
+    matches = [grant.cid for grant in space.peers.grants(peer) if len(start) >= 4 and grant.cid.startswith(start)]
     if len(matches) > 1:
         raise Ambiguous(f"{start} matches {len(matches)} grants", fields={"matches": matches})
     return matches[0] if matches else start

@@ -39,7 +39,6 @@ _COUNTS = (
     ("rejected", "event rejected", "events rejected"),
     ("left", "event waiting", "events waiting"),
 )
-_MAX_SEED = 2**31
 _TEXT_WIDTH = 60
 
 # Without choices: argparse would check them against an empty list too.
@@ -212,7 +211,7 @@ def ingest(
 
 
 def _seed(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) >= _MAX_SEED:
+    if not text.isascii() or not text.isdigit() or int(text) >= 2**31:
         raise argparse.ArgumentTypeError(f"must be a number from 0 on, not {text!r}")
     return int(text)
 

@@ -21,16 +21,13 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-SHORT_ID = 10
 MAX_ROWS = 20
-_WIDE = 110
 _PATCH_STYLES = {"+": "green", "-": "red", "@": "cyan", " ": "", "\\": "dim"}
-_LEAST_WIDTH = 12  # of a column that can be cut or wrapped
 
 
 def short(cid: str | None) -> str:
     """An abbreviated id."""
-    return "" if cid is None else cid[:SHORT_ID]
+    return "" if cid is None else cid[:10]
 
 
 def moment(seconds: int) -> str:
@@ -65,7 +62,7 @@ def only_ascii() -> bool:
 
 def is_wide() -> bool:
     """Whether the terminal has room for optional columns."""
-    return console().width >= _WIDE
+    return console().width >= 110
 
 
 def styled(text: object, style: str = "") -> Text:
@@ -136,7 +133,7 @@ def show_rows(
                 cell.no_wrap, cell.overflow = True, "ellipsis"
         table.add_row(*cells)
         needed = [max(width, cell.cell_len) for width, cell in zip(needed, cells, strict=True)]
-    narrow = [min(width, _LEAST_WIDTH) if name in (*cut, *wrapped) else width for name, width in zip(headings, needed, strict=True)]
+    narrow = [min(width, 12) if name in (*cut, *wrapped) else width for name, width in zip(headings, needed, strict=True)]
     out = console()
     out.width = max(out.width, indent + sum(narrow) + 2 * (len(headings) - 1))
     out.print(Padding(table, (0, 0, 0, indent), expand=False) if indent else table)

@@ -39,8 +39,6 @@ _STATUS_STYLES = {
     DIVERGED: "magenta",
     CANCELLED: "bright_black",
 }
-_MAX_LINES = 12
-_MAX_CHARACTERS = 1200
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
 
 
@@ -272,7 +270,7 @@ def _attempts_text(attempts: Waiting) -> str:
 
 
 def _request_details(request: Request, rule: Rule, *, whole: bool, path: str | None) -> list[tuple[str, object]]:
-    limit = (None, None) if whole else (_MAX_LINES, _MAX_CHARACTERS)
+    limit = (None, None) if whole else (12, 1200)  # lines and characters
     details: list[tuple[str, object]] = []
     was_cut = False
     for key, value in context_of(request):
