@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from clia.errors import InvalidInput
-from clia.forge.rendering.traces import SHOWN_MAX, EntryView, TraceWindow, hits, mark_hits, view, window
+from clia.forge.rendering.traces import SHOWN_MAX, EntryView, TraceWindow, hits, view, window
 from clia.redaction.secrets import redact
 from support.fake_secrets import FAKES
 from support.markup import shown, within
@@ -146,12 +146,16 @@ def test_a_page_has_so_many_marks_and_says_every_hit() -> None:
     assert [each.hit for each in made] == [True] * 3
 
 
+def body(text: str, find: str) -> str:
+    return view([entry(text)], find=find)[0].body
+
+
 def test_looking_for_markup_marks_the_text_and_no_tag() -> None:
-    assert mark_hits("<b>b</b>\n&amp;", "b") == (
+    assert body("<b>b</b>\n&amp;", "b") == (
         '&lt;<mark class="hit">b</mark>&gt;<mark class="hit">b</mark>&lt;/<mark class="hit">b</mark>&gt;\n&amp;amp;'
     )
-    assert mark_hits("a<b", "<") == 'a<mark class="hit">&lt;</mark>b'
-    assert within(mark_hits("a & b", "amp"), "mark.hit") == []
+    assert body("a<b", "<") == 'a<mark class="hit">&lt;</mark>b'
+    assert within(body("a & b", "amp"), "mark.hit") == []
 
 
 @pytest.mark.parametrize(
@@ -159,4 +163,4 @@ def test_looking_for_markup_marks_the_text_and_no_tag() -> None:
     [("İSTANBUL x", "X", "x"), ("ΟΔΟΣ x", "οδοσ", "ΟΔΟΣ"), ("a\u202eb", "\u202eB", "␦b"), ("STRASSE", "strasse", "STRASSE")],
 )
 def test_letters_of_any_language_are_found_where_they_stand(text: str, find: str, seen: str) -> None:
-    assert "".join(within(mark_hits(text, find), "mark.hit")) == seen
+    assert "".join(within(body(text, find), "mark.hit")) == seen

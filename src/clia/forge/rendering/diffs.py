@@ -34,6 +34,7 @@ _PATHS = tuple((f"{name} ", name.rpartition(" ")[2]) for name in ("rename from",
 _STATUSES = (("new file ", "added"), ("deleted file ", "deleted"), ("rename from ", "renamed"), ("copy from ", "copied"))
 _CLASSES = {"+": "add", "-": "del", " ": "ctx", "\\": "note"}
 _ROW = Markup('<tr class="{}"><td class="num">{}</td><td class="num">{}</td><td class="sign">{}</td><td>{}</td></tr>')
+_HUNK_ROW = Markup('<tbody><tr class="hunk"><td colspan="3">{}</td><td>{}</td></tr>')
 _WORD = Markup('<mark class="word">')
 _HEAD = Markup(
     '<thead class="visually-hidden"><tr><th scope="col">old line</th><th scope="col">new line</th>'
@@ -102,9 +103,8 @@ def view(patch: str) -> PatchView:
         old_path = None if file.old_path is None else one_line(file.old_path)
         shown = (one_line(file.path), old_path, file.status, file.modes, file.binary, file.added, file.deleted)
         views.append(FileView(*shown, lines + file.rest > FOLD_LINES, file.rest, body))
-    return PatchView(
-        views, max(0, len(files) - FILES_MAX), sum(parsed.added for parsed in files), sum(parsed.deleted for parsed in files)
-    )
+    added, deleted = sum(parsed.added for parsed in files), sum(parsed.deleted for parsed in files)
+    return PatchView(views, max(0, len(files) - FILES_MAX), added, deleted)
 
 
 def _cut(file: FilePatch, left: int) -> FilePatch:
@@ -173,9 +173,10 @@ class _Reading:
 def _file(head: Sequence[str], reading: _Reading) -> FilePatch:
     paths = {name: _path(line.removeprefix(start)) for line in head for start, name in _PATHS if line.startswith(start)}
     modes = {match[1]: match[2] for match in map(_MODE.fullmatch, head) if match}
-    path = paths.get("to") or _inside(paths.get("+++")) or _inside(paths.get("---")) or _named(head[0])
+    both = head[0].removeprefix("diff --git ")  # "a/X b/X": half of it if both are equal
+    named = _path(both[: len(both) // 2])[2:]
     return FilePatch(
-        path=path,
+        path=paths.get("to") or _inside(paths.get("+++")) or _inside(paths.get("---")) or named,
         old_path=paths.get("from"),
         status=next((status for start, status in _STATUSES if any(line.startswith(start) for line in head)), "modified"),
         modes=(modes["old"], modes["new"]) if {"old", "new"} <= modes.keys() else None,
@@ -190,12 +191,6 @@ def _file(head: Sequence[str], reading: _Reading) -> FilePatch:
 def _inside(path: str | None) -> str | None:
     """A path without git's ``a/`` or ``b/``; None for ``/dev/null``."""
     return None if path in (None, "/dev/null") else path[2:]
-
-
-def _named(head: str) -> str:
-    """The path in ``diff --git a/X b/X``: half of the line if both are equal."""
-    both = head.removeprefix("diff --git ")
-    return _path(both[: len(both) // 2])[2:]
 
 
 def _path(text: str) -> str:
@@ -216,21 +211,16 @@ def _unescaped(match: re.Match[str]) -> str:
 def _table(file: FilePatch, comparing: _Comparing) -> Markup:
     parts = [Markup('<table class="diff">'), _HEAD]
     for hunk in file.hunks:
-        parts.append(
-            Markup('<tbody><tr class="hunk"><td colspan="3">{}</td><td>{}</td></tr>').format(hunk.head, escaped(hunk.section))
-        )
+        parts.append(_HUNK_ROW.format(hunk.head, escaped(hunk.section)))
         spots = comparing.spots(hunk.lines)
-        parts += [_row(line, spots.get(index, ())) for index, line in enumerate(hunk.lines)]
+        for index, (sign, old, new, text) in enumerate(hunk.lines):
+            code = _code(text, spots.get(index, ()))
+            parts.append(_ROW.format(_CLASSES[sign], "" if old is None else old, "" if new is None else new, sign, code))
         parts.append(Markup("</tbody>"))
     if file.rest:
         note = f"{file.rest:,} more {'line' if file.rest == 1 else 'lines'}, not shown"
         parts.append(Markup('<tbody><tr class="rest"><td colspan="4">{}</td></tr></tbody>').format(note))
     return Markup("").join([*parts, Markup("</table>")])
-
-
-def _row(line: DiffLine, spots: Sequence[Spot]) -> Markup:
-    old, new = ("" if number is None else number for number in (line.old, line.new))
-    return _ROW.format(_CLASSES[line.sign], old, new, line.sign, _code(line.text, spots))
 
 
 def _code(text: str, spots: Sequence[Spot]) -> Markup:

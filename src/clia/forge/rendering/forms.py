@@ -171,10 +171,8 @@ def _count(field: FormField) -> int:
 
 def _options(schema: Schema, listed: Sequence[Any]) -> tuple[FormChoice, ...]:
     """The enum values that the rest of the schema allows; labelled with JSON if labels would be equal or invisible."""
-    if not schema.keys() <= _BESIDE_OPTIONS:
+    if not schema.keys() <= _BESIDE_OPTIONS or len(listed) > MAX_OPTIONS:  # too many to choose from or validate
         raise _NoForm
-    if len(listed) > MAX_OPTIONS:
-        raise _NoForm  # too many to choose from or validate
     values = {json_text(value): value for value in listed if _takes(schema, value)}
     if not values:
         raise _NoForm
@@ -202,7 +200,9 @@ def _field(schema: Any, bare: FormField) -> FormField:
     default = (schema["default"],) if "default" in schema else ()
     bare = bare._replace(description=schema.get("description", ""), default=default)
     if "const" in schema or "enum" in schema:
-        return _selected(schema, bare)
+        options = _options(schema, (schema["const"],) if "const" in schema else schema["enum"])
+        fixed = "const" in schema and bare.required
+        return bare._replace(kind="const" if fixed else "select", options=options, must=_needed(bare) and not fixed)
     kind = schema.get("type")
     if not isinstance(kind, str) or not schema.keys() <= _REMARKS | {"type"} | _KEYWORDS.get(kind, frozenset()):
         raise _NoForm
@@ -223,12 +223,6 @@ def _field(schema: Any, bare: FormField) -> FormField:
 
 def _needed(field: FormField) -> bool:
     return field.required and field.always
-
-
-def _selected(schema: Schema, bare: FormField) -> FormField:
-    options = _options(schema, (schema["const"],) if "const" in schema else schema["enum"])
-    fixed = "const" in schema and bare.required
-    return bare._replace(kind="const" if fixed else "select", options=options, must=_needed(bare) and not fixed)
 
 
 def _text(schema: Schema, bare: FormField) -> FormField:
@@ -277,13 +271,12 @@ def _bounds(schema: Schema, step: int | None) -> tuple[float | Fraction | None, 
     """Minimum and maximum for the browser, aligned to the step, which the browser counts from the minimum."""
     least, above = schema.get("minimum"), schema.get("exclusiveMinimum")
     most, below = schema.get("maximum"), schema.get("exclusiveMaximum")
-    if step is None:
-        lows, highs = [least, above], [most, below]
-    else:
-        lows = [None if least is None else step * math.ceil(Fraction(least) / step)]
-        lows += [None if above is None else step * (math.floor(Fraction(above) / step) + 1)]
-        highs = [None if most is None else step * math.floor(Fraction(most) / step)]
-        highs += [None if below is None else step * (math.ceil(Fraction(below) / step) - 1)]
+    lows, highs = [least, above], [most, below]
+    if step is not None:
+        lows[0] = None if least is None else step * math.ceil(Fraction(least) / step)
+        lows[1] = None if above is None else step * (math.floor(Fraction(above) / step) + 1)
+        highs[0] = None if most is None else step * math.floor(Fraction(most) / step)
+        highs[1] = None if below is None else step * (math.ceil(Fraction(below) / step) - 1)
     low = max((bound for bound in lows if bound is not None), default=None)
     return low, min((bound for bound in highs if bound is not None), default=None)
 
@@ -329,28 +322,14 @@ def _group(schema: Schema, bare: FormField) -> FormField:
     other = schema.get("additionalProperties", True)
     if not parts or not parts.keys() >= set(required) or not isinstance(other, bool) or bare.name.count(".") > _MAX_NESTING:
         raise _NoForm
-    members = [
-        FormField(
-            f"{bare.name}.{_name(key)}",
-            key,
-            _title(part, key),
-            part if isinstance(part, dict) else {},
-            required=key in required,
-            always=_needed(bare),
-        )
-        for key, part in parts.items()
-    ]
-    return bare._replace(kind="group", fields=tuple(map(_field, parts.values(), members)))
-
-
-def _name(key: str) -> str:
-    """A key escaped for a field name: without dots, and unchanged by browsers."""
-    return quote(key, safe="", errors="surrogatepass").replace(".", "%2E")
-
-
-def _title(schema: Any, key: str) -> str:
-    title = schema.get("title", "") if isinstance(schema, dict) else ""
-    return title if title.strip() else key
+    fields = []
+    for key, part in parts.items():
+        # The name has no dots in the key, and browsers post it unchanged.
+        name = f"{bare.name}.{quote(key, safe='', errors='surrogatepass').replace('.', '%2E')}"
+        member = part if isinstance(part, dict) else {}
+        label = member.get("title", "") if member.get("title", "").strip() else key
+        fields.append(_field(part, FormField(name, key, label, member, required=key in required, always=_needed(bare))))
+    return bare._replace(kind="group", fields=tuple(fields))
 
 
 def _between(least: int, most: float | None, what: str) -> str:

@@ -32,16 +32,12 @@ ROW, LANE, MARGIN = 24, 18, 14
 
 NAMES = 84  # height of the names of lanes that start above a window
 SHORT = 10
-_KIND, _SUBJECT, _AGENT, _AGE, _TEXT = (
-    92,
-    208,
-    720,
-    880,
-    940,
-)  # column offsets from the right edge of the lanes; the last is the end
+# Column offsets from the right edge of the lanes; the last is the end.
+_KIND, _SUBJECT, _AGENT, _AGE, _TEXT = 92, 208, 720, 880, 940
 _CHARACTER = 7.2  # average character width, used to truncate text
 
 _CIRCLE = "m-7.5 0a7.5 7.5 0 1 0 15 0a7.5 7.5 0 1 0-15 0z"
+_ROUNDED = "m-3.5-7h7a3.5 3.5 0 0 1 3.5 3.5v7a3.5 3.5 0 0 1-3.5 3.5h-7a3.5 3.5 0 0 1-3.5-3.5v-7a3.5 3.5 0 0 1 3.5-3.5z"
 _DOME = "m-8 6.5a8 13 0 0 1 16 0z"
 _SHAPES = {
     SPAWN: ("S", "m0-9l8.5 15.5h-17z"),  # triangle
@@ -50,10 +46,7 @@ _SHAPES = {
     "test": ("T", "m-4.5-7.5h9l4.5 7.5l-4.5 7.5h-9l-4.5-7.5z"),  # hexagon
     SESSION_MERGE: ("M", "m0-9.5l9.5 9.5l-9.5 9.5l-9.5-9.5z"),  # diamond
     DECISION: ("D", "m0-8.5l8.5 6.5l-3.2 9.5h-10.6l-3.2-9.5z"),  # pentagon
-    AGENT_COMMIT: (
-        "C",
-        "m-3.5-7h7a3.5 3.5 0 0 1 3.5 3.5v7a3.5 3.5 0 0 1-3.5 3.5h-7a3.5 3.5 0 0 1-3.5-3.5v-7a3.5 3.5 0 0 1 3.5-3.5z",
-    ),
+    AGENT_COMMIT: ("C", _ROUNDED),
     PEOPLE: ("P", _DOME),
     LANDING: ("L", _DOME),
 }
@@ -216,6 +209,7 @@ def _row(node: Node, links: _Links, side: int, now: Moment) -> str:
     shown = _cut(subject, int((_AGENT - _SUBJECT - taken) / _CHARACTER) - (14 if node.elided else 1))
     signs = f"{', with a trace' if node.traced else ''}{', in a session' if node.in_session else ''}"
     short = escape(_plain(commit.cid[:SHORT]))
+    elided = f'<tspan class="elided" dx="8">{_commits(node.elided)}</tspan>' if node.elided else ""
     return (
         f'<g class="row kind-{node.mark}{" on-path" if node.on_path else ""}">'
         f'<a class="commit" href="{links.prefix}/commits/{quote(commit.cid, safe="", errors="replace")}">'
@@ -226,7 +220,7 @@ def _row(node: Node, links: _Links, side: int, now: Moment) -> str:
         f'<text y="{top + 16}"><tspan class="id" x="{side}">{short}</tspan>'
         f'<tspan class="kind" x="{side + _KIND}">{escape(_cut(kind, 16))}</tspan>'
         f'<tspan class="subject" x="{side + _SUBJECT + taken}">{escape(shown)}</tspan>'
-        f"{_left_out(node)}"
+        f"{elided}"
         f'<tspan class="agent" x="{side + _AGENT}">{escape(_cut(who, 20))}</tspan>'
         f'<tspan class="age" x="{side + _AGE}">{age}</tspan></text></a>{badges}</g>'
     )
@@ -245,10 +239,6 @@ def _signs(node: Node) -> str:
     trace = f'<path class="sign trace" d="M{x + 5} {y - 9}h5m-5 2.5h5m-5 2.5h3" stroke="currentColor"/>' if node.traced else ""
     session = f'<path class="sign session" d="M{x + 5} {y + 4}l5 3l-5 3z"/>' if node.in_session else ""
     return trace + session
-
-
-def _left_out(node: Node) -> str:
-    return f'<tspan class="elided" dx="8">{_commits(node.elided)}</tspan>' if node.elided else ""
 
 
 def _badges(node: Node, links: _Links, x: float, top: int) -> tuple[str, int]:

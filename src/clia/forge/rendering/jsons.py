@@ -65,7 +65,9 @@ class _JsonWriter:
             if level >= _LEVELS_MAX:
                 return self._line(level, [*before, *_scalar(plain(value) or "…", "json-deep"), Run(after)])
             return self._container(value, level, before, after)
-        return self._line(level, [*before, *_scalar_runs(value), Run(after)])
+        kind = "string" if isinstance(value, str) else "number" if type(value) in (int, float) else "word"
+        kind = "mark" if isinstance(value, (dict, list, tuple)) else kind  # an empty container
+        return self._line(level, [*before, *_scalar(plain(value), f"json-{kind}"), Run(after)])
 
     def _container(self, value: Any, level: int, before: list[Run], after: str) -> _Block:
         start, end, name = ("{", "}", "key") if isinstance(value, dict) else ("[", "]", "item")
@@ -83,9 +85,8 @@ class _JsonWriter:
     def _members(self, value: Any, level: int) -> _Block:
         parts: list[Markup] = []
         lines, hit = 0, False
-        named = (
-            sorted(value.items(), key=lambda item: str(item[0])) if isinstance(value, dict) else [(None, item) for item in value]
-        )
+        is_dict = isinstance(value, dict)
+        named = sorted(value.items(), key=lambda item: str(item[0])) if is_dict else [(None, item) for item in value]
         for index, (key, item) in enumerate(named):
             over = self._left <= 0
             if over:
@@ -103,11 +104,6 @@ class _JsonWriter:
         self._left -= 1
         runs = [Run("  " * level), *runs]
         return _Block([self._marker.line(runs), _NEW_LINE], 1, self._marker.holds(text_of(runs)))
-
-
-def _scalar_runs(value: Any) -> list[Run]:
-    kind = "string" if isinstance(value, str) else "number" if type(value) in (int, float) else "word"
-    return _scalar(plain(value), "json-mark" if isinstance(value, (dict, list, tuple)) else f"json-{kind}")
 
 
 def _scalar(text: str, classes: str) -> list[Run]:

@@ -90,10 +90,8 @@ def html(runs: Iterable[Run]) -> Markup:
 
 
 def _shown(text: str) -> str:
-    markup = escape(text)
-    return (
-        markup if _is_simple(text) else _HIDDEN_FEW.sub(lambda match: _control(match[0]), markup)
-    )  # escaping does not change these
+    markup = escape(text)  # leaves invisible characters as they are
+    return markup if _is_simple(text) else _HIDDEN_FEW.sub(lambda match: _control(match[0]), markup)
 
 
 @lru_cache(maxsize=4096)
@@ -189,16 +187,8 @@ def ago(then: Moment, now: Moment) -> str:
     if start is None or end is None:
         return ""
     seconds = int((end - start).total_seconds())
-    if seconds < 0:
-        return f"in {_duration(-seconds)}"
-    return _duration(seconds)
-
-
-def _duration(seconds: int) -> str:
-    for size, unit in _UNITS:
-        if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
+    size, unit = next((unit for unit in _UNITS if abs(seconds) >= unit[0]), (1, "s"))
+    return f"{'in ' if seconds < 0 else ''}{abs(seconds) // size} {unit}"
 
 
 def stamp(when: Moment, now: Moment | None = None) -> Markup:
@@ -216,12 +206,10 @@ def stamp(when: Moment, now: Moment | None = None) -> Markup:
 def moment(when: Moment) -> datetime | None:
     """A time in UTC, which is also the default zone; None if invalid."""
     try:
-        if isinstance(when, str):
-            time = datetime.fromisoformat(when)
-        elif isinstance(when, datetime):
+        if isinstance(when, datetime):
             time = when
         else:
-            time = datetime.fromtimestamp(when, UTC)
+            time = datetime.fromisoformat(when) if isinstance(when, str) else datetime.fromtimestamp(when, UTC)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError, OSError, TypeError):
         return None

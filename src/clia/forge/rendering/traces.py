@@ -23,7 +23,6 @@ LONG_LINES, LONG_CHARACTERS = 20, 2000
 SHOWN_MAX = 20_000  # maximum characters of an entry in a list
 _LONG_LINE = 400
 _HEAD_MAX = 160
-_EMPTY = Markup("")
 
 
 class EntryView(NamedTuple):
@@ -140,9 +139,3 @@ def _holds(entry: _Entry, marker: Marker) -> bool:
     if marker.holds(ansi.plain(entry.text)):
         return True
     return entry.data is not None and marker.holds(visible(jsons.plain(entry.data)))
-
-
-def mark_hits(text: str, find: str) -> Markup:
-    """Plain text with search matches marked."""
-    marker = Marker(find)
-    return Markup("\n").join([marker.line([Run(line)]) for line in text.split("\n")])
