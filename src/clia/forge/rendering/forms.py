@@ -25,21 +25,8 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     Schema = dict[str, Any]
-    Kind = Literal[
-        "text",
-        "textarea",
-        "date",
-        "url",
-        "integer",
-        "number",
-        "boolean",
-        "checkbox",
-        "select",
-        "const",
-        "checkboxes",
-        "lines",
-        "group",
-    ]
+    TextKind = Literal["text", "textarea", "date", "url", "lines"]
+    Kind = TextKind | Literal["integer", "number", "boolean", "checkbox", "select", "const", "checkboxes", "group"]
 
 ROOT = "v"
 """The form field of an answer; its members are below it: ``v.title``."""
@@ -52,16 +39,23 @@ _SHORT = 200
 
 _REMARKS = frozenset({"title", "description", "default", "examples", "$comment", "$schema", "deprecated", "readOnly", "writeOnly"})
 _TEXTS = frozenset({"minLength", "maxLength", "pattern", "format"})
-_NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+_NUMBERS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+    "multipleOf": "a multiple of",
+}
+"""Constraints of numbers, in words."""
 _KEYWORDS = {
     "string": _TEXTS,
-    "integer": _NUMBERS,
-    "number": _NUMBERS,
+    "integer": _NUMBERS.keys(),
+    "number": _NUMBERS.keys(),
     "boolean": frozenset[str](),
     "array": frozenset({"items", "minItems", "maxItems", "uniqueItems"}),
     "object": frozenset({"properties", "required", "additionalProperties"}),
 }
-_BESIDE_OPTIONS = _REMARKS | _NUMBERS | {"type", "enum", "const", "minLength", "maxLength"}
+_BESIDE_OPTIONS = _REMARKS | _NUMBERS.keys() | {"type", "enum", "const", "minLength", "maxLength"}
 _HTML_NUMBER = re.compile(r"-?(\d+(\.\d+)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _HTML_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
@@ -252,17 +246,10 @@ def _number(schema: Schema, bare: FormField, *, whole: bool) -> FormField:
     step = int(multiple) if multiple <= LARGEST and multiple == int(multiple) else 1 if whole else None
     low, high = _bounds(schema, step)
     limits = [("step", "any" if step is None else str(step)), ("min", _limit(low)), ("max", _limit(high))]
-    words = {
-        "minimum": "at least",
-        "exclusiveMinimum": "more than",
-        "maximum": "at most",
-        "exclusiveMaximum": "less than",
-        "multipleOf": "a multiple of",
-    }
     return bare._replace(
         kind="integer" if whole else "number",
         must=_needed(bare),
-        notes=tuple(f"{note} {json_text(schema[key])}" for key, note in words.items() if key in schema),
+        notes=tuple(f"{note} {json_text(schema[key])}" for key, note in _NUMBERS.items() if key in schema),
         attributes=tuple((name, limit) for name, limit in limits if limit),
     )
 
