@@ -84,7 +84,7 @@ class MemoryStore(SqlStore):
     @contextmanager
     def _open(self) -> Iterator[None]:
         if self._closed:
-            raise rules.closed()
+            raise rules.refusal("store-closed")
         with self._one_at_a_time():
             yield
 
@@ -114,14 +114,14 @@ class _Guard:
     @property
     def looked_at(self) -> _State:
         if self.ended:
-            raise rules.ended()
+            raise rules.refusal("transaction-ended")
         return self._state
 
     @property
     def changed(self) -> _State:
         state = self.looked_at
         if not self._writes:
-            raise rules.only_reading()
+            raise rules.refusal("only-reading")
         return state
 
 

@@ -211,7 +211,7 @@ class Captures:
         ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head) and new_tree in (change.now, tree)
         if checkout is None or not ours:
             return self._commits.commit(agent, TURN, worktree, text, with_trace=True)
-        self._workbench.prepare(checkout, new_tree)
+        self._workbench.record(checkout.directory, checkout.agent, checkout.base, new_tree)
         new = self._commits.commit(agent, TURN, worktree, text, base=head, with_trace=True)
         self._workbench.settle(captured.place, agent, head, new)
         return new

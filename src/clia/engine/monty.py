@@ -91,9 +91,16 @@ class MontyEngine:
         except CannotCross as refused:
             raise InvalidInput(refused.problem, fields={"field": "input"}) from None
         prepared = PreparedProgram(program._replace(input=value), self.version, self._limits, patient=patient)
+        # No limit for a whole feed: its clock is saved in the dump and would end long sessions at random.
+        limits = {
+            "max_turn_duration_secs": prepared.limits.turn_seconds,
+            "max_memory": prepared.limits.memory,
+            "max_recursion_depth": prepared.limits.depth,
+            "max_suspensions": 2**31 - 1,
+        }
         policy = _policy(program)
         try:
-            session = self._open(limits=prepared.limits.of_a_session(), os_policy=policy)
+            session = self._open(limits=limits, os_policy=policy)
         except ValueError as err:  # the engine knows the zones
             message = f"timezone {program.timezone!r}: {err}"
             raise InvalidInput(message, code="unknown-timezone", fields={"field": "timezone"}) from None

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, Self
 
-    from pydantic_monty import ResourceLimits
-
 REQUEST, SUSPEND, SLEEP = "request", "suspend", "sleep"
 """The host functions that a flow may call."""
 TIMER = "timer"
@@ -131,7 +129,6 @@ class Engine(Protocol):
 
 PATIENCE = 10
 """Factor by which a replay may take longer."""
-_ENDLESS = 2**31 - 1
 
 
 class EngineLimits(NamedTuple):
@@ -142,15 +139,6 @@ class EngineLimits(NamedTuple):
 
     def patient(self) -> EngineLimits:
         return self._replace(turn_seconds=self.turn_seconds * PATIENCE)
-
-    def of_a_session(self) -> ResourceLimits:
-        """Return Monty's limits. None for a whole feed: its clock is saved in the dump and would end long sessions at random."""
-        return {
-            "max_turn_duration_secs": self.turn_seconds,
-            "max_memory": self.memory,
-            "max_recursion_depth": self.depth,
-            "max_suspensions": _ENDLESS,
-        }
 
     def time_message(self) -> str:
         return f"time: a turn ran longer than {self.turn_seconds:g} seconds"

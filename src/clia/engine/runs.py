@@ -15,7 +15,6 @@ import os
 import re
 import weakref
 from functools import cached_property
-from typing import Protocol
 
 from clia.engine.calls import CallSite, coming_out, read_call
 from clia.engine.flow_source import form_of
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         SyncSnapshot,
     )
 
+    from clia.engine.monty import MontyEngine
     from clia.engine.records import EngineLimits, FlowProgram
 
 INPUT = "_clia_input_"
@@ -46,14 +46,8 @@ _MAGIC = b"clia-monty\n"
 _DIGEST = 16
 
 
-class ForkSensitive(Protocol):
-    """An object that holds engine objects."""
-
-    def abandon(self) -> list[Any]:
-        """Forget the engine objects in a forked process, and return them."""
-
-
-fork_sensitive: weakref.WeakSet[ForkSensitive] = weakref.WeakSet()
+fork_sensitive: weakref.WeakSet[MontyRun | MontyEngine] = weakref.WeakSet()
+"""Holders of engine objects. In a forked process they abandon them."""
 _in_use: list[int] = []  # id of the process that has the engine's threads
 
 
@@ -120,7 +114,7 @@ class MontyRun:
             session.__exit__(None, None, None)
 
     def abandon(self) -> list[Any]:
-        """In a process that was forked off: the worker is the parent's."""
+        """Forget the engine objects in a forked process, and return them: the worker is the parent's."""
         parts = [part for part in (self.session, self._snapshot) if part is not None]
         self.session, self._snapshot, self._inherited = None, None, True
         return parts

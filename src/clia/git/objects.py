@@ -54,10 +54,7 @@ class GitObjects:
             return int(self._handle.repo.odb.read_header(cid)[1])
 
     def expand(self, text: str) -> str | None:
-        """Resolve an abbreviated id or a revision such as ``main~2`` to a full id.
-
-        Return None if it names nothing; raise ``Ambiguous`` if it names several objects.
-        """
+        """Return the full id of an abbreviated id or a revision such as ``main~2``; None if unknown, ``Ambiguous`` if several."""
         import pygit2
 
         try:

@@ -89,7 +89,11 @@ class GitRefs:
                     raise git_error(f"cannot move ref {name}", err, ref=name) from None
                 self._handle.renew()
                 if time.monotonic() - started > PATIENCE:
-                    raise _held(name, self._packed_lock if "packed-refs.lock" in message_of(err) else lock.path) from None
+                    path = self._packed_lock if "packed-refs.lock" in message_of(err) else lock.path
+                    hints, fields = [f"if no git process is running, remove {path}"], {"ref": name, "lock": path}
+                    error = GitError(f"ref {name} is locked by another process", code="ref-locked", hints=hints, fields=fields)
+                    error.retryable = True
+                    raise error from None
             else:
                 return
             if name.startswith(_OURS):
@@ -196,17 +200,6 @@ class LockFile:
         elif now - self._since >= STALE_AFTER:
             with suppress(OSError):
                 os.unlink(self.path)
-
-
-def _held(name: str, lock: str) -> GitError:
-    error = GitError(
-        f"ref {name} is locked by another process",
-        code="ref-locked",
-        hints=[f"if no git process is running, remove {lock}"],
-        fields={"ref": name, "lock": lock},
-    )
-    error.retryable = True
-    return error
 
 
 def stale(name: str, expected: str | None, actual: str | None) -> StaleRef:

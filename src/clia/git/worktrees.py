@@ -93,10 +93,6 @@ class GitWorktrees:
             raise _in_use(place, "it is not a detached linked worktree")
         self.record(place, agent, head)
 
-    def prepare(self, checkout: Checkout, tree: str) -> None:
-        """Record that a checkout's tree is about to be committed on its base."""
-        self.record(checkout.directory, checkout.agent, checkout.base, tree)
-
     def move_worktree(self, directory: str, agent: str, commit: str) -> None:
         """Move an agent's worktree to another commit; ``Conflict`` if uncommitted work would be lost."""
         place = self._require_ours(directory)

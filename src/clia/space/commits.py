@@ -173,7 +173,7 @@ class CheckoutPlaces:
             new_tree = self._workbench.snapshot(directory, tree)
             self._commits.snapshots.check_tree(tree, new_tree)
             if present is not None:
-                self._workbench.prepare(present, new_tree)
+                self._workbench.record(present.directory, present.agent, present.base, new_tree)
             return new_tree
 
         commit = self._commits.commit(name, kind, staged, words, base=start, with_trace=with_trace)

@@ -150,10 +150,7 @@ class Queue(Protocol):
         """Renew a claim for ``lease`` seconds; None if it was lost."""
 
     def retry(self, claim: Claim, at: float, error: str, *, counts: bool = True) -> None:
-        """Return the task, not to be attempted before ``at``. No effect if the claim was lost.
-
-        If not ``counts``, the attempt is not counted.
-        """
+        """Return the task until ``at``; the attempt counts if ``counts``. No effect if the claim was lost."""
 
     def release(self, claim: Claim) -> None:
         """Return the task as if it had not been attempted: the worker stops. No effect if the claim was lost."""

@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 
 # Both sides detect a dead peer within half a minute.
 KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
-# Server settings, and the server version that introduced each.
-_SERVER_KEEPALIVE = {"tcp_keepalives_idle": 0, "tcp_keepalives_interval": 0, "tcp_keepalives_count": 0, "tcp_user_timeout": 120_000}
+_SERVER_KEEPALIVE = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
+_SINCE = {"tcp_user_timeout": 120_000, "idle_session_timeout": 140_000}  # the server version that introduced a setting
 _RECONNECT_SECONDS = 15.0
 IDLE_SECONDS = 60.0
 """How long a transaction may be idle: a stopped process would block all other writers."""
-_IDLE = "idle_in_transaction_session_timeout"
 # Limits that a server may set, but that must not end a session that holds locks.
-_LIMITS = {"idle_session_timeout": 140_000, "lock_timeout": 0, "statement_timeout": 0}
+_LIMITS = ("idle_session_timeout", "lock_timeout", "statement_timeout")
 _MAY_CREATE = "SELECT current_user, current_schema(), has_schema_privilege(current_schema(), 'CREATE')"
 _CHECK_SERVER = "check that the server is running and accepts your connection"
 _GRANT = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO this role; with a hub also USAGE ON ALL SEQUENCES"
@@ -126,17 +125,17 @@ def modules() -> tuple[Any, Any]:
 def detect_dead_peers(connection: psycopg.Connection) -> None:
     """Let the server detect a dead client; otherwise its locks would be held for hours."""
     values = dict(zip(_SERVER_KEEPALIVE, KEEPALIVE.values(), strict=True))
-    _set(connection, {**values, _IDLE: int(IDLE_SECONDS * 1000)}, {**_SERVER_KEEPALIVE, _IDLE: 0})
+    _set(connection, {**values, "idle_in_transaction_session_timeout": int(IDLE_SECONDS * 1000)})
 
 
 def disable_limits(connection: psycopg.Connection) -> None:
     """Disable the server's limits for a connection that is idle, or waits, on purpose."""
-    _set(connection, dict.fromkeys(_LIMITS, 0), _LIMITS)
+    _set(connection, dict.fromkeys(_LIMITS, 0))
 
 
-def _set(connection: psycopg.Connection, values: dict[str, int], since: dict[str, int]) -> None:
-    server_version = connection.info.server_version
-    sql: Any = "; ".join(f"SET {name} = {value}" for name, value in values.items() if since[name] <= server_version)
+def _set(connection: psycopg.Connection, values: dict[str, int]) -> None:
+    version = connection.info.server_version
+    sql: Any = "; ".join(f"SET {name} = {value}" for name, value in values.items() if _SINCE.get(name, 0) <= version)
     connection.execute(sql)
 
 

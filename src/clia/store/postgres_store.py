@@ -17,7 +17,7 @@ from clia.store import postgres_migration as migration
 from clia.store import sql_schema as schema
 from clia.store.interface import FEED
 from clia.store.postgres_server import PostgresAddress, detect_dead_peers, lock_number, modules
-from clia.store.rules import check_name, closed
+from clia.store.rules import check_name, refusal
 from clia.store.sql_store import REACHABLE, SqlStore, reachable, standing
 
 TYPE_CHECKING = False
@@ -174,7 +174,7 @@ class PostgresStore(SqlStore):
         """Return this process's pool. A forked child neither uses nor frees its parent's."""
         with self._mutex:
             if self._closed:
-                raise closed()
+                raise refusal("store-closed")
             if not self._pools or self._pools[-1][0] != os.getpid():
                 self._pools.append((os.getpid(), self._connect()))
             return self._pools[-1][1]

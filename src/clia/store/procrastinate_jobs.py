@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from clia.errors import StoreError
 from clia.store.postgres_server import PostgresAddress, lock_number, modules
-from clia.store.rules import closed
+from clia.store.rules import refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -228,13 +228,13 @@ class Jobs:
         link = self._linked()
         with self._mutex:
             if self._closed:
-                raise closed()
+                raise refusal("store-closed")
             future = asyncio.run_coroutine_threadsafe(make(link), link.loop)
         with self._address.translated():
             try:
                 return future.result(within)
             except concurrent.futures.CancelledError:
-                raise closed() from None
+                raise refusal("store-closed") from None
             except _exceptions().ConnectorException as err:
                 if err.__cause__ is not None:
                     raise err.__cause__ from None  # the driver's error
@@ -243,7 +243,7 @@ class Jobs:
     def _linked(self) -> _ProcessLink:
         with self._mutex:
             if self._closed:
-                raise closed()
+                raise refusal("store-closed")
             if not self._links or self._links[-1].process != os.getpid():
                 self._links.append(self._connect())
             return self._links[-1]

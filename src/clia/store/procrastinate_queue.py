@@ -114,18 +114,12 @@ class ProcrastinateQueue:
         return None
 
     def retry(self, claim: Claim, at: float, error: str, *, counts: bool = True) -> None:
-        text = error[:ERROR_MAX]
-        self._return_job(
-            claim,
-            self._at(at),
-            _priority(at),
-            lambda note: note._replace(error=text, uncounted=note.uncounted + (not counts)),
-        )
+        self._return_job(claim, self._at(at), _priority(at), uncounted=not counts, error=error[:ERROR_MAX])
 
     def release(self, claim: Claim) -> None:
         held = self._held.get(_key(claim))
         at = held.job.scheduled_at if held is not None else None
-        self._return_job(claim, at or self._at(), None, lambda note: note._replace(uncounted=note.uncounted + 1))
+        self._return_job(claim, at or self._at(), None, uncounted=True)
 
     def done(self, claim: Claim) -> None:
         name = self._name(claim.task[:2])
@@ -239,13 +233,15 @@ class ProcrastinateQueue:
 
     # Returning
 
-    def _return_job(self, claim: Claim, at: datetime, priority: int | None, change: Callable[[_JobNote], _JobNote]) -> None:
+    def _return_job(self, claim: Claim, at: datetime, priority: int | None, *, uncounted: bool, error: str | None = None) -> None:
         held = self._held.get(_key(claim))
         if held is None:
             return
         with self._store.writing() as transaction:
             if self._jobs.is_held(held.job.id or 0, held.slot):
-                _NOTES.put(transaction, held.job.queue, change(_note(transaction.values, held.job)))
+                note = _note(transaction.values, held.job)
+                fields = (note.job, note.uncounted + uncounted, note.error if error is None else error)
+                _NOTES.put(transaction, held.job.queue, fields)
                 self._jobs.retry(held.job.id or 0, at, priority)
         self._forget_claim(claim)
 

@@ -103,20 +103,16 @@ def no_entry(stream: str, position: int) -> NotFound:
     return NotFound(f"{stream} has no entry {position}", code="no-such-entry", fields={"stream": stream, "position": position})
 
 
-def nested() -> StoreError:
-    return StoreError("transactions cannot be nested", code="nested-transaction")
+_REFUSALS = {
+    "nested-transaction": "transactions cannot be nested",
+    "transaction-ended": "the transaction has ended",
+    "only-reading": "write in a read-only transaction",
+    "store-closed": "the store is closed",
+}
 
 
-def ended() -> StoreError:
-    return StoreError("the transaction has ended", code="transaction-ended")
-
-
-def only_reading() -> StoreError:
-    return StoreError("write in a read-only transaction", code="only-reading")
-
-
-def closed() -> StoreError:
-    return StoreError("the store is closed", code="store-closed")
+def refusal(code: str) -> StoreError:
+    return StoreError(_REFUSALS[code], code=code)
 
 
 def _check_text(text: str, value: Any) -> None:

@@ -136,10 +136,7 @@ class SqlStore(ABC):
         """Rewrite the files without deleted data; returns what ``scrub`` returns."""
 
     def scrub(self) -> str | None:
-        """Remove replaced and forgotten bodies from the store's files.
-
-        Returns None, or what may still hold them and who can remove it.
-        """
+        """Remove replaced and forgotten bodies from the files; return what may still hold them and who can remove it, or None."""
         with self._one_at_a_time():
             return self._rewrite_files()
 
@@ -189,7 +186,7 @@ class SqlStore(ABC):
 
     def _check_not_nested(self) -> None:
         if getattr(self._thread, "inside", False):
-            raise rules.nested()
+            raise rules.refusal("nested-transaction")
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
@@ -224,7 +221,7 @@ class GuardedConnection:
         """Refuse a write in a read-only transaction. The first check of every write."""
         self._check()
         if not self._writes:
-            raise rules.only_reading()
+            raise rules.refusal("only-reading")
 
     def fetch(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
         return self._call(self._connection.fetch, sql, arguments)
@@ -264,7 +261,7 @@ class GuardedConnection:
 
     def _check_alive(self) -> None:
         if self._ended:
-            raise rules.ended()
+            raise rules.refusal("transaction-ended")
         if self._process != os.getpid():
             raise StoreError("a transaction cannot be used in a forked process", code="store-forked")
 
@@ -276,10 +273,7 @@ class Streams(NamedTuple):
     keys: SpaceKeys
 
     def append(self, stream: str, bodies: Sequence[Any], expected: int | None = None) -> int:
-        """Append bodies and return the last position.
-
-        ``Conflict`` (stale-position) if the stream does not end at ``expected``.
-        """
+        """Append bodies and return the last position. ``Conflict`` (stale-position) if it does not end at ``expected``."""
         self.db.check_writable()
         texts = [rules.encode(body) for body in bodies]
         last = self._advance_end(stream, len(texts), expected)

@@ -171,7 +171,7 @@ class SqliteStore(SqlStore):
         """Return a connection and the id of its file; no id if it must not be reused."""
         with self._mutex:
             if self._closed:
-                raise rules.closed()
+                raise rules.refusal("store-closed")
             if self._forked_busy:
                 message = "the process was forked while a transaction was open"
                 hints = ["start processes with exec instead of fork"]
@@ -251,13 +251,13 @@ class SqliteStore(SqlStore):
                 message = f"{self.path} is an SQLite database of another application"
                 raise StoreError(message, code="not-a-store", hints=[rules.REBUILD], fields={"path": self.path})
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("BEGIN IMMEDIATE")
-            for statement in schema.FIRST_SCHEMA:
-                connection.execute(statement.format(**_DIALECT))
-            connection.execute("PRAGMA user_version = 1")
-            for step in schema.STEPS:
-                _run_step(connection, step)
-            connection.execute("COMMIT")
+            with connection:  # commits, or rolls back
+                connection.execute("BEGIN IMMEDIATE")
+                for statement in schema.FIRST_SCHEMA:
+                    connection.execute(statement.format(**_DIALECT))
+                connection.execute("PRAGMA user_version = 1")
+                for step in schema.STEPS:
+                    _run_step(connection, step)
         finally:
             _release(lock)
 
@@ -340,28 +340,18 @@ class SqliteExport(NamedTuple):
 
 def _migrate(connection: sqlite3.Connection) -> None:
     """Run the missing migration steps. Requires the writers' lock."""
-    steps = schema.missing(_last_step(connection))
-    if not steps:
-        return
-    connection.execute("BEGIN IMMEDIATE")
     try:
-        for step in steps:
-            _run_step(connection, step)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _last_step(connection: sqlite3.Connection) -> int:
-    try:
-        (number,) = connection.execute(schema.LAST_STEP).fetchone()
+        (last,) = connection.execute(schema.LAST_STEP).fetchone()
     except sqlite3.OperationalError:
         if connection.execute(_HAS_TABLE, [schema.STEPS_TABLE]).fetchone() is not None:
             raise
-        return 1  # the first schema has no table of steps
-    return int(number or 1)
+        last = None  # the first schema has no table of steps
+    steps = schema.missing(last or 1)
+    if steps:
+        with connection:  # commits, or rolls back
+            connection.execute("BEGIN IMMEDIATE")
+            for step in steps:
+                _run_step(connection, step)
 
 
 def _run_step(connection: sqlite3.Connection, step: schema.MigrationStep) -> None:
