@@ -139,8 +139,7 @@ def _live_state(git: Git, space_id: str, settings: Settings) -> LiveState:
         store = SqliteStore(os.path.join(home, "space.db"), space_id, durable=git.handle.durable)
         return LiveState(store, locks)
     from clia.hub.clone_ids import clone_id, unique_clone_id
-    from clia.store.clock import StoreClock
-    from clia.store.postgres_store import PostgresStore
+    from clia.store.postgres_store import PostgresStore, StoreClock
 
     if git.setting(HUB) is None:
         # Live state belongs to one clone: its intents are about refs that no other clone has.

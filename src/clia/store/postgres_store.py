@@ -10,6 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
+from contextlib import suppress
+from datetime import timedelta
 from typing import NamedTuple
 
 from clia.errors import StoreError
@@ -23,15 +26,20 @@ from clia.store.sql_store import REACHABLE, SqlStore, reachable, standing
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
     from typing import Any, LiteralString
 
     import psycopg
     import psycopg_pool
 
+    from clia.store.interface import Store
     from clia.store.sql_store import Connection
     from clia.store.sqlite_store import SqliteExport
+    from clia.values.clock import Clock
 
 _CONNECTIONS = 16
+_CLOCK_REFRESH_SECONDS = 60.0
+_CLOCK_RETRY_SECONDS = 2.0  # until the first answer
 # READ COMMITTED: in a stricter isolation the snapshot would predate the lock.
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {wait}; SELECT pg_advisory_xact_lock({space})"
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -322,3 +330,49 @@ def _last_step(connection: psycopg.Connection) -> int:
     if not _scalar(connection, _HAS_TABLE, schema.STEPS_TABLE):
         return 1
     return int(_scalar(connection, _dialect(schema.LAST_STEP)) or 1)
+
+
+def time_of(store: Store, clock: Clock) -> float:
+    """Return the store's time in seconds since the epoch; ``clock`` is this machine's."""
+    return store.now() if isinstance(store, PostgresStore) else clock().timestamp()
+
+
+def own_clock(clock: Clock) -> Clock:
+    """Return the machine's own clock behind a store clock."""
+    return clock.own if isinstance(clock, StoreClock) else clock
+
+
+class StoreClock:
+    """One clock for all machines that share a store: the machine's, corrected by the store's, which is queried periodically.
+
+    Invariant: on a PostgreSQL store the time is the server's, within the latency of a query. While the server is unavailable,
+    the last known difference applies.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.own = clock
+        self._store = store
+        self._offset: timedelta | None = None  # None: unknown, and threads wait for the first answer
+        self._queried_at: float | None = None
+        self._mutex, self._querying = threading.Lock(), threading.local()
+
+    def __call__(self) -> datetime:
+        if self._is_due() and not getattr(self._querying, "now", False) and self._mutex.acquire(blocking=self._offset is None):
+            try:
+                if self._is_due():
+                    self._query()
+            finally:
+                self._mutex.release()
+        return self.own() + (self._offset or timedelta(0))
+
+    def _is_due(self) -> bool:
+        interval = _CLOCK_RETRY_SECONDS if self._offset is None else _CLOCK_REFRESH_SECONDS
+        return self._queried_at is None or time.monotonic() - self._queried_at > interval
+
+    def _query(self) -> None:
+        self._querying.now = True  # the store may call this clock
+        try:
+            with suppress(StoreError):  # the caller's next use of the store reports it
+                self._offset = timedelta(seconds=time_of(self._store, self.own) - self.own().timestamp())
+        finally:
+            self._queried_at, self._querying.now = time.monotonic(), False

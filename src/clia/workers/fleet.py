@@ -12,7 +12,7 @@ from clia.hub.unpublished import UNPUBLISHED
 from clia.sessions import handover as hand_over
 from clia.sessions.model import is_for_people
 from clia.space.adoption import owner_of
-from clia.store.clock import time_of
+from clia.store.postgres_store import time_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from clia.errors import CliaError
 from clia.hub.clone_ids import clone_id
-from clia.store.clock import own_clock, time_of
+from clia.store.postgres_store import own_clock, time_of
 from clia.values.background import background_thread
 from clia.workers.fleet import FLEET, HEARTBEAT_INTERVAL, Heartbeat, Underway, parse_heartbeat, unpublished_by_clone
 from clia.workers.hub_inspection import hub_sync_of

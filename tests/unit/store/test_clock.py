@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clia.errors import StoreError
-from clia.store import clock as store_clock
-from clia.store.clock import StoreClock
+from clia.store import postgres_store
+from clia.store.postgres_store import StoreClock
 from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     made = Server()
-    monkeypatch.setattr(store_clock, "time_of", made.time_of)
-    monkeypatch.setattr(store_clock, "time", SimpleNamespace(monotonic=made.monotonic))
+    monkeypatch.setattr(postgres_store, "time_of", made.time_of)
+    monkeypatch.setattr(postgres_store, "time", SimpleNamespace(monotonic=made.monotonic))
     return made
 
 
