@@ -252,7 +252,7 @@ class Recorded(NamedTuple):
 
     def _replayed(self, space: clia.Space) -> None:
         """The recorded answers lead where the row says."""
-        with components(space).lifecycle._replay.run(self.journal) as run:
+        with components(space).replay.run(self.journal) as run:
             if self.live:
                 assert [list(call) for call in run.turn.pending] == [each[:5] for each in self.row["pending"]]
             elif self.row["status"] == "cancelled":

@@ -88,11 +88,7 @@ def root_of(space: clia.Space) -> Path:
 def forget_runs(space: clia.Space) -> None:
     """The process knows no more of the space's runs than the store does, as a fresh one."""
     shelf, place = components(space).session_backend.shelf, components(space).session_backend.place
-    handles = range(shelf._handles[place])
-    for _ in handles:
-        shelf.leave(place)
-    for _ in handles:
-        shelf.join(place)
+    shelf.clear(place)
 
 
 def use_engine(space: clia.Space, wrap: Callable[[Engine], Engine], *, same_place: bool = False) -> Any:

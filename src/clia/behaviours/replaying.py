@@ -70,9 +70,8 @@ def past_in_git(core: Core, checkpoints: Checkpoints, agent: str, head: str, ses
 
 def _session_ends(core: Core, agent: str) -> dict[str, tuple[str, Any]]:
     """The final status of sessions by the events in git, and their number of answers."""
-    tip = core.refs.get(names.events(agent))
     found: dict[str, tuple[str, Any]] = {}
-    for event in read_events(core, tip) if tip else ():
+    for event in read_events(core, core.refs.get(names.events(agent))):
         body = event.body
         if body.get("event") == "session-ended" and isinstance(body.get("status"), str):
             found.setdefault(str(body.get("session")), (str(body["status"]), body.get("resumes")))

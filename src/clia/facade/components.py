@@ -189,22 +189,10 @@ class Components:
         from clia.sessions.decisions import Decisions
         from clia.sessions.service import answer_checker
 
-        check = answer_checker(self.config)
-        return Decisions(self.core, self.envelope, self.commits, self.lifecycle, self.transitions, check)
+        return Decisions(self.core, self.envelope, self.commits, self.lifecycle, answer_checker(self.config))
 
-    @part
-    def health(self) -> Health:
-        from clia.sessions.health import Health
-
-        check = self.lifecycle.check_beginning
-        return Health(self.core, self.envelope, self.agents, self.checkpoints, self.replay, self.transitions, check)
-
-    @part
-    def forks(self) -> Forks:
-        from clia.sessions.forks import Forks
-
-        parts = (self.replay, self.transitions)
-        return Forks(self.core, self.envelope, self.agents, self.traces, self.checkpoints, self.lifecycle, parts)
+    health: part[Health] = built("clia.sessions.health:Health", "core envelope agents checkpoints lifecycle")
+    forks: part[Forks] = built("clia.sessions.forks:Forks", "core envelope agents traces checkpoints lifecycle")
 
     # Behaviours
 

@@ -14,6 +14,7 @@ from clia.sessions.model import FAILED, FINISHED
 from clia.sessions.records import (
     ASK,
     CHECKPOINT,
+    COUNTS,
     ENDED,
     LIVE,
     Journal,
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
 
     from clia.sessions.records import Origin
     from clia.space.core import Core
-    from clia.store.interface import Transaction
+    from clia.store.interface import Store, Transaction, Values
+
+    # What is written together with a commit: the notes bound to it, and rows of the store.
+    CheckpointWrites = tuple[tuple[Binding, ...], tuple[tuple[str, Any], ...]]
 
 CHAIN = 50
 """Maximum length of a delta chain."""
@@ -59,13 +63,6 @@ class CheckpointedSession(NamedTuple):
     journal: Journal
 
 
-class CheckpointWrites(NamedTuple):
-    """What is written together with a commit: the notes bound to it, and rows of the store."""
-
-    notes: tuple[Binding, ...] = ()
-    puts: tuple[tuple[str, Any], ...] = ()
-
-
 class Checkpoints:
     """The link between an agent's commits and its session."""
 
@@ -74,39 +71,35 @@ class Checkpoints:
 
     def live_flow(self, name: str) -> str | None:
         """The flow that the agent's live session runs."""
-        with self._core.store.reading() as view:
-            live = live_row(view, name)
+        live = live_row(self._core.store, name)
         return None if live is None else live[1]["flow"]
 
     def busy_with(self, name: str) -> str | None:
         """Why the agent cannot be archived now: a live session or an open question. None if it can."""
-        with self._core.store.reading() as view:
-            rows = view.values.scan(f"{LIVE}{name}/")
-        return f"session {records.split(rows[0][0].removeprefix(LIVE))[1]} waits for an answer" if rows else None
+        rows = self._core.store.scan(f"{LIVE}{name}/")
+        return f"session {records.split(rows[0][0])[1]} waits for an answer" if rows else None
 
     def writes_for(self, name: str, commit: str) -> CheckpointWrites:
         """The checkpoint to write with a commit; the caller holds the agent's lock."""
         core = self._core
         with core.store.reading() as view:
-            live = live_row(view, name)
+            live = live_row(view.values, name)
             if live is None:
-                return CheckpointWrites()
+                return (), ()
             session, row = live
             stored = view.values.get(CHECKPOINT + name)
             last = None if stored is None else _last(stored.value, session)
             blob = None if last is None else core.notes.get(names.sessions(name), last.commit)
             if last is not None and blob is not None and last.done == row["done"]:
                 text = core.objects.blob(blob).decode("utf-8")
-                return CheckpointWrites((Binding(names.sessions(name), commit, text),))
+                return (Binding(names.sessions(name), commit, text),), ()
             if last is None or blob is None or last.depth >= CHAIN:
-                return checkpoint_writes(name, session, commit, self._whole(view, name, session, row))
+                journal = records.read_journal(view, name, session)
+                full = full_checkpoint(journal.origin, journal.resumes, None if row.get("forked") else row.get("on"))
+                return checkpoint_writes(name, session, commit, full)
             tail = _tail(view, name, session, row, row["done"] - last.done)
-        delta = {"base": last.commit, "resumes": [resumed_json(resume) for resume in tail], "depth": last.depth + 1}
-        return checkpoint_writes(name, session, commit, delta | {"done": row["done"]})
-
-    def _whole(self, view: Transaction, name: str, session: str, row: Mapping[str, Any]) -> dict[str, Any]:
-        journal = records.read_journal(view, name, session)
-        return full_checkpoint(journal.origin, journal.resumes, None if row.get("forked") else row.get("on"))
+        delta = {"base": last.commit, "resumes": list(map(resumed_json, tail)), "depth": last.depth + 1, "done": row["done"]}
+        return checkpoint_writes(name, session, commit, delta)
 
     def find(self, name: str, commit: str) -> CheckpointedSession:
         """The session as of a commit of the agent: from its checkpoint, or because it started there."""
@@ -162,8 +155,10 @@ class Checkpoints:
         with core.store.reading() as view:
             for prefix in (LIVE, ENDED):
                 for key, row in sound_rows(view.values.scan(f"{prefix}{name}/")):
-                    session = records.split(key.removeprefix(prefix))[1]
-                    if row.get("on") == commit and not session.startswith(ASK) and _waited(row) and not row.get("forked"):
+                    session = records.split(key)[1]
+                    # A session that ended before its first request cannot be forked.
+                    waited = row["done"] > 0 or row["status"] not in (FINISHED, FAILED)
+                    if row.get("on") == commit and not session.startswith(ASK) and waited and not row.get("forked"):
                         return CheckpointedSession(session, Journal(records.read_origin(view, name, session), []))
         for other in core.notes.all(names.sessions(name)):
             checkpoint = self._note(name, other)
@@ -182,18 +177,19 @@ def _last(saved: Any, session: str) -> LastCheckpoint | None:
     return last if sound and last.session == session else None
 
 
-def live_row(view: Transaction, name: str) -> tuple[str, dict[str, Any]] | None:
+def live_row(values: Store | Values, name: str) -> tuple[str, dict[str, Any]] | None:
     """The agent's live session and its row; open questions do not count."""
-    below = f"{LIVE}{name}/"
-    rows = ((key.removeprefix(below), row) for key, row in view.values.scan(below))
-    found = next((each for each in rows if not each[0].startswith(ASK)), None)
-    if found is not None and not is_sound(found[1]):
-        raise damaged_row(name, found[0])
-    return found
+    rows = ((records.split(key)[1], row) for key, row in values.scan(f"{LIVE}{name}/"))
+    live = next(((session, row) for session, row in rows if not session.startswith(ASK)), None)
+    if live is not None and not is_sound(live[1]):
+        raise damaged_row(name, live[0])
+    return live
 
 
-def counts_of(stored: Any) -> dict[str, int]:
+def session_counts(values: Store | Values, name: str) -> dict[str, int]:
     """The session numbers in use, as far as they can be read."""
+    row = values.get(COUNTS + name)
+    stored = {} if row is None else row.value
     return {key: count for key, count in stored.items() if type(count) is int} if isinstance(stored, dict) else {}
 
 
@@ -208,8 +204,7 @@ def damaged_row(name: str, session: str) -> CorruptJournal:
 
 def full_checkpoint(origin: Origin, resumes: Sequence[Resumed], on: str | None) -> dict[str, Any]:
     """The content of a checkpoint that needs no other."""
-    checkpoint: dict[str, Any] = {"origin": origin._asdict(), "resumes": [resumed_json(resume) for resume in resumes], "depth": 0}
-    checkpoint["done"] = len(resumes)
+    checkpoint = {"origin": origin._asdict(), "resumes": list(map(resumed_json, resumes)), "depth": 0, "done": len(resumes)}
     return checkpoint | ({"on": on} if on is not None else {})
 
 
@@ -217,7 +212,7 @@ def checkpoint_writes(name: str, session: str, commit: str, checkpoint: Mapping[
     """The writes that bind a checkpoint to a commit and remember it."""
     text = as_bytes({"type": "session", "agent": name, "session": session, **checkpoint}).decode("utf-8")
     last = LastCheckpoint(session, commit, checkpoint["done"], checkpoint["depth"])
-    return CheckpointWrites((Binding(names.sessions(name), commit, text),), ((CHECKPOINT + name, list(last)),))
+    return (Binding(names.sessions(name), commit, text),), ((CHECKPOINT + name, list(last)),)
 
 
 def _tail(view: Transaction, name: str, session: str, row: Mapping[str, Any], wanted: int) -> list[Resumed]:
@@ -227,18 +222,10 @@ def _tail(view: Transaction, name: str, session: str, row: Mapping[str, Any], wa
     return resumes if len(resumes) == wanted else records.read_journal(view, name, session).resumes[row["done"] - wanted :]
 
 
-def _waited(row: Mapping[str, Any]) -> bool:
-    """Whether it can be forked: a session may end before its first request."""
-    return row["done"] > 0 or row["status"] not in (FINISHED, FAILED)
-
-
 def _is_sound(checkpoint: Mapping[str, Any]) -> bool:
-    well_formed = (
-        checkpoint.get("type") == "session"
-        and _number(checkpoint.get("session")) > 0
-        and isinstance(checkpoint.get("resumes"), list)
-    )
-    return well_formed and (names.is_id(checkpoint.get("base")) or isinstance(checkpoint.get("origin"), dict))
+    is_session = checkpoint.get("type") == "session" and session_number(checkpoint.get("session")) > 0
+    has_start = names.is_id(checkpoint.get("base")) or isinstance(checkpoint.get("origin"), dict)
+    return is_session and has_start and isinstance(checkpoint.get("resumes"), list)
 
 
 def _broken(name: str, commit: str, problem: str) -> CorruptJournal:
@@ -251,22 +238,21 @@ def _broken(name: str, commit: str, problem: str) -> CorruptJournal:
 
 def last_number(core: Core, name: str) -> int:
     """The highest session number that git knows of: after losing the store, no number is reused."""
-    numbers = [0]
-    tip = core.refs.get(names.events(name))
-    for event in read_events(core, tip) if tip is not None else ():
-        if event.body.get("event") == "session-ended":
-            numbers.append(_number(event.body.get("session")))
+    bodies = [event.body for event in read_events(core, core.refs.get(names.events(name)))]
+    sessions = [body.get("session") for body in bodies if body.get("event") == "session-ended"]
     if core.refs.get(names.sessions(name)) is not None:
         notes = (parse(core.objects.blob(blob)) for blob in set(core.notes.all(names.sessions(name)).values()))
-        numbers += [_number(note.get("session")) for note in notes if note is not None and note["type"] == "session"]
-    return max(numbers)
+        sessions += [note.get("session") for note in notes if note is not None and note["type"] == "session"]
+    return max(map(session_number, sessions), default=0)
 
 
 def last_ask(core: Core, name: str) -> int:
     """The highest question number, from the decisions in git."""
-    requests = (commit.request or "" for commit in core.own_commits(name, core.require_head(name)) if commit.kind == DECISION)
-    return max((_number(request.partition(".")[0].removeprefix(ASK)) for request in requests if request.startswith(ASK)), default=0)
+    decisions = (commit for commit in core.own_commits(name, core.require_head(name)) if commit.kind == DECISION)
+    sessions = ((commit.request or "").partition(".")[0] for commit in decisions)
+    return max((session_number(session.removeprefix(ASK)) for session in sessions if session.startswith(ASK)), default=0)
 
 
-def _number(session: Any) -> int:
+def session_number(session: Any) -> int:
+    """The number of a session; 0 if it is none."""
     return int(session) if isinstance(session, str) and session.isascii() and session.isdigit() and len(session) < 10 else 0

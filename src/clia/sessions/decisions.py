@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from typing import NamedTuple
 
 from clia.errors import InvalidInput
 from clia.sessions.lifecycle import brief
@@ -22,11 +23,10 @@ from clia.values.types import DECISION
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
     from typing import Any
 
     from clia.sessions.lifecycle import Lifecycle, PendingCall
-    from clia.sessions.transitions import Transition, Transitions
+    from clia.sessions.transitions import Transition
     from clia.space.commits import Commits
     from clia.space.core import Core
     from clia.space.envelope import Envelope
@@ -35,59 +35,48 @@ _ASKED_MAX, _QUESTION_MAX = 8192, 1000
 _ADDRESS = "{}@people.clia.invalid"
 
 
-class Decisions:
-    def __init__(
-        self,
-        core: Core,
-        envelope: Envelope,
-        commits: Commits,
-        lifecycle: Lifecycle,
-        transitions: Transitions,
-        check: Callable[[str, str, Any, Any], None],
-    ) -> None:
-        self._core = core
-        self._envelope = envelope
-        self._commits = commits
-        self._lifecycle = lifecycle
-        self._transitions = transitions
-        self._check = check  # takes a request's id, kind and payload, and the answer
+class Decisions(NamedTuple):
+    core: Core
+    envelope: Envelope
+    commits: Commits
+    lifecycle: Lifecycle
+    check: Callable[[str, str, Any, Any], None]  # takes a request's id, kind and payload, and the answer
 
     def decide(self, agent: str, value: Any, rationale: str, by: str | None, request_id: str | None) -> Decision:
-        core = self._core
+        core = self.core
         names.check_name(agent)
-        who = self._lifecycle.by(by)
+        who = self.lifecycle.by(by)
         rationale_text = core.clean.text(rationale, "rationale")
-        answer = self._lifecycle.crossed(value, "value")
+        answer = self.lifecycle.crossed(value, "value")
         core.own_head(agent)
-        request = self._lifecycle.find(agent, request_id, for_people=True)
+        request = self.lifecycle.find(agent, request_id, for_people=True)
         # Applying a request's own rule may take long: hold no lock.
-        self._check(request.id, request.call.kind, request.call.payload, answer)
-        with self._envelope.at_work(agent):
+        self.check(request.id, request.call.kind, request.call.payload, answer)
+        with self.envelope.at_work(agent):
             head = core.own_head(agent)
-            pending = self._lifecycle.find(agent, request.id, for_people=True)
+            pending = self.lifecycle.find(agent, request.id, for_people=True)
             commit = self._write(agent, head, pending, answer, (rationale_text, who))
-            with self._step(pending, answer, who, commit) as step:
+            resumed = Resumed(pending.call.number, request_hash(pending.call), answer, None, commit, who, self.lifecycle.now())
+            text = f"session {pending.live.session} resumed: {who} decided {brief(answer)} on {pending.call.kind} ({pending.id})"
+            with self.lifecycle.answered(pending, resumed, text, {"request": pending.id, "decision": commit}) as step:
                 self._carry_out(agent, head, commit, step)
-        session = self._lifecycle.made(agent, pending.live.session, dict(step.row))
+        session = self.lifecycle.as_session(agent, pending.live.session, dict(step.row))
         return Decision(commit, agent, pending.id, answer, who, session)
 
     def _write(self, agent: str, head: str, pending: PendingCall, value: Any, wording: tuple[str, str]) -> str:
         """The commit has its parent's tree: a decision does not change files."""
-        core = self._core
+        core = self.core
         text, who = wording
-        trailers = [*self._commits.identity(agent, DECISION, head), (REQUEST, pending.id)]
-        kind, tag = core.clean.text(pending.call.kind, "kind"), core.clean.text(_line(pending.call.tag or ""), "tag")
-        trailers += [(TAG, tag)] if tag else []
-        trailers += [(VALUE, canonical_bytes(value).decode("utf-8")), (BY, who)]
-        meta = self._asked(pending)
-        trailers += [(META, meta)] if meta else []
-        default = f"decision: {brief(value)} ({kind} {pending.id})"
+        tag = " ".join((pending.call.tag or "").replace("\0", " ").split())  # on one line, as a trailer needs it
+        trailers = [*self.commits.identity(agent, DECISION, head), (REQUEST, pending.id), (TAG, core.clean.text(tag, "tag"))]
+        trailers += [(VALUE, canonical_bytes(value).decode("utf-8")), (BY, who), (META, self._asked(pending))]
+        default = f"decision: {brief(value)} ({core.clean.text(pending.call.kind, 'kind')} {pending.id})"
         tree = core.objects.commit(head).tree
         return core.write_commit(agent, tree, [head], text, trailers, default, person_named(who))
 
     def _asked(self, pending: PendingCall) -> str:
         """The question, for readers of the decision: the journal has only answers. A long payload is cut to the question."""
-        payload = self._core.clean.value(pending.call.payload)
+        payload = self.core.clean.value(pending.call.payload)
         for meta in ({"asked": payload}, {"asked": {"question": (question_in(payload) or "")[:_QUESTION_MAX]}, "cut": True}):
             with suppress(InvalidInput):  # numbers that canonical JSON cannot represent
                 text = canonical_bytes(meta).decode("utf-8")
@@ -95,23 +84,11 @@ class Decisions:
                     return text
         return ""
 
-    def _step(self, pending: PendingCall, value: Any, who: str, commit: str) -> AbstractContextManager[Transition]:
-        now = self._transitions.now()
-        resumed = Resumed(pending.call.number, request_hash(pending.call), value, None, commit, who, now)
-        text = f"session {pending.live.session} resumed: {who} decided {brief(value)} on {pending.call.kind} ({pending.id})"
-        return self._lifecycle.answered(pending, resumed, text, {"request": pending.id, "decision": commit})
-
     def _carry_out(self, agent: str, head: str, commit: str, step: Transition) -> None:
-        intent = self._commits.intent(agent, DECISION, head, commit, with_trace=True)
-        after = (self._transitions.end_move(agent, step.ending),) if step.ending is not None else ()
-        self._envelope.carry_out(
-            intent._replace(
-                after=after,
-                appends=step.intent.appends,
-                puts=(*intent.puts, *step.intent.puts),
-                deletes=step.intent.deletes,
-            )
-        )
+        intent = self.commits.intent(agent, DECISION, head, commit, with_trace=True)
+        after = (self.lifecycle.transitions.end_move(agent, step.ending),) if step.ending is not None else ()
+        puts = (*intent.puts, *step.intent.puts)
+        self.envelope.carry_out(intent._replace(after=after, appends=step.intent.appends, puts=puts, deletes=step.intent.deletes))
 
 
 def person_named(who: str) -> Person:
@@ -121,8 +98,3 @@ def person_named(who: str) -> Person:
         return Person(match[1], match[2])
     name = re.sub(r"[<>]", "", who).strip() or "somebody"
     return Person(name, _ADDRESS.format(re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "somebody"))
-
-
-def _line(text: str) -> str:
-    """A text on one line without NUL, as a trailer needs it."""
-    return " ".join(text.replace("\0", " ").split())

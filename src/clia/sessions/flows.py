@@ -5,7 +5,7 @@ Invariant: only flows that the engine can run are defined. A flow's current vers
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
 
 from clia.errors import AlreadyExists, InvalidFlow, InvalidInput, NoSuchObject, NotFound
@@ -45,20 +45,29 @@ class Flows:
         core = self._core
         check_new_name(name)
         self.check_body(name, source)
-        made = as_bytes(Behaviour(name, SESSION_FLOW, source).to_object())
+        data = as_bytes(Behaviour(name, SESSION_FLOW, source).to_object())
         text = core.clean.text(why, "why")
-        cid = core.objects.blob_id(made)
+        cid = core.objects.blob_id(data)
 
         def decide(now: ChainState) -> ChainChange | None:
-            self._check_is_flow(name, now)
-            return None if now.current == cid else ChainChange(DEFINE, cid, core.person_stamp(), text, made)
+            for version in list(now.versions)[:1]:
+                self._read(version, name)  # raises an error if the name is of another kind of behaviour
+            return None if now.current == cid else ChainChange(DEFINE, cid, core.person_stamp(), text, data)
 
         self._chains.change(name, decide)
         return self.get(name)
 
     def check_body(self, name: str, source: str) -> None:
         """Raise ``InvalidFlow`` if a source cannot be stored as a flow."""
-        self._refuse_problems(name, self.check(source))
+        errors = [problem for problem in self.check(source) if problem.severity == "error"]
+        if errors:
+            first = errors[0]
+            problems = [problem._asdict() for problem in errors]
+            raise InvalidFlow(
+                f"{name}:{first.line}:{first.column}: {first.message}",
+                hints=[f"line {error.line}: {error.message}" for error in errors[1:10]] or ["clia flow check FILE explains"],
+                fields={"flow": name, "line": first.line, "column": first.column, "problems": problems},
+            )
         if self._core.clean.value(source) != source:
             raise InvalidFlow(
                 f"the source of {name!r} holds what looks like a secret",
@@ -66,42 +75,20 @@ class Flows:
                 fields={"flow": name, "field": "source"},
             )
 
-    def _check_is_flow(self, name: str, now: ChainState) -> None:
-        for cid in now.versions:
-            self._read(cid, name)
-            return
-
-    def _refuse_problems(self, name: str, problems: list[Problem]) -> None:
-        errors = [each for each in problems if each.severity == "error"]
-        if not errors:
-            return
-        first = errors[0]
-        raise InvalidFlow(
-            f"{name}:{first.line}:{first.column}: {first.message}",
-            hints=[f"line {each.line}: {each.message}" for each in errors[1:10]] or ["clia flow check FILE explains"],
-            fields={"flow": name, "line": first.line, "column": first.column, "problems": [each._asdict() for each in errors]},
-        )
-
-    def names(self) -> list[str]:
-        return self._chains.names()
-
     def all(self) -> list[Flow]:
         """Every flow, sorted by name."""
-        return [self._get(name) for name in self.names() if self._is_flow(name)]
-
-    def _is_flow(self, name: str) -> bool:
-        try:
-            self._get(name)
-        except NotFound:
-            return False
-        return True
+        flows = []
+        for name in self._chains.names():
+            with suppress(NotFound):  # another kind of behaviour, or none is current
+                flows.append(self._get(name))
+        return flows
 
     def resolve(self, text: str) -> tuple[str, str]:
         """The id and name of the flow to run: a name's current version, or a version by id."""
         tip = None if names.is_id(text) or text == ASK else self._core.refs.get(names.behaviour(names.check_name(text)))
         if tip is None:
-            found = self.get(text)
-            return found.cid, found.name
+            flow = self.get(text)
+            return flow.cid, flow.name
         cid = self._current(text, tip)
         self.source(cid, text)
         return cid, text
@@ -125,42 +112,40 @@ class Flows:
 
     def _get(self, text: str) -> Flow:
         if names.is_id(text):
-            return self._version(text)
+            behaviour = self._read(text)
+            return Flow(behaviour.name, text, behaviour.body, (text,), "", 0, "")
         tip = self._core.refs.get(names.behaviour(names.check_name(text)))
         if tip is None or text == ASK:  # even if another clone defined one with this name
             if text == ASK:
                 return Flow(ASK, self.ask(), ASK_SOURCE, (self.ask(),), "clia", 0, "built in: one question to a person")
-            known = ", ".join(each.name for each in self.all()) or "none"
-            hints = [f"flows here: {known}", "define one: clia flow define NAME FILE"]
+            flows = ", ".join(flow.name for flow in self.all()) or "none"
+            hints = [f"flows here: {flows}", "define one: clia flow define NAME FILE"]
             raise NotFound(f"there is no flow {text!r}", code="no-such-flow", hints=hints, fields={"flow": text})
         commit = self._core.objects.commit(tip)
         cid = self._current(text, tip)
-        found = self._read(cid, text)
+        body = self._read(cid, text).body
         by = f"{commit.author.name} <{commit.author.email}>"
-        return Flow(text, cid, found.body, self._versions(tip), by, commit.author.at, parse_message(commit.message)[0])
-
-    def _versions(self, tip: str) -> tuple[str, ...]:
-        """Every version that was ever current, oldest first, without repetitions."""
-        said = [each.cid for each in self._chains.history(tip) if each.event in (DEFINE, ADOPT)]
-        return tuple(dict.fromkeys(reversed(said)))
-
-    def _version(self, cid: str) -> Flow:
-        found = self._read(cid)
-        return Flow(found.name, cid, found.body, (cid,), "", 0, "")
+        # Every version that was ever current, oldest first, without repetitions.
+        current = [entry.cid for entry in self._chains.history(tip) if entry.event in (DEFINE, ADOPT)]
+        versions = tuple(dict.fromkeys(reversed(current)))
+        return Flow(text, cid, body, versions, by, commit.author.at, parse_message(commit.message)[0])
 
     def _read(self, cid: str, name: str | None = None) -> Behaviour:
-        found = read_behaviour(self._core.objects, cid)
-        if found is None or found.kind != SESSION_FLOW:
-            raise _no_flow(cid, name, found)
-        return found
+        behaviour = read_behaviour(self._core.objects, cid)
+        if behaviour is not None and behaviour.kind == SESSION_FLOW:
+            return behaviour
+        message, hints = f"{name or cid!r} is not a flow", []
+        if behaviour is not None and behaviour.kind == PROMPT:
+            message = f"{name or cid!r} is a prompt, no flow"
+            hints = [f"a prompt makes a briefing: clia spawn AGENT --title TITLE --behaviour {name or cid[:12]}"]
+        raise NoSuchObject(message, code="not-a-flow", hints=hints, fields={"cid": cid} | ({"behaviour": name} if name else {}))
 
     def source(self, cid: str, name: str | None = None) -> str:
         """The source of a version. ``name`` is used in errors."""
-        found = self._sources.get(cid)
-        if found is None:
-            found = ASK_SOURCE if cid == self.ask() else self._core.sought(lambda: self._read(cid, name), NoSuchObject).body
-            self._sources[cid] = found
-        return found
+        if cid not in self._sources:
+            asks = cid == self.ask()
+            self._sources[cid] = ASK_SOURCE if asks else self._core.sought(lambda: self._read(cid, name), NoSuchObject).body
+        return self._sources[cid]
 
     def ask(self) -> str:
         """The id of the built-in ``ask`` flow: a constant that needs no ref."""
@@ -180,29 +165,14 @@ def check_source(engine: Engine, source: str, *, types: bool) -> list[Problem]:
     return engine.check(source, types=types)
 
 
-def _no_flow(cid: str, name: str | None, found: Behaviour | None) -> NoSuchObject:
-    said, hints = f"{name or cid!r} is not a flow", []
-    if found is not None and found.kind == PROMPT:
-        said = f"{name or cid!r} is a prompt, no flow"
-        hints = [f"a prompt makes a briefing: clia spawn AGENT --title TITLE --behaviour {name or cid[:12]}"]
-    return NoSuchObject(said, code="not-a-flow", hints=hints, fields={"cid": cid} | ({"behaviour": name} if name else {}))
-
-
 def check_new_name(name: str) -> None:
     if not names.is_name(name):
-        raise InvalidInput(
-            f"{name!r} is not a behaviour's name",
-            code="invalid-name",
-            hints=["lower-case letters, digits and hyphens, a letter or digit first: review-plan"],
-            fields={"name": name},
-        )
+        hints = ["lower-case letters, digits and hyphens, a letter or digit first: review-plan"]
+        raise InvalidInput(f"{name!r} is not a behaviour's name", code="invalid-name", hints=hints, fields={"name": name})
     if names.is_start_of_id(name):
-        raise InvalidInput(
-            f"{name!r} could be the start of an id, which would be ambiguous",
-            code="invalid-name",
-            hints=["a name with another letter in it than a to f, or with fewer than seven"],
-            fields={"name": name},
-        )
+        message = f"{name!r} could be the start of an id, which would be ambiguous"
+        hints = ["a name with another letter in it than a to f, or with fewer than seven"]
+        raise InvalidInput(message, code="invalid-name", hints=hints, fields={"name": name})
     if name == ASK:
         raise AlreadyExists("the flow 'ask' is built in", hints=["choose another name"], fields={"flow": name})
 

@@ -8,25 +8,18 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from clia.errors import (
-    Ambiguous,
-    Conflict,
-    InvalidAnswer,
-    InvalidInput,
-    Nondeterminism,
-    NotAllowed,
-    NotFound,
-    StaleRequest,
-)
+from clia.errors import Ambiguous, Conflict, InvalidAnswer, InvalidInput, Nondeterminism, NotAllowed, NotFound, StaleRequest
 from clia.sessions import records
-from clia.sessions.checkpoints import counts_of, damaged_row, last_ask, last_number, live_row
+from clia.sessions.checkpoints import damaged_row, last_ask, last_number, live_row, session_counts
 from clia.sessions.model import CANCELLED, DIVERGED, SUSPENDED, Request, Session, all_requests, is_for_people, is_human, requests_of
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, is_sound, request_hash, session_row, sound_rows
 from clia.sessions.replay import LiveSession
 from clia.values import refs as names
+from clia.values.clock import timestamp
 from clia.values.commit_messages import check_text
 from clia.values.json_values import CannotCross, crossing, inward
 
@@ -55,116 +48,102 @@ class PendingCall(NamedTuple):
         return f"{self.live.session}.{self.call.number}"
 
 
-class Lifecycle:
-    def __init__(
-        self,
-        core: Core,
-        envelope: Envelope,
-        flows: Flows,
-        replay: Replay,
-        transitions: Transitions,
-        seed: Callable[[], str],
-        check_running: Callable[..., None],
-    ) -> None:
-        self._core = core
-        self._envelope = envelope
-        self._flows = flows
-        self._replay = replay
-        self._transitions = transitions
-        self._seed = seed
-        self._check_running = check_running  # with a flow's name: may it go on; with a version as well: may it start
+class Lifecycle(NamedTuple):
+    core: Core
+    envelope: Envelope
+    flows: Flows
+    replay: Replay
+    transitions: Transitions
+    seed: Callable[[], str]
+    check_running: Callable[..., None]  # with a flow's name: may it go on; with a version as well: may it start
+
+    def now(self) -> str:
+        return timestamp(self.core.clock())
 
     # Reading
 
     def session(self, agent: str, session: str | None = None) -> Session:
-        self._core.require_known(agent)
-        with self._core.store.reading() as view:
+        self.core.require_known(agent)
+        with self.core.store.reading() as view:
             chosen = self._last(view, agent) if session is None else check_text(session, "session")
             row = None if chosen is None else _any_row(view, agent, chosen)
         if chosen is None or row is None:
             raise no_session(agent, session)
-        return self.made(agent, chosen, row)
+        return self.as_session(agent, chosen, row)
 
-    def made(self, agent: str, session: str, row: dict[str, Any]) -> Session:
-        loaded: list[tuple[Any, list[Resumed]]] = []
-
+    def as_session(self, agent: str, session: str, row: dict[str, Any]) -> Session:
+        @cache
         def load() -> tuple[Any, list[Resumed]]:
-            if not loaded:
-                with self._core.store.reading() as view:
-                    journal = records.read_journal(view, agent, session)
-                loaded.append((journal.origin.input, journal.resumes[: row["done"]]))
-            return loaded[0]
+            journal = self.recorded(agent, session)
+            return journal.origin.input, journal.resumes[: row["done"]]
 
         return Session(agent, session, row, load)
 
     def _last(self, view: Transaction, agent: str) -> str | None:
         """The live session, else the last one."""
-        live = live_row(view, agent)
+        live = live_row(view.values, agent)
         if live is not None:
             return live[0]
-        counts = view.values.get(COUNTS + agent)
-        last = 0 if counts is None else counts_of(counts.value).get("last", 0)
+        last = session_counts(view.values, agent).get("last", 0)
         return str(last) if last else None
 
     def sessions(self, agent: str | None = None, *, live: bool = False) -> list[Session]:
         """Every session, or those of an agent, live ones first; without questions asked by ``ask``."""
         if agent is not None:
-            self._core.require_known(agent)
+            self.core.require_known(agent)
         below = "" if agent is None else f"{agent}/"
-        with self._core.store.reading() as view:
-            prefixes = (LIVE,) if live else (LIVE, ENDED)
-            rows = [(prefix, *session) for prefix in prefixes for session in sound_rows(view.values.scan(prefix + below))]
-        sessions_found = [self.made(*records.split(key.removeprefix(prefix)), row) for prefix, key, row in rows]
-        return sorted((session for session in sessions_found if not session.id.startswith(ASK)), key=_in_order)
+        with self.core.store.reading() as view:
+            rows = [row for prefix in ((LIVE,) if live else (LIVE, ENDED)) for row in view.values.scan(prefix + below)]
+        sessions = [self.as_session(*records.split(key), row) for key, row in sound_rows(rows)]
+        live_first = sorted(sessions, key=lambda session: (not session.live, session.agent, len(session.id), session.id))
+        return [session for session in live_first if not session.id.startswith(ASK)]
 
     def pending(self, agent: str | None = None) -> list[Request]:
         """Every pending request, oldest first."""
         if agent is not None:
-            self._core.require_known(agent)
+            self.core.require_known(agent)
         below = LIVE if agent is None else f"{LIVE}{agent}/"
-        requests = all_requests(self._core.store.scan(below), len(LIVE))
-        requests.sort(key=_AGE)
+        requests = all_requests(self.core.store.scan(below), len(LIVE))
+        requests.sort(key=attrgetter("since"))  # stable: requests of equal age stay ordered by agent, session and number
         return requests
 
     def journal(self, agent: str, session: str | None = None) -> list[dict[str, Any]]:
         """The recorded events of a session, in order."""
         chosen = self.session(agent, session).id
-        with self._core.store.reading() as view:
+        with self.core.store.reading() as view:
             return [entry.body for entry in view.streams.read(records.stream(agent, chosen))]
 
     def recorded(self, agent: str, session: str) -> records.Journal:
         """The origin of a session and its resumes."""
-        with self._core.store.reading() as view:
+        with self.core.store.reading() as view:
             return records.read_journal(view, agent, session)
 
     # Starting
 
     def start(self, agent: str, flow: str, value: Any, timezone: str = "UTC", called: str | None = None) -> Session:
         """Run a flow; ``called`` overrides the flow's name in the session."""
-        core = self._core
+        core = self.core
         names.check_name(agent)
         flow_input = self.crossed(value, "input")
         check_text(timezone, "timezone")
-        cid, name = self._flows.resolve(check_text(flow, "flow"))
-        only_asks = cid == self._flows.ask()
-        with self._envelope.at_work(agent):
+        cid, name = self.flows.resolve(check_text(flow, "flow"))
+        only_asks = cid == self.flows.ask()
+        with self.envelope.at_work(agent):
             head = core.own_head(agent)
             session, counts = self._next(agent, only_asks=only_asks)
-            origin = Origin(cid, called or name, flow_input, self._seed(), self._transitions.now(), timezone, self._replay.version)
+            origin = Origin(cid, called or name, flow_input, self.seed(), self.now(), timezone, self.replay.version)
             extra = {"on": head, "by": self.by(None)}
-            with self._replay.beginning(agent, session, origin) as result:
-                step = self._transitions.opened(agent, session, origin, result.turn, extra, [(COUNTS + agent, counts)])
-                self._transitions.write(step, 0)
+            with self.replay.beginning(agent, session, origin) as result:
+                step = self.transitions.opened(agent, session, origin, result.turn, extra, [(COUNTS + agent, counts)])
+                self.transitions.write(step, 0)
                 result.written(step.row)
-        return self.made(agent, session, dict(step.row))
+        return self.as_session(agent, session, dict(step.row))
 
     def _next(self, agent: str, *, only_asks: bool) -> tuple[str, dict[str, int]]:
-        with self._core.store.reading() as view:
-            live = live_row(view, agent)
-            before = view.values.get(COUNTS + agent)
-        counts = {} if before is None else counts_of(before.value)
+        with self.core.store.reading() as view:
+            live, counts = live_row(view.values, agent), session_counts(view.values, agent)
         if only_asks:
-            counts["asks"] = 1 + (counts["asks"] if "asks" in counts else last_ask(self._core, agent))
+            counts["asks"] = 1 + (counts["asks"] if "asks" in counts else last_ask(self.core, agent))
             return f"{ASK}{counts['asks']}", counts
         if live is not None:
             raise Conflict(
@@ -173,12 +152,12 @@ class Lifecycle:
                 hints=[f"clia session show {agent}", f"clia session cancel {agent}", f"clia session fork {agent} NEW"],
                 fields={"agent": agent, "session": live[0]},
             )
-        counts["last"] = 1 + (counts["last"] if "last" in counts else last_number(self._core, agent))
+        counts["last"] = 1 + (counts["last"] if "last" in counts else last_number(self.core, agent))
         return str(counts["last"]), counts
 
     def check_beginning(self, origin: Origin) -> None:
         """Raise an error unless another session of the same flow may start now."""
-        self._check_running(origin.name, origin.flow)
+        self.check_running(origin.name, origin.flow)
 
     # Answering
 
@@ -187,44 +166,37 @@ class Lifecycle:
         names.check_name(agent)
         who = self.by(by)
         redacted = answer._replace(value=self.crossed(answer.value, "value"))
-        with self._envelope.at_work(agent):
-            self._core.own_head(agent)
+        with self.envelope.at_work(agent):
+            self.core.own_head(agent)
             pending = self.find(agent, request_id, for_people=False)
-            text = f"session {pending.live.session} resumed: {pending.call.kind} ({pending.id}) answered by {who}"
-            if redacted.error is not None:
-                text = f"session {pending.live.session} resumed: {pending.call.kind} ({pending.id}) given up: {redacted.error}"
-            resumed = Resumed(
-                pending.call.number, request_hash(pending.call), redacted.value, redacted.error, None, who, self._transitions.now()
-            )
+            outcome = f"answered by {who}" if redacted.error is None else f"given up: {redacted.error}"
+            text = f"session {pending.live.session} resumed: {pending.call.kind} ({pending.id}) {outcome}"
+            resumed = Resumed(pending.call.number, request_hash(pending.call), *redacted, None, who, self.now())
             with self.answered(pending, resumed, text, {"request": pending.id}) as step:
-                self._transitions.write(step, pending.live.row.end)
-        return self.made(agent, pending.live.session, dict(step.row))
+                self.transitions.write(step, pending.live.row.end)
+        return self.as_session(agent, pending.live.session, dict(step.row))
 
     @contextmanager
     def answered(self, pending: PendingCall, resumed: Resumed, text: str, data: dict[str, Any]) -> Iterator[Transition]:
         """The transition after an answer; the block writes it. A replay that diverges ends the session."""
         with ExitStack() as stack:
+            live = pending.live
             try:
-                going_on = self._replay.going_on(pending.live, resumed.call, resumed.answer())
-                result = stack.enter_context(going_on)
+                result = stack.enter_context(self.replay.going_on(live, resumed.call, resumed.answer()))
             except Nondeterminism as err:
-                self._diverged(pending.live, err)
+                reason = {"reason": "diverged", "message": err.message, **err.fields}
+                ended = self.transitions.stopped(live, DIVERGED, reason, f"session {live.session} diverged")
+                self.transitions.write(ended, live.row.end)
                 raise
-            step = self._transitions.moved(pending.live, resumed, result.turn, result.snapshot, (text, data))
+            step = self.transitions.moved(live, resumed, result.turn, result.snapshot, (text, data))
             yield step
             result.written(step.row)
-
-    def _diverged(self, live: LiveSession, err: Nondeterminism) -> None:
-        reason = {"reason": "diverged", "message": err.message, **err.fields}
-        step = self._transitions.stopped(live, DIVERGED, reason, f"session {live.session} diverged")
-        self._transitions.write(step, live.row.end)
 
     def find(self, agent: str, request_id: str | None, *, for_people: bool) -> PendingCall:
         """The pending call that an answer is for."""
         wanted = None if request_id is None else check_text(request_id, "request")
-        below = len(LIVE) + len(agent) + 1
-        stored = self._core.store.scan(f"{LIVE}{agent}/")
-        rows = {key[below:]: _sound(agent, key[below:], row) for key, row in stored}
+        stored = ((records.split(key)[1], row) for key, row in self.core.store.scan(f"{LIVE}{agent}/"))
+        rows = {session: _sound(agent, session, row) for session, row in stored}
         if wanted is None:
             wanted = _only(agent, rows, for_people=for_people)
         session, _, number = wanted.rpartition(".")
@@ -232,7 +204,7 @@ class Lifecycle:
             live = LiveSession(agent, session, session_row(rows[session]))
             for call in live.row.pending:
                 if str(call.number) == number:
-                    self._check_running(rows[session]["name"])
+                    self.check_running(rows[session]["name"])
                     _check_route(agent, wanted, call, for_people=for_people)
                     return PendingCall(live, call)
         raise self._gone(agent, session, number, wanted)
@@ -240,7 +212,7 @@ class Lifecycle:
     def _gone(self, agent: str, session: str, number: str, request_id: str) -> StaleRequest | NotFound:
         """The error for a request that is not pending: answered, of an ended session, or unknown."""
         fields: dict[str, Any] = {"agent": agent, "request": request_id}
-        with self._core.store.reading() as view:
+        with self.core.store.reading() as view:
             row = _any_row(view, agent, session) if session else None
             resumes = records.read_journal(view, agent, session).resumes if row is not None else []
         for resumed in resumes:
@@ -252,46 +224,40 @@ class Lifecycle:
         if row is not None and row["status"] != SUSPENDED:
             fields |= {"status": row["status"]}
             return StaleRequest(f"session {session} of {agent!r} is {row['status']}: nothing of it waits any more", fields=fields)
-        return NotFound(
-            f"{agent!r} has no request {request_id!r}", code="no-such-request", hints=["clia inbox shows what waits"], fields=fields
-        )
+        hints = ["clia inbox shows what waits"]
+        return NotFound(f"{agent!r} has no request {request_id!r}", code="no-such-request", hints=hints, fields=fields)
 
     # Ending
 
     def cancel(self, agent: str, reason: str, session: str | None) -> Session:
         names.check_name(agent)
-        reason_text = self._core.clean.text(reason, "reason")
-        with self._envelope.at_work(agent):
-            self._core.own_head(agent)
-            with self._core.store.reading() as view:
+        reason_text = self.core.clean.text(reason, "reason")
+        with self.envelope.at_work(agent):
+            self.core.own_head(agent)
+            with self.core.store.reading() as view:
                 chosen = self._last(view, agent) if session is None else check_text(session, "session")
                 row = None if chosen is None else view.values.get(records.key(LIVE, agent, chosen))
-            live = (
-                None if chosen is None or row is None else LiveSession(agent, chosen, session_row(_sound(agent, chosen, row.value)))
-            )
-            if live is None:
+            if chosen is None or row is None:
                 raise self._not_live(agent, chosen)
+            live = LiveSession(agent, chosen, session_row(_sound(agent, chosen, row.value)))
             failure = {"reason": CANCELLED, "message": reason_text, "by": self.by(None)}
-            step = self._transitions.stopped(live, CANCELLED, failure, f"session {live.session} cancelled by {failure['by']}")
-            self._transitions.write(step, live.row.end)
-        return self.made(agent, live.session, dict(step.row))
+            step = self.transitions.stopped(live, CANCELLED, failure, f"session {live.session} cancelled by {failure['by']}")
+            self.transitions.write(step, live.row.end)
+        return self.as_session(agent, live.session, dict(step.row))
 
     def _not_live(self, agent: str, session: str | None) -> NotFound | Conflict:
         if session is None:
             return no_session(agent, None)
-        session_found = self.session(agent, session)  # raises if there is none
-        return Conflict(
-            f"session {session_found.id} of {agent!r} is {session_found.status} already",
-            code="session-over",
-            fields={"agent": agent, "session": session_found.id, "status": session_found.status},
-        )
+        status = self.session(agent, session).status  # raises if there is none
+        fields = {"agent": agent, "session": session, "status": status}
+        return Conflict(f"session {session} of {agent!r} is {status} already", code="session-over", fields=fields)
 
     # Values
 
     def crossed(self, value: Any, field: str) -> Any:
         """A value as the flow gets it: redacted JSON with keys in canonical order."""
         try:
-            return inward(self._core.clean.value(crossing(value, field)), field)
+            return inward(self.core.clean.value(crossing(value, field)), field)
         except CannotCross as err:
             kind = InvalidAnswer if field == "value" else InvalidInput
             raise kind(str(err), code=None if field == "value" else "invalid-json", fields={"field": field}) from None
@@ -299,11 +265,11 @@ class Lifecycle:
     def by(self, who: str | None) -> str:
         """Who answers, on one line: as given, else the accountable person."""
         if who is None:
-            return f"{self._core.person.name} <{self._core.person.email}>"
+            return f"{self.core.person.name} <{self.core.person.email}>"
         text = check_text(who, "by").strip()
         if not text or "\n" in text or "\r" in text:
             raise InvalidInput("who decides is named in one line", code="invalid-by", fields={"field": "by"})
-        return self._core.clean.text(text, "by")
+        return self.core.clean.text(text, "by")
 
 
 def _only(agent: str, rows: Mapping[str, Any], *, for_people: bool) -> str:
@@ -320,8 +286,8 @@ def _only(agent: str, rows: Mapping[str, Any], *, for_people: bool) -> str:
         raise Ambiguous(
             f"{agent!r} has {len(candidates)} requests pending; say which one is answered",
             code="several-requests",
-            hints=[f"{each.id}: {each.kind} {brief(each.payload)}" for each in candidates],
-            fields={"agent": agent, "matches": [each.id for each in candidates]},
+            hints=[f"{request.id}: {request.kind} {brief(request.payload)}" for request in candidates],
+            fields={"agent": agent, "matches": [request.id for request in candidates]},
         )
     hints = [_resume_hint(agent, request.id) for request in requests] if for_people else []
     raise NotFound(
@@ -368,8 +334,7 @@ def no_session(agent: str, session: str | None) -> NotFound:
 def _sound(agent: str, session: str, row: Any) -> dict[str, Any]:
     if not is_sound(row):
         raise damaged_row(agent, session)
-    found: dict[str, Any] = row
-    return found
+    return cast("dict[str, Any]", row)
 
 
 def _any_row(view: Transaction, agent: str, session: str) -> dict[str, Any] | None:
@@ -380,15 +345,7 @@ def _any_row(view: Transaction, agent: str, session: str) -> dict[str, Any] | No
     return None
 
 
-def _in_order(session: Session) -> tuple[bool, str, int, str]:
-    """Live sessions first, then by agent and number."""
-    return not session.live, session.agent, len(session.id), session.id
-
-
 def brief(value: Any) -> str:
     """A value, shortened for messages."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:59]}…"
-
-
-_AGE = attrgetter("since")  # the sort is stable: requests of equal age stay ordered by agent, session and number

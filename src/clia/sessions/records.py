@@ -87,11 +87,9 @@ class SessionRow(NamedTuple):
     kept: int = 0  # number of resumes at the last snapshot
 
     def to_json(self) -> dict[str, Any]:
-        made = self._asdict() | {"pending": [[*call, self.since[call.number]] for call in self.pending]}
-        del made["since"]
-        if not self.kept:
-            del made["kept"]
-        return {key: value for key, value in made.items() if value is not None}
+        row = self._asdict() | {"pending": [[*call, self.since[call.number]] for call in self.pending]}
+        row |= {"since": None, "kept": self.kept or None}
+        return {key: value for key, value in row.items() if value is not None}
 
 
 def stream(agent: str, session: str) -> str:
@@ -102,9 +100,9 @@ def key(prefix: str, agent: str, session: str) -> str:
     return f"{prefix}{agent}/{session}"
 
 
-def split(text: str) -> tuple[str, str]:
-    """Split a key without its prefix into agent and session."""
-    agent, _, session = text.partition("/")
+def split(key: str) -> tuple[str, str]:
+    """The agent and the session in a key or a stream's name."""
+    _, agent, session = key.split("/", 2)
     return agent, session
 
 
@@ -118,52 +116,42 @@ def request_hashes(calls: Iterable[FlowCall]) -> list[str]:
     return [request_hash(call) for call in calls]
 
 
-def session_row(made: Mapping[str, Any]) -> SessionRow:
+def session_row(row: Mapping[str, Any]) -> SessionRow:
     from clia.engine.records import FlowCall  # as above
 
-    calls = made["pending"]
-    return SessionRow(
-        made["flow"],
-        made["name"],
-        made["status"],
-        made["started_at"],
-        made["done"],
-        made["end"],
-        tuple(FlowCall(*each[:5]) for each in calls),
-        {each[0]: each[5] for each in calls},
-        made.get("forked"),
-        made.get("on"),
-        made.get("kept", 0),
-    )
+    calls = row["pending"]
+    fields = {field: row[field] for field in SessionRow._fields if field in row}
+    fields["pending"] = tuple(FlowCall(*call[:5]) for call in calls)
+    return SessionRow(**fields, since={call[0]: call[5] for call in calls})
 
 
-def snapshot_from(made: Any) -> Snapshot | None:
+def snapshot_from(stored: Any) -> Snapshot | None:
     from clia.engine.records import FlowCall  # as above
 
     try:
-        done, engine, flow, digest, data, pending = made
+        done, engine, flow, digest, data, pending = stored
         sound = type(done) is int and isinstance(data, str) and data.isascii()
-        return Snapshot(done, engine, flow, digest, data, tuple(FlowCall(*each) for each in pending)) if sound else None
+        return Snapshot(done, engine, flow, digest, data, tuple(FlowCall(*call) for call in pending)) if sound else None
     except (TypeError, ValueError):
         return None  # an unreadable cache is ignored
 
 
-def resumed_json(each: Resumed) -> list[Any]:
+def resumed_json(resume: Resumed) -> list[Any]:
     """A resume as a list without trailing None."""
-    made = list(each)
-    while made[-1] is None and len(made) > 3:
-        made.pop()
-    return made
+    fields = list(resume)
+    while fields[-1] is None and len(fields) > 3:
+        fields.pop()
+    return fields
 
 
 def opening(origin: Origin, resumes: Sequence[Resumed], extra: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The first events of a session; a fork starts with the resumes it copies."""
-    made: list[dict[str, Any]] = [{"event": STARTED, **origin._asdict(), **extra}]
-    return made + ([{"event": COPIED, "resumes": [resumed_json(each) for each in resumes]}] if resumes else [])
+    events: list[dict[str, Any]] = [{"event": STARTED, **origin._asdict(), **extra}]
+    return events + ([{"event": COPIED, "resumes": list(map(resumed_json, resumes))}] if resumes else [])
 
 
-def resumed_event(each: Resumed) -> dict[str, Any]:
-    return {"event": RESUMED, "resume": resumed_json(each)}
+def resumed_event(resume: Resumed) -> dict[str, Any]:
+    return {"event": RESUMED, "resume": resumed_json(resume)}
 
 
 class Journal(NamedTuple):
@@ -186,16 +174,16 @@ def read_journal(transaction: Transaction, agent: str, session: str) -> Journal:
 
 def resumes_in(entries: Sequence[StreamEntry], name: str) -> list[Resumed]:
     """The resumes in these events, in order."""
-    found: list[Resumed] = []
-    for each in entries:
+    resumes: list[Resumed] = []
+    for entry in entries:
         try:
-            if each.body["event"] == RESUMED:
-                found.append(resumed_from(each.body["resume"]))
-            elif each.body["event"] == COPIED:
-                found.extend(map(resumed_from, each.body["resumes"]))
+            if entry.body["event"] == RESUMED:
+                resumes.append(resumed_from(entry.body["resume"]))
+            elif entry.body["event"] == COPIED:
+                resumes.extend(map(resumed_from, entry.body["resumes"]))
         except (KeyError, TypeError):
-            raise _corrupt(name, each.position) from None
-    return found
+            raise _corrupt(name, entry.position) from None
+    return resumes
 
 
 def _started(entries: Sequence[StreamEntry], name: str) -> Origin:
@@ -206,21 +194,21 @@ def _started(entries: Sequence[StreamEntry], name: str) -> Origin:
         raise _corrupt(name, 1) from None
 
 
-def origin_from(made: Mapping[str, Any]) -> Origin:
+def origin_from(stored: Mapping[str, Any]) -> Origin:
     """Raises ``TypeError`` or ``KeyError`` if it is invalid: it may come from another clone's notes."""
-    found = Origin(*(made[field] for field in Origin._fields))
-    if not all(isinstance(each, str) for each in found._replace(input="")):
+    origin = Origin(*(stored[field] for field in Origin._fields))
+    if not all(isinstance(field, str) for field in origin._replace(input="")):
         raise TypeError("an origin is made of texts")
-    return found
+    return origin
 
 
-def resumed_from(made: Any) -> Resumed:
+def resumed_from(stored: Any) -> Resumed:
     """Raises ``TypeError`` if it is invalid."""
-    found = Resumed(*made)
-    said: tuple[Any, ...] = found
-    if type(said[0]) is not int or not all(each is None or isinstance(each, str) for each in (*said[1:2], *said[3:])):
+    resume = Resumed(*stored)
+    call, asked, _, *texts = stored
+    if type(call) is not int or not all(text is None or isinstance(text, str) for text in (asked, *texts)):
         raise TypeError("a resume is a call, the request's hash, a value, and texts")
-    return found
+    return resume
 
 
 def is_sound(row: Any) -> bool:
@@ -230,7 +218,7 @@ def is_sound(row: Any) -> bool:
             type(row["flow"]) is type(row["name"]) is type(row["status"]) is type(row["started_at"]) is str
             and type(row["done"]) is type(row["end"]) is type(row.get("kept", 0)) is int
             and type(row["pending"]) is list
-            and all(_is_call(*each) for each in row["pending"])
+            and all(_is_call(*call) for call in row["pending"])
         )
     except (TypeError, KeyError, AttributeError):
         return False
@@ -243,7 +231,7 @@ def _is_call(number: Any, kind: Any, tag: Any, payload: Any, line: Any, since: A
 
 def sound_rows(rows: Iterable[tuple[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
     """The well-formed rows; a damaged row hides no other, and ``doctor`` reports it."""
-    return [each for each in rows if is_sound(each[1])]
+    return [(key, row) for key, row in rows if is_sound(row)]
 
 
 def _corrupt(name: str, position: int) -> CorruptJournal:

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import threading
 from collections import Counter, OrderedDict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from clia.engine.records import INHERITED, LIMIT, LOST, Failure, Turn
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     from clia.sessions.records import Origin, Resumed, SessionRow
     from clia.store.interface import Store, Transaction
 
-
 SNAPSHOT_INTERVAL = 4
 """Resumes between snapshots: replaying fewer costs about as much as loading a snapshot."""
-
-
 _LOSSES = 3
+KEPT_RUNS_MAX = 4
 
 
 class LiveSession(NamedTuple):
@@ -162,40 +160,36 @@ class Replay:
         if live.row.kept:
             with self._store.reading() as view:
                 path = read_replay_path(view, live)
-        return (path and self._quick(live, path)) or _waiting(self._whole(live), live.row)
+        run = path and self._from_snapshot(live, path)
+        if run:
+            return run
+        with self._store.reading() as view:
+            journal = records.read_journal(view, live.agent, live.session)
+        return _waiting(self.run(journal), live.row)
 
-    def _quick(self, live: LiveSession, path: ReplayPath) -> FlowRun | None:
+    def _from_snapshot(self, live: LiveSession, path: ReplayPath) -> FlowRun | None:
         """Restore from the snapshot; None if it is missing or unusable."""
-        made = path.snapshot
-        if made is None or not self._is_usable(made, live, path):
+        snapshot = path.snapshot
+        if snapshot is None or (snapshot.engine, snapshot.flow) != (self._engine.version, path.origin.flow):
+            return None
+        if snapshot.done + len(path.tail) != live.row.done or snapshot.digest != _digest(snapshot.data):
             return None
         try:
-            run = self._engine.load(self.program(path.origin), base64.b64decode(made.data), made.pending)
-            return _waiting(_on(run, path.tail, made.done), live.row)
+            run = self._engine.load(self.program(path.origin), base64.b64decode(snapshot.data), snapshot.pending)
+            return _waiting(_on(run, path.tail, snapshot.done), live.row)
         except (EngineError, Nondeterminism, _TooSlow, ValueError):
             return None  # only a replay of the journal can prove divergence
 
     def can_use(self, live: LiveSession, path: ReplayPath) -> bool:
         """Whether a live session's snapshot restores its current state."""
-        run = self._quick(live, path)
+        run = self._from_snapshot(live, path)
         release(run)
         return run is not None
 
-    def _is_usable(self, made: Snapshot, live: LiveSession, path: ReplayPath) -> bool:
-        known = made.engine == self._engine.version and made.flow == path.origin.flow
-        return known and made.done + len(path.tail) == live.row.done and made.digest == _digest(made.data)
-
-    def _whole(self, live: LiveSession) -> FlowRun:
-        with self._store.reading() as view:
-            journal = records.read_journal(view, live.agent, live.session)
-        return self.run(journal)
-
     def run(self, journal: Journal) -> FlowRun:
         """Rebuild a run from its events. Hitting a limit here means that the machine is slow, not that the flow failed."""
-        try:
+        with suppress(_TooSlow):
             return self._run(journal, patient=False)
-        except _TooSlow:
-            pass
         try:
             return self._run(journal, patient=True)
         except _TooSlow as err:
@@ -218,8 +212,8 @@ class Replay:
 
 def read_replay_path(view: Transaction, live: LiveSession) -> ReplayPath:
     agent, session, row = live
-    kept = view.values.get(records.key(records.SNAPSHOT, agent, session))
-    snapshot = snapshot_from(kept.value) if kept is not None else None
+    stored = view.values.get(records.key(records.SNAPSHOT, agent, session))
+    snapshot = None if stored is None else snapshot_from(stored.value)
     behind = 0 if snapshot is None else row.done - snapshot.done
     tail: Sequence[Resumed] = ()
     if behind > 0:
@@ -261,12 +255,11 @@ def _no_limit(run: FlowRun) -> None:
 def _on(run: FlowRun, resumes: Sequence[Resumed], before: int) -> FlowRun:
     """Apply recorded resumes to a run; each must answer the recorded request."""
     try:
-        for position, each in enumerate(resumes, before):
-            open_calls = {call.number: call for call in run.turn.pending}
-            call = open_calls.get(each.call)
-            if call is None or request_hash(call) != each.asked:
-                raise nondeterminism(position, f"an answer to call {each.call}", run.turn)
-            run.answer(each.call, each.answer())
+        for position, resume in enumerate(resumes, before):
+            call = next((call for call in run.turn.pending if call.number == resume.call), None)
+            if call is None or request_hash(call) != resume.asked:
+                raise nondeterminism(position, f"an answer to call {resume.call}", run.turn)
+            run.answer(resume.call, resume.answer())
             _no_limit(run)
     except BaseException:
         release(run)
@@ -303,9 +296,6 @@ def describe(turn: Turn) -> str:
     return " and ".join(f"call {call.number} ({call.kind}, {request_hash(call)[:8]})" for call in turn.pending)
 
 
-SIZE = 4
-
-
 class RunKey(NamedTuple):
     """Identifies a run. The place is a store and its engine: copies of a space have the same agents and sessions."""
 
@@ -317,7 +307,7 @@ class RunKey(NamedTuple):
 class KeptRuns:
     """Runs kept for the next answer. Thread-safe; the oldest run is released first."""
 
-    def __init__(self, size: int = SIZE) -> None:
+    def __init__(self, size: int = KEPT_RUNS_MAX) -> None:
         self._size = size
         self._runs: OrderedDict[RunKey, tuple[Hashable, FlowRun]] = OrderedDict()
         self._handles: Counter[Hashable] = Counter()
@@ -332,18 +322,23 @@ class KeptRuns:
         """Unregister a handle; the last one releases the place's runs."""
         with self._mutex:
             self._handles[place] -= 1
-            gone = []
-            if self._handles[place] <= 0:
-                del self._handles[place]
-                gone = [self._runs.pop(key)[1] for key in list(self._runs) if key.place == place]
-        for run in gone:
+            if self._handles[place] > 0:
+                return
+            del self._handles[place]
+        self.clear(place)
+
+    def clear(self, place: Hashable) -> None:
+        """Release the runs of a place."""
+        with self._mutex:
+            runs = [self._runs.pop(key)[1] for key in list(self._runs) if key.place == place]
+        for run in runs:
             release(run)
 
     def take(self, key: RunKey, row: SessionRow) -> FlowRun | None:
         """Take the run of a session if it still matches the row; otherwise release it."""
         with self._mutex:
-            there, run = self._runs.pop(key, (None, None))
-        if run is not None and there != _stamp(row):
+            stamp, run = self._runs.pop(key, (None, None))
+        if run is not None and stamp != _stamp(row):
             release(run)  # the session went on elsewhere
             return None
         return run

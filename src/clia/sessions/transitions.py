@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from clia.space.envelope import Envelope
     from clia.space.traces import Traces
 
+    # The end of a session as an event in git, and its subject: statistics count sessions that never committed.
+    Ending = tuple[Mapping[str, Any], str]
+
 NOWHERE = RefMove("", None, "")
 _ERROR_MAX = 200
 
@@ -45,19 +48,12 @@ class StepSummary(NamedTuple):
     waited: Collection[int] = ()  # the calls pending before
 
 
-class SessionEnding(NamedTuple):
-    """The end of a session, for git: statistics count sessions that never committed."""
-
-    body: Mapping[str, Any]
-    subject: str
-
-
 class Transition(NamedTuple):
     """One transition, ready to write: the changes to the store as an intent, and the end if it is one."""
 
     intent: Intent
     row: Mapping[str, Any]  # the row afterwards
-    ending: SessionEnding | None = None
+    ending: Ending | None = None
 
 
 class Transitions:
@@ -65,9 +61,6 @@ class Transitions:
         self._core = core
         self._envelope = envelope
         self._traces = traces
-
-    def now(self) -> str:
-        return timestamp(self._core.clock())
 
     def opened(
         self, agent: str, session: str, origin: Origin, turn: Turn, extra: Mapping[str, Any], puts: Sequence[tuple[str, Any]]
@@ -82,10 +75,8 @@ class Transitions:
         self, live: LiveSession, resumed: Resumed, turn: Turn, snapshot: Any, said: tuple[str, Mapping[str, Any]]
     ) -> Transition:
         """The transition after an answer, with a new snapshot if there is one."""
-        row = live.row
-        after = self.row(
-            row._replace(done=row.done + 1, end=row.end + 1, kept=row.done + 1 if snapshot is not None else row.kept), turn
-        )
+        row, done = live.row, live.row.done + 1
+        after = self.row(row._replace(done=done, end=row.end + 1, kept=row.kept if snapshot is None else done), turn)
         puts = [(records.key(SNAPSHOT, live.agent, live.session), snapshot)] if snapshot is not None else []
         news = StepSummary(*said, resumed, {call.number for call in row.pending})
         return self._step(live.agent, live.session, [resumed_event(resumed)], after, turn, news, puts=puts)
@@ -113,8 +104,10 @@ class Transitions:
         puts: Sequence[tuple[str, Any]] = (),
     ) -> Transition:
         if turn.ended:
-            row = row | _outcome(turn)
-            return self._over(agent, session, events, row, said, turn.printed, puts)
+            outcome = {"status": FINISHED, "result": turn.result}
+            if turn.failure is not None:
+                outcome = {"status": FAILED, "failure": failure_json(turn.failure)}
+            return self._over(agent, session, events, row | outcome, said, turn.printed, puts)
         waits = ", ".join(f"{call.kind} ({session}.{call.number})" for call in turn.pending)
         trace = self._trace(agent, session, SUSPENDED, said._replace(text=f"{said.text}; waits for {waits}"), turn.printed)
         news = feed_append(agent, session, row, trace.bodies[-1]["at"], said)
@@ -132,7 +125,7 @@ class Transitions:
         printed: str = "",
         puts: Sequence[tuple[str, Any]] = (),
     ) -> Transition:
-        status, at = row["status"], self.now()
+        status, at = row["status"], timestamp(self._core.clock())
         failure = self._core.clean.value(row.get("failure"))  # the flow composed the message, and it goes into git
         row = row | {"failure": failure} if failure else row
         over = {"event": OVER, "status": status, "at": at}
@@ -144,11 +137,9 @@ class Transitions:
             self._trace(agent, session, status, said._replace(text=f"{said.text}; {status}{why}"), printed),
             feed_append(agent, session, after, at, said),
         )
-        gone = tuple(records.key(prefix, agent, session) for prefix in (LIVE, SNAPSHOT))
-        kept = [put for put in puts if put[0] not in gone]
-        intent = Intent(
-            agent, "session", NOWHERE, appends=appends, puts=((records.key(ENDED, agent, session), after), *kept), deletes=gone
-        )
+        deletes = tuple(records.key(prefix, agent, session) for prefix in (LIVE, SNAPSHOT))
+        all_puts = ((records.key(ENDED, agent, session), after), *(put for put in puts if put[0] not in deletes))
+        intent = Intent(agent, "session", NOWHERE, appends=appends, puts=all_puts, deletes=deletes)
         return Transition(intent, after, None if session.startswith(ASK) else _ending(agent, session, after))
 
     def _trace(self, agent: str, session: str, status: str, said: StepSummary, printed: str) -> Append:
@@ -175,12 +166,12 @@ class Transitions:
                 continue  # plain git moved the chain
             return
 
-    def end_move(self, agent: str, ending: SessionEnding) -> RefMove:
+    def end_move(self, agent: str, ending: Ending) -> RefMove:
         """Append the end to the agent's events."""
         core = self._core
         ref = names.events(agent)
         tip = core.refs.get(ref)
-        return RefMove(ref, tip, write_event(core, tip, core.agent_stamp(agent), ending.body, ending.subject))
+        return RefMove(ref, tip, write_event(core, tip, core.agent_stamp(agent), *ending))
 
 
 def feed_append(agent: str, session: str, row: Mapping[str, Any], at: str, said: StepSummary | None = None) -> Append:
@@ -193,33 +184,24 @@ def feed_append(agent: str, session: str, row: Mapping[str, Any], at: str, said:
     if resumed is not None:
         error = None if resumed.error is None else resumed.error[:_ERROR_MAX]
         answered = {"request": f"{session}.{resumed.call}", "by": resumed.by, "decision": resumed.decision, "error": error}
-        entry["answered"] = {key: each for key, each in answered.items() if each is not None}
+        entry["answered"] = {key: value for key, value in answered.items() if value is not None}
     return Append(FEED, ({**entry, "at": at},))
 
 
 def first_row(origin: Origin, done: int, end: int, extra: Mapping[str, Any]) -> SessionRow:
     """The first row of a session, without pending calls."""
-    return SessionRow(
-        origin.flow, origin.name, SUSPENDED, origin.started_at, done, end, (), {}, extra.get("forked"), extra.get("on")
-    )
-
-
-def _outcome(turn: Turn) -> dict[str, Any]:
-    if turn.failure is None:
-        return {"status": FINISHED, "result": turn.result}
-    return {"status": FAILED, "failure": failure_json(turn.failure)}
+    forked, on = extra.get("forked"), extra.get("on")
+    return SessionRow(origin.flow, origin.name, SUSPENDED, origin.started_at, done, end, (), {}, forked, on)
 
 
 def failure_json(failure: Failure) -> dict[str, Any]:
-    made: dict[str, Any] = {"reason": failure.reason, "message": failure.message}
-    made |= {"line": failure.line} if failure.line else {}
-    return made | ({"trace": failure.trace} if failure.trace and failure.reason != LIMIT else {})
+    optional = {"line": failure.line, "trace": None if failure.reason == LIMIT else failure.trace}
+    return {"reason": failure.reason, "message": failure.message} | {key: value for key, value in optional.items() if value}
 
 
-def _ending(agent: str, session: str, row: Mapping[str, Any]) -> SessionEnding:
-    body = {"event": "session-ended", "agent": agent, "session": session, "status": row["status"]}
-    body |= {"flow": row["flow"], "name": row["name"], "started_at": row["started_at"], "ended_at": row["ended_at"]}
-    body["resumes"] = row["done"]
+def _ending(agent: str, session: str, row: Mapping[str, Any]) -> Ending:
+    body = {"event": "session-ended", "agent": agent, "session": session, "resumes": row["done"]}
+    body |= {key: row[key] for key in ("status", "flow", "name", "started_at", "ended_at")}
     if row.get("failure"):
         body["reason"] = row["failure"].get("message", "")
-    return SessionEnding(body, f"session {session} of {agent} {row['status']}: flow {row['name']}")
+    return body, f"session {session} of {agent} {row['status']}: flow {row['name']}"

@@ -8,7 +8,7 @@ import clia
 from clia import errors
 from clia.engine.records import Turn
 from clia.sessions.records import SessionRow
-from clia.sessions.replay import SIZE, SNAPSHOT_INTERVAL, KeptRuns, RunKey
+from clia.sessions.replay import KEPT_RUNS_MAX, SNAPSHOT_INTERVAL, KeptRuns, RunKey
 from support.session_flows import CAREFUL, COUNTING, PARTS, PRODUCT, QUESTION
 from support.session_spaces import Place, SpiedRun, Spy, forget_runs, use_engine, with_agents
 
@@ -117,11 +117,11 @@ def test_a_run_takes_the_place_of_the_one_before_it() -> None:
 
 
 def test_the_shelf_is_small_and_the_oldest_run_goes_first() -> None:
-    shelf, runs = shelf_of("here"), [Held() for _ in range(SIZE + 2)]
+    shelf, runs = shelf_of("here"), [Held() for _ in range(KEPT_RUNS_MAX + 2)]
     for number, run in enumerate(runs):
         shelf.put(RunKey("here", "scout", str(number)), standing(), run)
-    assert [run.released for run in runs] == [1, 1] + [0] * SIZE
-    assert SIZE <= 4, "each takes up a worker of the one engine"
+    assert [run.released for run in runs] == [1, 1] + [0] * KEPT_RUNS_MAX
+    assert KEPT_RUNS_MAX <= 4, "each takes up a worker of the one engine"
 
 
 def test_the_last_handle_on_a_place_lets_go_what_is_kept_there() -> None:

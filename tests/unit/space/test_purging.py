@@ -82,7 +82,7 @@ def test_a_purge_that_failed_to_sweep_is_finished_by_the_next(
 ) -> None:
     made = traced(scout, "the pass phrase is swordfish", a=b"1")
     git("update-ref", "refs/clia-tracking/hub/notes/trace/scout", NOTES, cwd=repo)
-    bench = components(scout).purging._workbench
+    bench = components(scout).workbench
 
     def fails(cids: object) -> list[str]:
         raise errors.GitError(f"no room to drop {cids}")

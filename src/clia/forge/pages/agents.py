@@ -14,9 +14,9 @@ from clia.forge.pages.common import ADMIN, TEXT_MAX, action, commits_page, if_fo
 from clia.forge.pages.inbox import headline
 from clia.forge.rendering import diffs
 from clia.forge.rendering.texts import escaped, visible
-from clia.sessions.checkpoints import counts_of
+from clia.sessions.checkpoints import session_counts
 from clia.sessions.model import question_in, question_of
-from clia.sessions.records import ASK, COUNTS
+from clia.sessions.records import ASK
 from clia.space.model import Conflicts, File, Link, Merged, Submodule
 from clia.space.relations import MERGES, REVIEWS, SUB_AGENT
 from clia.values.typed_objects import Briefing
@@ -122,8 +122,7 @@ def _sessions(visit: Visit, name: str) -> dict[str, Any]:
 
 def _last_question(visit: Visit, name: str) -> Question | None:
     """The newest answered question; no verb lists those."""
-    counts = visit.core.store.get(COUNTS + name)
-    number = 0 if counts is None else counts_of(counts.value).get("asks", 0)
+    number = session_counts(visit.core.store, name).get("asks", 0)
     with suppress(NotFound, CorruptJournal):
         session = visit.space.session(name, f"{ASK}{number}")
         return f"{session.id}.1", headline(question_in(session.input)), session.ended_at or session.started_at, session.status
