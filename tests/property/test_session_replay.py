@@ -68,7 +68,7 @@ def spelled(value: Any) -> str:
 
 
 @given(JSON)
-def test_what_is_taken_in_reads_back_the_same_from_every_kind_of_record(value: Any) -> None:
+def test_what_is_taken_in_reads_back_thesame_json_from_every_kind_of_record(value: Any) -> None:
     try:
         made = inward(value, "value")
     except CannotCross:
@@ -142,7 +142,7 @@ def test_another_request_has_another_hash(one: Any, other: Any) -> None:
 
 @EXAMPLES
 @given(VALUES, st.lists(VALUES, min_size=4, max_size=4), st.lists(st.booleans(), min_size=4, max_size=4))
-def test_any_values_lead_to_the_same_place_with_the_store_gone(first: Any, answers: list[Any], decides: list[bool]) -> None:
+def test_any_values_lead_to_thesame_json_place_with_the_store_gone(first: Any, answers: list[Any], decides: list[bool]) -> None:
     with a_space() as (here, space):
         stood = {str(space.head("scout")): asks(space.start("scout", "echo", first))}
         for value, decide in zip(answers, decides, strict=True):

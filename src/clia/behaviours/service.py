@@ -113,7 +113,7 @@ class BehaviourService:
         """Who does it, where that is not the person that is accountable here."""
         if by is None:
             return None
-        from clia.sessions.decisions import person_named
+        from clia.sessions.lifecycle import person_named
 
         return Stamp(*person_named(self._components.lifecycle.by(by)), self._components.core.now())
 

@@ -35,11 +35,10 @@ if TYPE_CHECKING:
     from clia.federation.tracking import PeerTracking
     from clia.hub.sync import HubSync
     from clia.sessions.checkpoints import Checkpoints
-    from clia.sessions.decisions import Decisions
     from clia.sessions.flows import Flows
     from clia.sessions.forks import Forks
     from clia.sessions.health import Health
-    from clia.sessions.lifecycle import Lifecycle
+    from clia.sessions.lifecycle import Decisions, Lifecycle
     from clia.sessions.replay import Replay
     from clia.sessions.service import SessionBackend
     from clia.sessions.transitions import Transitions
@@ -186,7 +185,7 @@ class Components:
 
     @part
     def decisions(self) -> Decisions:
-        from clia.sessions.decisions import Decisions
+        from clia.sessions.lifecycle import Decisions
         from clia.sessions.service import answer_checker
 
         return Decisions(self.core, self.envelope, self.commits, self.lifecycle, answer_checker(self.config))

@@ -42,29 +42,27 @@ def check_answer(rule: Rule, request_id: str, kind: str, value: Any, judge: Judg
         problem = f"the rule cannot be applied: {err}" if rule.operators else None
     if problem is None:
         return
-    listed = ", ".join(json.dumps(each, ensure_ascii=False) for each in rule.choices[:_LISTED])
+    listed = ", ".join(json.dumps(choice, ensure_ascii=False) for choice in rule.choices[:_LISTED])
     listed += f" and {len(rule.choices) - _LISTED} more" if len(rule.choices) > _LISTED else ""
-    raise InvalidAnswer(
-        f"{json.dumps(value, ensure_ascii=False)} does not answer {request_id}: {problem}",
-        hints=[f"choices: {listed}" if listed else f"the rule is {rule.whose}: {json.dumps(rule.schema, ensure_ascii=False)}"],
-        fields={"request": request_id, "kind": kind, "problem": problem},
-    )
+    message = f"{json.dumps(value, ensure_ascii=False)} does not answer {request_id}: {problem}"
+    hints = [f"choices: {listed}" if listed else f"the rule is {rule.whose}: {json.dumps(rule.schema, ensure_ascii=False)}"]
+    raise InvalidAnswer(message, hints=hints, fields={"request": request_id, "kind": kind, "problem": problem})
 
 
 def rule_of(schemas: Schemas, kind: str, payload: Any) -> Rule:
     """The operator's rule for a kind, else the request's own valid one."""
     if kind in schemas:
-        return _made(schemas[kind], f"the operator's for requests of the kind {kind}")._replace(operators=True)
+        return _rule(schemas[kind], f"the operator's for requests of the kind {kind}")._replace(operators=True)
     if isinstance(payload, dict):
         schema, choices = payload.get("schema"), payload.get("choices")
         if schema is not None and not is_large(schema) and schema_problem(schema) is None:
-            return _made(schema, "the request's own schema")
+            return _rule(schema, "the request's own schema")
         if isinstance(choices, list) and choices:
-            return _made({"enum": choices}, "the request's own choices")
+            return _rule({"enum": choices}, "the request's own choices")
     return Rule()
 
 
-def _made(schema: Any, whose: str) -> Rule:
+def _rule(schema: Any, whose: str) -> Rule:
     listed = schema.get("enum") if isinstance(schema, dict) else None
     choices = (True, False) if schema == {"type": "boolean"} else tuple(listed) if isinstance(listed, list) else ()
     return Rule(schema, choices, whose)
@@ -77,9 +75,9 @@ PARTS_MAX = 1000
 def is_large(schema: Any) -> bool:
     left, count = [schema], 0
     while left and count <= PARTS_MAX:
-        each = left.pop()
+        item = left.pop()
         count += 1
-        inner = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        inner = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
         left += inner if len(inner) <= PARTS_MAX else [None] * PARTS_MAX
     return count > PARTS_MAX and not _is_enum(schema)
 
@@ -117,12 +115,12 @@ def is_quick(schema: Any) -> bool:
     left, count = [schema], 0
     while left:
         count += 1
-        each = left.pop()
-        if isinstance(each, bool):
+        item = left.pop()
+        if isinstance(item, bool):
             continue
-        if not isinstance(each, dict) or count > _QUICK_MAX:
+        if not isinstance(item, dict) or count > _QUICK_MAX:
             return False
-        for key, inner in each.items():
+        for key, inner in item.items():
             if key == "properties" and isinstance(inner, dict):
                 left += inner.values()
             elif key in ("items", "additionalProperties"):
@@ -139,38 +137,33 @@ def _is_enum(schema: Any) -> bool:
 def problem_of(schema: Any, value: Any) -> str | None:
     """Why the value does not match the schema; None if it does."""
     if _is_enum(schema):
-        return None if any(same_json(value, each) for each in schema["enum"]) else "it is not one of the choices"
+        return None if any(same_json(value, choice) for choice in schema["enum"]) else "it is not one of the choices"
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
     try:
-        found = best_match(Draft202012Validator(schema, registry=Registry()).iter_errors(value))
+        error = best_match(Draft202012Validator(schema, registry=Registry()).iter_errors(value))
     except Unresolvable as err:
         raise CannotApply(f"it refers to what is not in it: {err}") from None
     except RecursionError:
         raise CannotApply("it refers to itself without end") from None
     except (TypeError, ValueError, AttributeError, KeyError) as err:  # what a reference to a non-schema leads to
         raise CannotApply(f"{type(err).__name__}: {err}") from None
-    if found is None:
+    if error is None:
         return None
-    where = "".join(f"[{each!r}]" for each in found.absolute_path)
-    return f"{f'at {where}: ' if where else ''}{found.message}"
+    where = "".join(f"[{key!r}]" for key in error.absolute_path)
+    return f"{f'at {where}: ' if where else ''}{error.message}"
 
 
 def same_json(one: Any, other: Any) -> bool:
     """Deep equality as JSON: 1 is not true."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same_json(each, other[key]) for key, each in one.items())
+        return one.keys() == other.keys() and all(same_json(value, other[key]) for key, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same_json, one, other))
-    alike = type(one) is type(other) or (_is_number(one) and _is_number(other))
-    return alike and bool(one == other)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return (type(one) is type(other) or {type(one), type(other)} == {int, float}) and bool(one == other)
 
 
 # Schemas that a flow's author wrote are applied in a subprocess with limits on time and memory.

@@ -194,12 +194,9 @@ def session_counts(values: Store | Values, name: str) -> dict[str, int]:
 
 
 def damaged_row(name: str, session: str) -> CorruptJournal:
-    return CorruptJournal(
-        f"the row of session {session} of {name!r} in the store is damaged; its events are not",
-        code="damaged-row",
-        hints=["clia doctor --repair derives it anew"],
-        fields={"agent": name, "session": session},
-    )
+    message = f"the row of session {session} of {name!r} in the store is damaged; its events are not"
+    hints = ["clia doctor --repair derives it anew"]
+    return CorruptJournal(message, code="damaged-row", hints=hints, fields={"agent": name, "session": session})
 
 
 def full_checkpoint(origin: Origin, resumes: Sequence[Resumed], on: str | None) -> dict[str, Any]:
@@ -229,11 +226,9 @@ def _is_sound(checkpoint: Mapping[str, Any]) -> bool:
 
 
 def _broken(name: str, commit: str, problem: str) -> CorruptJournal:
-    return CorruptJournal(
-        f"the checkpoint of {name!r} at {commit[:12]} {problem}",
-        hints=[f"git fetch the notes of the agent: {names.sessions(name)}"],
-        fields={"agent": name, "commit": commit},
-    )
+    message = f"the checkpoint of {name!r} at {commit[:12]} {problem}"
+    hints = [f"git fetch the notes of the agent: {names.sessions(name)}"]
+    return CorruptJournal(message, hints=hints, fields={"agent": name, "commit": commit})
 
 
 def last_number(core: Core, name: str) -> int:

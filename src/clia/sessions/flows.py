@@ -69,11 +69,9 @@ class Flows:
                 fields={"flow": name, "line": first.line, "column": first.column, "problems": problems},
             )
         if self._core.clean.value(source) != source:
-            raise InvalidFlow(
-                f"the source of {name!r} holds what looks like a secret",
-                hints=["a flow is kept for ever, in git; let an effect's configuration hold the secret"],
-                fields={"flow": name, "field": "source"},
-            )
+            message = f"the source of {name!r} holds what looks like a secret"
+            hints = ["a flow is kept for ever, in git; let an effect's configuration hold the secret"]
+            raise InvalidFlow(message, hints=hints, fields={"flow": name, "field": "source"})
 
     def all(self) -> list[Flow]:
         """Every flow, sorted by name."""
@@ -98,12 +96,9 @@ class Flows:
         if not state.versions:
             raise NoSuchObject(f"{name!r} is not a flow", code="not-a-flow", fields={"cid": tip})
         if state.current is None:
-            raise NotFound(
-                f"the behaviour {name!r} has no current version: it was retired, or nobody has adopted it yet",
-                code="nothing-adopted",
-                hints=[f"clia behaviour show {name}", f"clia behaviour adopt {name} CID"],
-                fields={"behaviour": name},
-            )
+            message = f"the behaviour {name!r} has no current version: it was retired, or nobody has adopted it yet"
+            hints = [f"clia behaviour show {name}", f"clia behaviour adopt {name} CID"]
+            raise NotFound(message, code="nothing-adopted", hints=hints, fields={"behaviour": name})
         return state.current
 
     def get(self, text: str) -> Flow:

@@ -105,12 +105,9 @@ class Forks(NamedTuple):
         with self.envelope.at_work(agent):
             head = self.agents.any_head(agent)
             if not self.core.graph.descends(head, commit):
-                raise InvalidInput(
-                    f"{commit[:12]} is not a commit of {agent!r}",
-                    code="not-in-history",
-                    hints=[f"clia log {agent}"],
-                    fields={"agent": agent, "commit": commit},
-                )
+                message = f"{commit[:12]} is not a commit of {agent!r}"
+                hints = [f"clia log {agent}"]
+                raise InvalidInput(message, code="not-in-history", hints=hints, fields={"agent": agent, "commit": commit})
             session, journal = self.checkpoints.find(agent, commit)
         self.lifecycle.check_beginning(journal.origin)
         with self.lifecycle.replay.run(journal) as run:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -78,10 +79,11 @@ def tasks(requests: Sequence[Request], kinds: Container[str], is_live: Callable[
     A request for another agent's session waits while that session is live, unless the two would deadlock.
     """
     closing = circles(requests)
+    handled = [request for request in requests if request.kind in kinds and not is_human(request.kind)]
     return [
-        Task(each.agent, each.id, each.kind, due(each, now))
-        for each in requests
-        if each.kind in kinds and not is_human(each.kind) and ((each.agent, each.id) in closing or not _waits(each, is_live))
+        Task(request.agent, request.id, request.kind, due(request, now))
+        for request in handled
+        if (request.agent, request.id) in closing or (agent := awaited(request)) is None or not is_live(agent)
     ]
 
 
@@ -90,11 +92,10 @@ def due(request: Request, now: float) -> float:
 
     An invalid timer is due at once, so its handler can report it. So is a request from a clock ahead of ours.
     """
-    asked = min(_asked_at(request), now)
-    try:
-        return max(asked, timer_due(request)) if request.kind == TIMER else asked
-    except InvalidInput:
-        return asked
+    since = min(_asked_at(request), now)
+    with suppress(InvalidInput):
+        return max(since, timer_due(request)) if request.kind == TIMER else since
+    return since
 
 
 def timer_due(request: Request) -> float:
@@ -134,9 +135,8 @@ def circles(requests: Iterable[Request]) -> dict[tuple[str, str], tuple[str, ...
     """
     awaits: dict[str, list[str]] = {}
     closing = {}
-    for request in sorted(filter(awaited, requests), key=lambda each: (_asked_at(each), each.agent, each.id)):
-        agent = awaited(request)
-        assert agent is not None  # noqa: S101  # the others were left out
+    waiting = [(request, agent) for request in requests if (agent := awaited(request))]
+    for request, agent in sorted(waiting, key=lambda pair: (_asked_at(pair[0]), pair[0].agent, pair[0].id)):
         chain = _chain(awaits, agent, request.agent)
         if chain:
             closing[request.agent, request.id] = (request.agent, *chain[:-1])
@@ -151,24 +151,19 @@ def _chain(awaits: Mapping[str, Sequence[str]], first: str, last: str) -> list[s
     left = [first]
     while left and last not in came_from:
         at = left.pop()
-        new = [each for each in awaits.get(at, ()) if each not in came_from]
+        new = [agent for agent in awaits.get(at, ()) if agent not in came_from]
         came_from.update(dict.fromkeys(new, at))
         left += new
     chain: list[str] = []
-    at_last = last if last in came_from else None
-    while at_last is not None:
-        chain.insert(0, at_last)
-        at_last = came_from[at_last]
+    agent = last if last in came_from else None
+    while agent is not None:
+        chain.insert(0, agent)
+        agent = came_from[agent]
     return chain
 
 
 def _asked_at(request: Request) -> float:
     return datetime.fromisoformat(request.since).timestamp()
-
-
-def _waits(request: Request, is_live: Callable[[str], bool]) -> bool:
-    agent = awaited(request)
-    return agent is not None and is_live(agent)
 
 
 def backoff(request: str, attempt: int, patience: RetryPolicy) -> float:
@@ -180,10 +175,8 @@ def backoff(request: str, attempt: int, patience: RetryPolicy) -> float:
 
 def used_up(attempt: int, patience: RetryPolicy) -> GiveUp | None:
     """For a claim: give up a request whose attempts were all lost with their worker, or whose answers were refused."""
-    if attempt <= patience.attempts:
-        return None
     why = "its workers were lost, or their answers could not be recorded"
-    return GiveUp(f"given up after {_times(patience.attempts)}: {why}")
+    return GiveUp(f"given up after {_times(patience.attempts)}: {why}") if attempt > patience.attempts else None
 
 
 def after_value(value: Any) -> Resume | GiveUp:
@@ -200,13 +193,14 @@ def after_error(error: Exception, task: Task, attempt: int, now: float, patience
         return Gone()
     if is_out_of_reach(error):
         return put_off(error, task, now, patience)
-    said = describe(error)
+    problem = describe(error)
     if isinstance(error, _FINAL):
-        return GiveUp(said)
+        return GiveUp(problem)
     if attempt >= patience.attempts:
-        return GiveUp(f"given up after {_times(attempt)}: {said}" if attempt > 1 else said)
-    pause = max(backoff(f"{task.agent}/{task.request}", attempt, patience), _asked_pause(error))
-    return Retry(now + pause, said)
+        return GiveUp(f"given up after {_times(attempt)}: {problem}" if attempt > 1 else problem)
+    pause = backoff(f"{task.agent}/{task.request}", attempt, patience)
+    wanted = error.fields.get("retry_after") if isinstance(error, CliaError) else None  # the delay that the other side wants
+    return Retry(now + (max(pause, min(wanted, _RETRY_AFTER_MAX)) if isinstance(wanted, (int, float)) else pause), problem)
 
 
 def put_off(error: Exception, task: Task, now: float, patience: RetryPolicy) -> Retry:
@@ -240,8 +234,8 @@ def recordable(outcome: Outcome, clean: Callable[[str], str]) -> Outcome:
 
 
 def recordable_text(text: str, clean: Callable[[str], str]) -> str:
-    made = clean(_whole(text))
-    return made if len(made) <= REASON_MAX else f"{made[:REASON_MAX]}…"
+    cleaned = clean(_storable(text))
+    return cleaned if len(cleaned) <= REASON_MAX else f"{cleaned[:REASON_MAX]}…"
 
 
 def describe(error: BaseException) -> str:
@@ -251,18 +245,12 @@ def describe(error: BaseException) -> str:
         text = str(error.message) if isinstance(error, CliaError) else f"{name}: {error}"
     except BaseException:  # noqa: BLE001  # another's error: even its words may raise anything
         text = f"{name}, which cannot say what is wrong"
-    return " ".join(_whole(text).split()) or name
+    return " ".join(_storable(text).split()) or name
 
 
-def _whole(text: str) -> str:
+def _storable(text: str) -> str:
     """A text that any store accepts: no lone surrogates, no NUL."""
     return text.replace("\0", "\ufffd").encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _asked_pause(error: Exception) -> float:
-    """The delay that the other side asked for."""
-    asked = error.fields.get("retry_after") if isinstance(error, CliaError) else None
-    return float(min(asked, _RETRY_AFTER_MAX)) if isinstance(asked, (int, float)) else 0.0
 
 
 def _within_time(moment: float, field: str) -> float:

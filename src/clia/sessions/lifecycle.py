@@ -1,13 +1,15 @@
-"""Starting, resuming, cancelling and reading sessions.
+"""Starting, resuming, cancelling and reading sessions; and decisions: a person's answer becomes a commit, then a resume.
 
 Invariant: an agent has at most one live session. A request takes one answer; a later one gets an error that names the first. Every
-step holds the agent's lock and is atomic.
+step holds the agent's lock and is atomic. A decision's commit is its point of no return: its effects are computed before and
+recorded with the intent, so recovery finishes it exactly once without running anything.
 """
 
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack, contextmanager
+import re
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from operator import attrgetter
 from typing import NamedTuple, cast
@@ -15,13 +17,29 @@ from typing import NamedTuple, cast
 from clia.errors import Ambiguous, Conflict, InvalidAnswer, InvalidInput, Nondeterminism, NotAllowed, NotFound, StaleRequest
 from clia.sessions import records
 from clia.sessions.checkpoints import damaged_row, last_ask, last_number, live_row, session_counts
-from clia.sessions.model import CANCELLED, DIVERGED, SUSPENDED, Request, Session, all_requests, is_for_people, is_human, requests_of
+from clia.sessions.model import (
+    CANCELLED,
+    DIVERGED,
+    SUSPENDED,
+    Decision,
+    Request,
+    Session,
+    all_requests,
+    is_for_people,
+    is_human,
+    question_in,
+    requests_of,
+)
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, is_sound, request_hash, session_row, sound_rows
 from clia.sessions.replay import LiveSession
+from clia.space.core import Person
+from clia.space.model import BY, META, REQUEST, TAG, VALUE
 from clia.values import refs as names
+from clia.values.canonical import canonical_bytes
 from clia.values.clock import timestamp
 from clia.values.commit_messages import check_text
 from clia.values.json_values import CannotCross, crossing, inward
+from clia.values.types import DECISION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,9 +50,13 @@ if TYPE_CHECKING:
     from clia.sessions.flows import Flows
     from clia.sessions.replay import Replay
     from clia.sessions.transitions import Transition, Transitions
+    from clia.space.commits import Commits
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.store.interface import Transaction
+
+_ASKED_MAX, _QUESTION_MAX = 8192, 1000
+_ADDRESS = "{}@people.clia.invalid"
 
 
 class PendingCall(NamedTuple):
@@ -136,7 +158,7 @@ class Lifecycle(NamedTuple):
             with self.replay.beginning(agent, session, origin) as result:
                 step = self.transitions.opened(agent, session, origin, result.turn, extra, [(COUNTS + agent, counts)])
                 self.transitions.write(step, 0)
-                result.written(step.row)
+                result.row = step.row
         return self.as_session(agent, session, dict(step.row))
 
     def _next(self, agent: str, *, only_asks: bool) -> tuple[str, dict[str, int]]:
@@ -146,12 +168,9 @@ class Lifecycle(NamedTuple):
             counts["asks"] = 1 + (counts["asks"] if "asks" in counts else last_ask(self.core, agent))
             return f"{ASK}{counts['asks']}", counts
         if live is not None:
-            raise Conflict(
-                f"the agent {agent!r} has a live session already: {live[0]} ({live[1]['name']})",
-                code="session-live",
-                hints=[f"clia session show {agent}", f"clia session cancel {agent}", f"clia session fork {agent} NEW"],
-                fields={"agent": agent, "session": live[0]},
-            )
+            message = f"the agent {agent!r} has a live session already: {live[0]} ({live[1]['name']})"
+            hints = [f"clia session show {agent}", f"clia session cancel {agent}", f"clia session fork {agent} NEW"]
+            raise Conflict(message, code="session-live", hints=hints, fields={"agent": agent, "session": live[0]})
         counts["last"] = 1 + (counts["last"] if "last" in counts else last_number(self.core, agent))
         return str(counts["last"]), counts
 
@@ -190,7 +209,7 @@ class Lifecycle(NamedTuple):
                 raise
             step = self.transitions.moved(live, resumed, result.turn, result.snapshot, (text, data))
             yield step
-            result.written(step.row)
+            result.row = step.row
 
     def find(self, agent: str, request_id: str | None, *, for_people: bool) -> PendingCall:
         """The pending call that an answer is for."""
@@ -290,31 +309,20 @@ def _only(agent: str, rows: Mapping[str, Any], *, for_people: bool) -> str:
             fields={"agent": agent, "matches": [request.id for request in candidates]},
         )
     hints = [_resume_hint(agent, request.id) for request in requests] if for_people else []
-    raise NotFound(
-        f"nothing of {agent!r} waits for {'a decision' if hints else 'an answer'}",
-        code="nothing-pending",
-        hints=hints or ["clia inbox shows what waits"],
-        fields={"agent": agent},
-    )
+    message = f"nothing of {agent!r} waits for {'a decision' if hints else 'an answer'}"
+    raise NotFound(message, code="nothing-pending", hints=hints or ["clia inbox shows what waits"], fields={"agent": agent})
 
 
 def _check_route(agent: str, request_id: str, call: FlowCall, *, for_people: bool) -> None:
     """Raise ``NotAllowed`` unless a request may be answered this way: questions to people by a decision only."""
     fields = {"agent": agent, "request": request_id, "kind": call.kind}
     if for_people and not is_for_people(call):
-        raise NotAllowed(
-            f"{request_id} ({call.kind}) is not a question to people: it takes no decision",
-            code="not-a-human-request",
-            hints=[_resume_hint(agent, request_id)],
-            fields=fields,
-        )
+        message = f"{request_id} ({call.kind}) is not a question to people: it takes no decision"
+        raise NotAllowed(message, code="not-a-human-request", hints=[_resume_hint(agent, request_id)], fields=fields)
     if not for_people and is_human(call.kind):
-        raise NotAllowed(
-            f"{request_id} is a question to people: only a decision answers it",
-            code="human-request",
-            hints=[f"clia decide {agent} VALUE --request {request_id} -m WHY"],
-            fields=fields,
-        )
+        message = f"{request_id} is a question to people: only a decision answers it"
+        hints = [f"clia decide {agent} VALUE --request {request_id} -m WHY"]
+        raise NotAllowed(message, code="human-request", hints=hints, fields=fields)
 
 
 def _resume_hint(agent: str, request_id: str) -> str:
@@ -323,12 +331,9 @@ def _resume_hint(agent: str, request_id: str) -> str:
 
 def no_session(agent: str, session: str | None) -> NotFound:
     which = "no session" if session is None else f"no session {session!r}"
-    return NotFound(
-        f"the agent {agent!r} has {which}",
-        code="no-such-session",
-        hints=[f"start one: clia session start {agent} FLOW"],
-        fields={"agent": agent, "session": session},
-    )
+    message = f"the agent {agent!r} has {which}"
+    hints = [f"start one: clia session start {agent} FLOW"]
+    return NotFound(message, code="no-such-session", hints=hints, fields={"agent": agent, "session": session})
 
 
 def _sound(agent: str, session: str, row: Any) -> dict[str, Any]:
@@ -349,3 +354,68 @@ def brief(value: Any) -> str:
     """A value, shortened for messages."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+class Decisions(NamedTuple):
+    core: Core
+    envelope: Envelope
+    commits: Commits
+    lifecycle: Lifecycle
+    check: Callable[[str, str, Any, Any], None]  # takes a request's id, kind and payload, and the answer
+
+    def decide(self, agent: str, value: Any, rationale: str, by: str | None, request_id: str | None) -> Decision:
+        core = self.core
+        names.check_name(agent)
+        who = self.lifecycle.by(by)
+        rationale_text = core.clean.text(rationale, "rationale")
+        answer = self.lifecycle.crossed(value, "value")
+        core.own_head(agent)
+        request = self.lifecycle.find(agent, request_id, for_people=True)
+        # Applying a request's own rule may take long: hold no lock.
+        self.check(request.id, request.call.kind, request.call.payload, answer)
+        with self.envelope.at_work(agent):
+            head = core.own_head(agent)
+            pending = self.lifecycle.find(agent, request.id, for_people=True)
+            commit = self._write(agent, head, pending, answer, (rationale_text, who))
+            resumed = Resumed(pending.call.number, request_hash(pending.call), answer, None, commit, who, self.lifecycle.now())
+            text = f"session {pending.live.session} resumed: {who} decided {brief(answer)} on {pending.call.kind} ({pending.id})"
+            with self.lifecycle.answered(pending, resumed, text, {"request": pending.id, "decision": commit}) as step:
+                self._carry_out(agent, head, commit, step)
+        session = self.lifecycle.as_session(agent, pending.live.session, dict(step.row))
+        return Decision(commit, agent, pending.id, answer, who, session)
+
+    def _write(self, agent: str, head: str, pending: PendingCall, value: Any, wording: tuple[str, str]) -> str:
+        """The commit has its parent's tree: a decision does not change files."""
+        core = self.core
+        text, who = wording
+        tag = " ".join((pending.call.tag or "").replace("\0", " ").split())  # on one line, as a trailer needs it
+        trailers = [*self.commits.identity(agent, DECISION, head), (REQUEST, pending.id), (TAG, core.clean.text(tag, "tag"))]
+        trailers += [(VALUE, canonical_bytes(value).decode("utf-8")), (BY, who), (META, self._asked(pending))]
+        default = f"decision: {brief(value)} ({core.clean.text(pending.call.kind, 'kind')} {pending.id})"
+        tree = core.objects.commit(head).tree
+        return core.write_commit(agent, tree, [head], text, trailers, default, person_named(who))
+
+    def _asked(self, pending: PendingCall) -> str:
+        """The question, for readers of the decision: the journal has only answers. A long payload is cut to the question."""
+        payload = self.core.clean.value(pending.call.payload)
+        for meta in ({"asked": payload}, {"asked": {"question": (question_in(payload) or "")[:_QUESTION_MAX]}, "cut": True}):
+            with suppress(InvalidInput):  # numbers that canonical JSON cannot represent
+                text = canonical_bytes(meta).decode("utf-8")
+                if len(text) <= _ASKED_MAX:
+                    return text
+        return ""
+
+    def _carry_out(self, agent: str, head: str, commit: str, step: Transition) -> None:
+        intent = self.commits.intent(agent, DECISION, head, commit, with_trace=True)
+        after = (self.lifecycle.transitions.end_move(agent, step.ending),) if step.ending is not None else ()
+        puts = (*intent.puts, *step.intent.puts)
+        self.envelope.carry_out(intent._replace(after=after, appends=step.intent.appends, puts=puts, deletes=step.intent.deletes))
+
+
+def person_named(who: str) -> Person:
+    """The person who decides is the committer; git requires an address."""
+    match = re.fullmatch(r"\s*([^<>]*[^<>\s])\s*<([^<>\s]+)>\s*", who)
+    if match is not None:
+        return Person(match[1], match[2])
+    name = re.sub(r"[<>]", "", who).strip() or "somebody"
+    return Person(name, _ADDRESS.format(re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "somebody"))

@@ -235,8 +235,6 @@ def sound_rows(rows: Iterable[tuple[str, Any]]) -> list[tuple[str, dict[str, Any
 
 
 def _corrupt(name: str, position: int) -> CorruptJournal:
-    return CorruptJournal(
-        f"the journal {name} cannot be read at entry {position}",
-        hints=["fork the run from the last commit that has a checkpoint: clia session fork AGENT NEW --at COMMIT"],
-        fields={"stream": name, "position": position},
-    )
+    message = f"the journal {name} cannot be read at entry {position}"
+    hints = ["fork the run from the last commit that has a checkpoint: clia session fork AGENT NEW --at COMMIT"]
+    return CorruptJournal(message, hints=hints, fields={"stream": name, "position": position})

@@ -52,17 +52,13 @@ class ReplayPath(NamedTuple):
 
 
 class TurnResult:
-    """A run after a turn. Calling ``written`` keeps the run for the next answer."""
+    """A run after a turn."""
 
     def __init__(self, run: FlowRun | None, turn: Turn, snapshot: list[Any] | None = None) -> None:
         self.run = run
         self.turn = turn
         self.snapshot = snapshot  # of the new state, if one is due
-        self.row: Mapping[str, Any] | None = None
-
-    def written(self, row: Mapping[str, Any]) -> None:
-        """Report the session's row as it is now stored."""
-        self.row = row
+        self.row: Mapping[str, Any] | None = None  # the session's row once it is stored: the run is kept for the next answer
 
 
 class Replay:
@@ -93,17 +89,14 @@ class Replay:
     @contextmanager
     def beginning(self, agent: str, session: str, origin: Origin) -> Iterator[TurnResult]:
         """Start a run up to its first requests. The block writes the result; then the run is kept."""
-        run, turn = self._begun(origin)
-        with self._keeping(TurnResult(run, turn), agent, session) as result:
-            yield result
-
-    def _begun(self, origin: Origin) -> tuple[FlowRun | None, Turn]:
         losses: list[str] = []
-        while len(losses) < _LOSSES:
+        result = None
+        while result is None and len(losses) < _LOSSES:
             with _counted(losses):
                 run = self._engine.start(self.program(origin))
-                return run, run.turn
-        return None, _died_of(losses)
+                result = TurnResult(run, run.turn)
+        with self._keeping(result or TurnResult(None, _died_of(losses)), agent, session) as kept:
+            yield kept
 
     @contextmanager
     def going_on(self, live: LiveSession, number: int, answer: FlowAnswer) -> Iterator[TurnResult]:
@@ -145,9 +138,8 @@ class Replay:
 
     def _there(self, live: LiveSession) -> FlowRun:
         """``at``, retried if a worker dies: this says nothing about the answer."""
-        losses: list[str] = []
-        while len(losses) < _LOSSES:
-            with _counted(losses):
+        for _ in range(_LOSSES):
+            with _counted([]):
                 return self.at(live)
         return self.at(live)
 
@@ -345,17 +337,15 @@ class KeptRuns:
 
     def put(self, key: RunKey, row: SessionRow, run: FlowRun) -> None:
         with self._mutex:
-            gone = []
-            if key.place not in self._handles:
-                gone.append(run)  # closed in between
-            else:
-                if key in self._runs:
-                    gone.append(self._runs.pop(key)[1])
-                if len(self._runs) >= self._size:
-                    gone.append(self._runs.popitem(last=False)[1][1])
+            gone = [self._runs.pop(key, (None, None))[1]]
+            if key.place in self._handles:
                 self._runs[key] = _stamp(row), run
-        for each in gone:
-            release(each)
+            else:
+                gone.append(run)  # closed in between
+            if len(self._runs) > self._size:
+                gone.append(self._runs.popitem(last=False)[1][1])
+        for old_run in gone:
+            release(old_run)
 
 
 def _stamp(row: SessionRow) -> Hashable:

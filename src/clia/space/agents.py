@@ -98,11 +98,9 @@ class Agents:
         for ref, state in ((names.head(name), ""), (names.archived(name), " (archived)"), (names.record(name), " (a record)")):
             actual = core.refs.get(ref)
             if actual is not None:
-                raise AlreadyExists(
-                    f"an agent {name!r} exists already{state}",
-                    hints=["choose another name; the name of an agent is never used again"],
-                    fields={"agent": name, "actual": actual},
-                )
+                message = f"an agent {name!r} exists already{state}"
+                hints = ["choose another name; the name of an agent is never used again"]
+                raise AlreadyExists(message, hints=hints, fields={"agent": name, "actual": actual})
 
     def _write_record(
         self, name: str, briefing: Mapping[str, Any], profile: Mapping[str, Any] | None
@@ -193,20 +191,13 @@ class Agents:
         """Raise an error if the agent is checked out or has a live session."""
         place = self._core.refs.followed_by(names.head(name))
         if place is not None:
-            raise InvalidInput(
-                f"the branch of {name!r} is checked out in {place}",
-                code="branch-checked-out",
-                hints=["switch that worktree to another branch first"],
-                fields={"agent": name, "worktree": place},
-            )
+            message = f"the branch of {name!r} is checked out in {place}"
+            hints = ["switch that worktree to another branch first"]
+            raise InvalidInput(message, code="branch-checked-out", hints=hints, fields={"agent": name, "worktree": place})
         reason = self._checkpoints.busy_with(name)
         if reason is not None:
-            raise Conflict(
-                f"the agent {name!r} is at work: {reason}",
-                code="session-live",
-                hints=[f"end it first: clia session cancel {name}"],
-                fields={"agent": name},
-            )
+            hints = [f"end it first: clia session cancel {name}"]
+            raise Conflict(f"the agent {name!r} is at work: {reason}", code="session-live", hints=hints, fields={"agent": name})
 
 
 class Upkeep:

@@ -109,11 +109,8 @@ class Core(NamedTuple):
         head = self.refs.get(names.remote(remote[0], f"agents/{remote[1]}"))
         if head is not None:
             return head
-        raise NoSuchAgent(
-            f"no agent {text!r} of a peer is tracked here",
-            hints=["clia remotes shows those that are", "clia peer list shows whom there is to listen to"],
-            fields={"agent": text},
-        )
+        hints = ["clia remotes shows those that are", "clia peer list shows whom there is to listen to"]
+        raise NoSuchAgent(f"no agent {text!r} of a peer is tracked here", hints=hints, fields={"agent": text})
 
     def require_known(self, name: str) -> None:
         """Raise ``NoSuchAgent`` unless the agent is at work or archived."""
@@ -128,12 +125,9 @@ class Core(NamedTuple):
         head = self.require_head(name)
         # Machines that share a store share the agents: old marks do not count.
         if self.clone is None and self.store.get(FOREIGN + name) is not None:
-            raise NotAllowed(
-                f"the agent {name!r} belongs to another clone; here it is read-only",
-                code="foreign-agent",
-                hints=[f"spawn your own from it: clia spawn NAME --from {name}", f"or move it here: clia init --claim {name}"],
-                fields={"agent": name},
-            )
+            message = f"the agent {name!r} belongs to another clone; here it is read-only"
+            hints = [f"spawn your own from it: clia spawn NAME --from {name}", f"or move it here: clia init --claim {name}"]
+            raise NotAllowed(message, code="foreign-agent", hints=hints, fields={"agent": name})
         return head
 
     def mark_foreign(self, name: str) -> None:
@@ -175,12 +169,9 @@ class Core(NamedTuple):
         """The commit that names the agent's current briefing and profile."""
         for commit in self.own_commits(name, head):
             return commit
-        raise NoSuchObject(
-            f"no commit on {names.head(name)} is the agent's own",
-            code="foreign-branch",
-            hints=["the branch was not made by clia; spawn an agent under another name"],
-            fields={"agent": name, "head": head},
-        )
+        message = f"no commit on {names.head(name)} is the agent's own"
+        hints = ["the branch was not made by clia; spawn an agent under another name"]
+        raise NoSuchObject(message, code="foreign-branch", hints=hints, fields={"agent": name, "head": head})
 
     def write_commit(
         self,

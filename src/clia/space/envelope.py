@@ -169,12 +169,9 @@ class Envelope:
             return ()
         complaint = self._workbench.can_follow(place, old, new)
         if complaint is not None:
-            raise Conflict(
-                f"the worktree {place} has uncommitted work in the way: {complaint.removeprefix('error: ')}",
-                code="uncommitted-work",
-                hints=["commit or stash it there, or switch to another branch"],
-                fields={"worktree": place, "reason": complaint},
-            )
+            message = f"the worktree {place} has uncommitted work in the way: {complaint.removeprefix('error: ')}"
+            hints = ["commit or stash it there, or switch to another branch"]
+            raise Conflict(message, code="uncommitted-work", hints=hints, fields={"worktree": place, "reason": complaint})
         return ((place, old, new),)
 
     def recover_all(self) -> list[str]:
@@ -205,12 +202,8 @@ class Envelope:
             # The worktree to update is on the machine that began.
             self._finish(intent if mine else intent._replace(follow=()))
         elif not certain:
-            raise Conflict(
-                f"something was begun with {name!r}, and the hub that could say whether it is done is away",
-                code="hub-unsettled",
-                hints=["try again when the hub is back"],
-                fields={"agent": name},
-            )
+            message = f"something was begun with {name!r}, and the hub that could say whether it is done is away"
+            raise Conflict(message, code="hub-unsettled", hints=["try again when the hub is back"], fields={"agent": name})
         else:
             self._undo(intent, None if mine else row.value)
 
@@ -325,12 +318,8 @@ def _fits(transaction: Transaction, intent: Intent) -> bool:
 
 
 def _taken_over(name: str) -> Conflict:
-    return Conflict(
-        f"another machine has gone on with {name!r} meanwhile",
-        code="taken-over",
-        hints=["look again, and try again if it is still to be done"],
-        fields={"agent": name},
-    )
+    hints = ["look again, and try again if it is still to be done"]
+    return Conflict(f"another machine has gone on with {name!r} meanwhile", code="taken-over", hints=hints, fields={"agent": name})
 
 
 def settle(transaction: Transaction, intent: Intent) -> None:

@@ -195,9 +195,6 @@ def _checked(paths: Sequence[str]) -> Sequence[str]:
     """Check that a path can be in a tree: git's own error would name a path of this machine."""
     for path in paths:
         if not check_text(path, "path") or path.startswith("/") or posixpath.normpath(path).split("/")[0] == "..":
-            raise InvalidInput(
-                f"{path!r} is not a path in a commit: paths are relative to its top directory",
-                code="invalid-path",
-                fields={"field": "path", "path": path},
-            )
+            message = f"{path!r} is not a path in a commit: paths are relative to its top directory"
+            raise InvalidInput(message, code="invalid-path", fields={"field": "path", "path": path})
     return paths

@@ -123,12 +123,9 @@ class Merging:
         """The merged tree with every conflict resolved."""
         open_paths = [conflict.path for conflict in merged.conflicts if conflict.path not in changes]
         if open_paths:
-            raise InvalidInput(
-                f"not every conflict is settled: {', '.join(open_paths)}",
-                code="unresolved",
-                hints=["say for each path what it becomes, or that it goes"],
-                fields={"paths": open_paths},
-            )
+            message = f"not every conflict is settled: {', '.join(open_paths)}"
+            hints = ["say for each path what it becomes, or that it goes"]
+            raise InvalidInput(message, code="unresolved", hints=hints, fields={"paths": open_paths})
         present = self._core.objects.entries(merged.tree)
         wanted = {path: value for path, value in changes.items() if value is not None or path in present}
         return self._commits.snapshots.delta(merged.tree, wanted)
@@ -213,12 +210,9 @@ class Landing:
         if tip is None and self._core.refs.followed_by(ref) is None:
             branches = [branch.removeprefix(names.BRANCHES) for branch, _ in self._core.refs.under(names.BRANCHES)]
             people = [branch for branch in branches if not branch.startswith("agents/")]
-            raise NotFound(
-                f"there is no branch {ref.removeprefix(names.BRANCHES)!r}",
-                code="no-such-branch",
-                hints=[f"branches here: {', '.join(people) or 'none'}"],
-                fields={"ref": ref},
-            )
+            message = f"there is no branch {ref.removeprefix(names.BRANCHES)!r}"
+            hints = [f"branches here: {', '.join(people) or 'none'}"]
+            raise NotFound(message, code="no-such-branch", hints=hints, fields={"ref": ref})
         return tip
 
     def _write(self, name: str, onto: str, heads: tuple[str | None, str], tree: str, text: str, squash: bool) -> str:

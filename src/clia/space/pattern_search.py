@@ -34,12 +34,9 @@ def matching(pattern: str, texts: Iterable[tuple[str, T]]) -> list[T]:
                     raise InvalidInput(f"{pattern!r} is not a valid regular expression: {answer}", code="invalid-pattern")
                 matches += (batch[place][1] for place in answer)
     except SubprocessFailed as err:
-        raise InvalidInput(
-            f"{pattern!r} cannot be searched for: {err}",
-            code="pattern-too-slow",
-            hints=["repeat nothing that repeats itself, as in (a+)+", "name one agent, or search for a plain text"],
-            fields={"field": "text"},
-        ) from None
+        message = f"{pattern!r} cannot be searched for: {err}"
+        hints = ["repeat nothing that repeats itself, as in (a+)+", "name one agent, or search for a plain text"]
+        raise InvalidInput(message, code="pattern-too-slow", hints=hints, fields={"field": "text"}) from None
     return matches
 
 

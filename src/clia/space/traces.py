@@ -155,12 +155,8 @@ class Traces:
         listed = _listed(entries)
         owner = target.agent or target.landed or agent
         if owner is None:
-            raise InvalidInput(
-                f"the commit {commit} belongs to no agent",
-                code="no-agent",
-                hints=["name the agent whose trace it is"],
-                fields={"cid": commit},
-            )
+            hints = ["name the agent whose trace it is"]
+            raise InvalidInput(f"the commit {commit} belongs to no agent", code="no-agent", hints=hints, fields={"cid": commit})
         core.require_known(owner)
         if core.head(owner) is not None:
             core.own_head(owner)
