@@ -254,7 +254,7 @@ def test_a_server_that_goes_away_in_a_verb_is_named_and_nothing_is_lost(server: 
                 server.stop()
 
         with place.open("victim", reached) as space:
-            space.core.store._pool().timeout = 0.5  # type: ignore[attr-defined]  # nobody wants to wait half a minute here
+            space.core.store.pool().timeout = 0.5  # type: ignore[attr-defined]  # nobody wants to wait half a minute here
             with pytest.raises(StoreError) as caught:
                 verb.act(space)
             assert caught.value.retryable, caught.value.to_json()

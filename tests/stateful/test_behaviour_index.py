@@ -135,7 +135,7 @@ def test_an_answer_is_not_what_another_process_has_left_of_the_index(walked: Pat
 
 def test_what_another_process_has_read_meanwhile_is_not_counted_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one reads on between this one's reading on and its writing."""
-    write = ObservationIndex._write
+    write = ObservationIndex.write
     others: list[Any] = []
 
     def overtaken(self: ObservationIndex, found: Any) -> None:
@@ -147,7 +147,7 @@ def test_what_another_process_has_read_meanwhile_is_not_counted_twice(tmp_path: 
     with _at_work(tmp_path / "made") as space:
         space.behaviour_stats()
         space.commit("ada", "test", changes={"x": b"2"})
-        monkeypatch.setattr(ObservationIndex, "_write", overtaken)
+        monkeypatch.setattr(ObservationIndex, "write", overtaken)
         assert space.behaviour_stats("review")[0].commits == {"test": 2}
         assert others == ["at work", observed(space)]
         assert rebuilt(space) == observed(space)

@@ -27,7 +27,7 @@ def as_text(space: clia.Space) -> str:
 
 def _each_alone() -> None:
     """Every source is written in a transaction of its own: so many steps to die at, or to be overtaken at."""
-    index._BATCH_SIZE = 1  # this process is there for nothing else
+    index.BATCH_SIZE = 1  # this process is there for nothing else
 
 
 def _check(root: str, expected: str) -> None:
@@ -37,7 +37,7 @@ def _check(root: str, expected: str) -> None:
 
 def _rebuild_and_die(root: str, after: int) -> None:
     _each_alone()
-    write: Callable[..., None] = index.ObservationIndex._write
+    write: Callable[..., None] = index.ObservationIndex.write
     done = 0
 
     def deadly(self: index.ObservationIndex, updates: Any) -> None:
@@ -47,7 +47,7 @@ def _rebuild_and_die(root: str, after: int) -> None:
         done += 1
         write(self, updates)
 
-    index.ObservationIndex._write = deadly  # type: ignore[method-assign]  # as above
+    index.ObservationIndex.write = deadly  # type: ignore[method-assign]  # as above
     with clia.open(root, settings=settings()) as space:
         components(space).observations.rebuild()
 

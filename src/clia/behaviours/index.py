@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PART, SUM = "behaviours/part/", "behaviours/sum/"
 _PARTIAL = "in part"
-_BATCH_SIZE = 4000
+BATCH_SIZE = 4000
 """Observations written per transaction."""
 _ATTEMPTS = 20
 """Attempts to read a consistent index while other processes rebuild it."""
@@ -123,8 +123,8 @@ class ObservationIndex:
         for number, source in enumerate(behind, 1):
             waiting.append(self._found(record, source, known.get(source.name)))
             size += len(waiting[-1].part.observations)
-            if size >= _BATCH_SIZE or number == len(behind):
-                self._write(waiting)
+            if size >= BATCH_SIZE or number == len(behind):
+                self.write(waiting)
                 waiting, size = [], 0
             if progress:
                 progress(number, len(behind))
@@ -143,7 +143,7 @@ class ObservationIndex:
         mark = source.tip if lacks is None else {_PARTIAL: source.tip, "lacks": lacks}
         return SourceUpdate(source, known, mark, part, sum_observations(part.observations), replaces)
 
-    def _write(self, updates: list[SourceUpdate]) -> None:
+    def write(self, updates: list[SourceUpdate]) -> None:
         with self._core.store.writing() as transaction:
             sums: dict[str, ObservationSum] = {}
             stale: set[str] = set()

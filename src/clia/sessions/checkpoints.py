@@ -11,20 +11,7 @@ from typing import NamedTuple
 from clia.errors import CorruptJournal, NotFound
 from clia.sessions import records
 from clia.sessions.model import FAILED, FINISHED
-from clia.sessions.records import (
-    ASK,
-    CHECKPOINT,
-    COUNTS,
-    ENDED,
-    LIVE,
-    Journal,
-    Resumed,
-    is_sound,
-    origin_from,
-    resumed_from,
-    resumed_json,
-    sound_rows,
-)
+from clia.sessions.records import ASK, CHECKPOINT, COUNTS, ENDED, LIVE, Journal, is_sound, resumed_json, sound_rows
 from clia.space.envelope import Binding
 from clia.space.events import read_events
 from clia.values import refs as names
@@ -36,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from clia.sessions.records import Origin
+    from clia.sessions.records import Origin, Resumed
     from clia.space.core import Core
     from clia.store.interface import Store, Transaction, Values
 
@@ -137,8 +124,8 @@ class Checkpoints:
 
     def _joined(self, name: str, commit: str, first: Mapping[str, Any], parts: Sequence[Sequence[Any]]) -> Journal:
         try:
-            resumes = [resumed_from(resume) for part in reversed(parts) for resume in part]
-            return Journal(origin_from(first["origin"]), resumes)
+            resumes = [records.resumed_from(resume) for part in reversed(parts) for resume in part]
+            return Journal(records.origin_from(first["origin"]), resumes)
         except (KeyError, TypeError):
             raise _broken(name, commit, "cannot be read") from None
 

@@ -14,20 +14,7 @@ from clia.errors import CliaError, Nondeterminism, NoSuchAgent
 from clia.sessions import records
 from clia.sessions.checkpoints import session_counts, session_number
 from clia.sessions.model import DIVERGED
-from clia.sessions.records import (
-    ASK,
-    CHECKPOINT,
-    COUNTS,
-    ENDED,
-    LIVE,
-    OVER,
-    SNAPSHOT,
-    Resumed,
-    is_sound,
-    request_hash,
-    request_hashes,
-    session_row,
-)
+from clia.sessions.records import ASK, CHECKPOINT, COUNTS, ENDED, LIVE, OVER, SNAPSHOT, Resumed, is_sound, request_hash, session_row
 from clia.sessions.replay import LiveSession, read_replay_path
 from clia.sessions.transitions import StepSummary, feed_append, first_row
 from clia.space.core import FOREIGN
@@ -298,5 +285,5 @@ def _essence(row: Mapping[str, Any]) -> Any:
     """The fields that must agree: all but times."""
     if not is_sound(row):
         return None
-    pending = request_hashes(session_row(row).pending)
+    pending = list(map(request_hash, session_row(row).pending))
     return [row.get(key) for key in ("flow", "name", "status", "started_at", "done", "end")], pending

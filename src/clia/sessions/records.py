@@ -112,10 +112,6 @@ def request_hash(call: FlowCall) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
 
 
-def request_hashes(calls: Iterable[FlowCall]) -> list[str]:
-    return [request_hash(call) for call in calls]
-
-
 def session_row(row: Mapping[str, Any]) -> SessionRow:
     from clia.engine.records import FlowCall  # as above
 

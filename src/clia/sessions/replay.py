@@ -18,7 +18,7 @@ from typing import NamedTuple
 from clia.engine.records import INHERITED, LIMIT, LOST, Failure, Turn
 from clia.errors import EngineError, Nondeterminism
 from clia.sessions import records
-from clia.sessions.records import Journal, Snapshot, request_hash, request_hashes, session_row, snapshot_from
+from clia.sessions.records import Journal, Snapshot, request_hash, session_row, snapshot_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ def _on(run: FlowRun, resumes: Sequence[Resumed], before: int) -> FlowRun:
 
 def _waiting(run: FlowRun, row: SessionRow) -> FlowRun:
     """Check that a run waits for the requests in the session's row."""
-    if request_hashes(row.pending) != request_hashes(run.turn.pending):
+    if list(map(request_hash, row.pending)) != list(map(request_hash, run.turn.pending)):
         release(run)
         raise nondeterminism(row.done, describe(Turn(pending=row.pending)), run.turn)
     return run

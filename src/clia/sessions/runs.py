@@ -87,9 +87,6 @@ class SessionWindow(NamedTuple):
     start: int
     end: int
 
-    def has(self, at: int) -> bool:
-        return self.start <= at <= self.end
-
 
 class AgentRuns(NamedTuple):
     """An agent's record, assigned to runs."""
@@ -101,66 +98,57 @@ class AgentRuns(NamedTuple):
 
     def at(self, moment: int) -> str:
         """The session that was live at a time; the last to start, if two share a second."""
-        return next((name for name in reversed(self.windows) if self.windows[name].has(moment)), ITSELF)
+        return next((window.ran.id for window in live_at(self.windows, moment)), ITSELF)
 
     def born(self) -> int | None:
         """When the agent was spawned; None if unknown in this clone."""
         return next((at for _, at, commit in self.commits if commit.kind == SPAWN), None)
 
 
+def live_at(windows: dict[str, SessionWindow], moment: int) -> list[SessionWindow]:
+    """The sessions that were live at a time, the last to start first."""
+    return [window for window in reversed(windows.values()) if window.start <= moment <= window.end]
+
+
 def runs_of(story: AgentRecord) -> AgentRuns:
     entries = _placed(story)
     windows = _windows(story.sessions, entries)
-    commits = [(_run_of(each, windows), seconds(each.committer.at), each) for each in story.commits]
+    commits = [(_run_of(commit, windows), seconds(commit.committer.at), commit) for commit in story.commits]
     return AgentRuns(story, entries, windows, commits)
 
 
 def nanoseconds(text: object) -> int | None:
     """A timestamp in nanoseconds; None if it is invalid."""
+    if not isinstance(text, str):
+        return None
     try:
-        found = datetime.fromisoformat(text) if isinstance(text, str) else None
-        if found is None:
-            return None
-        since = (found if found.tzinfo else found.replace(tzinfo=UTC)) - _EPOCH
+        moment = datetime.fromisoformat(text)
+        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
     except (ValueError, OverflowError):
         return None
-    return _bounded((since.days * 86400 + since.seconds) * _SECOND + since.microseconds * 1000)
+    return seconds(since.days * 86400 + since.seconds, since.microseconds * 1000)
 
 
-def seconds(at: int) -> int:
-    """A commit time in nanoseconds, limited to a valid range."""
-    return _bounded(at * _SECOND)
-
-
-def _bounded(at: int) -> int:
-    return min(max(at, 0), LAST)
+def seconds(at: int, fraction: int = 0) -> int:
+    """A time in nanoseconds, limited to a valid range."""
+    return min(max(at * _SECOND + fraction, 0), LAST)
 
 
 def _placed(story: AgentRecord) -> list[PlacedEntry]:
-    runs = _by_order([each.entry for each in story.traced])
-    made_at = {each.cid: seconds(each.committer.at) for each in story.commits}
-    before = next(iter(made_at.values()), 0)
-    seen: Counter[str] = Counter()
-    found: list[PlacedEntry] = []
+    runs = _by_order([traced.entry for traced in story.traced])
+    at = seconds(story.commits[0].committer.at) if story.commits else 0
+    counts: Counter[str] = Counter()
+    placed: list[PlacedEntry] = []
     for run, (entry, commit) in zip(runs, story.traced, strict=True):
-        at = nanoseconds(entry.get("at"))
-        before = before if at is None else at
+        own_time = nanoseconds(entry.get("at"))
+        at = at if own_time is None else own_time
         identity = _identity(entry)
-        seen[identity] += 1
-        data, count = entry.get("data"), entry.get("redacted")
-        found.append(
-            PlacedEntry(
-                run,
-                before,
-                str(entry.get("kind", ""))[:_ID_MAX],
-                str(entry.get("text", "")),
-                data if isinstance(data, dict) else {},
-                commit,
-                f"{identity}#{seen[identity]}",
-                count if type(count) is int else 0,
-            )
-        )
-    return found
+        counts[identity] += 1
+        kind, text = str(entry.get("kind", ""))[:_ID_MAX], str(entry.get("text", ""))
+        data = entry["data"] if isinstance(entry.get("data"), dict) else {}
+        redacted = entry["redacted"] if type(entry.get("redacted")) is int else 0
+        placed.append(PlacedEntry(run, at, kind, text, data, commit, f"{identity}#{counts[identity]}", redacted))
+    return placed
 
 
 def _identity(entry: Mapping[str, Any]) -> str:
@@ -174,49 +162,44 @@ def _identity(entry: Mapping[str, Any]) -> str:
 
 def _by_order(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """The run of each entry. Session entries open and close a run; what the flow printed comes before its session entry."""
-    found: list[str] = []
-    now, printed = ITSELF, 0
+    runs: list[str] = []
+    current, printed = ITSELF, 0
     for entry in entries:
         session = session_of(entry)
         if session is None:
-            found.append(now)
+            runs.append(current)
             printed = printed + 1 if entry.get("kind") == FLOW else 0
             continue
-        found[len(found) - printed :] = [session] * (printed + 1)
+        runs[len(runs) - printed :] = [session] * (printed + 1)
         printed = 0
-        now = session if entry["data"].get("status") in (SUSPENDED, RUNNING) else ITSELF
-    return found
+        current = session if entry["data"].get("status") in (SUSPENDED, RUNNING) else ITSELF
+    return runs
 
 
 def session_of(entry: Mapping[str, Any]) -> str | None:
     """The session that an entry is about. Questions from ``ask`` are not sessions."""
     data = entry.get("data")
     session = data.get("session") if entry.get("kind") == SESSION and isinstance(data, dict) else None
-    known = isinstance(session, str) and 0 < len(session) <= _ID_MAX and not session.startswith(ASK)
-    return session if known else None
+    valid = isinstance(session, str) and 0 < len(session) <= _ID_MAX and not session.startswith(ASK)
+    return session if valid else None
 
 
 def _windows(sessions: Iterable[SessionRun], entries: Sequence[PlacedEntry]) -> dict[str, SessionWindow]:
     """Every session that the store or a trace knows, in order of start."""
-    told: dict[str, list[PlacedEntry]] = {}
-    for each in entries:
-        if each.run != ITSELF:
-            told.setdefault(each.run, []).append(each)
-    found = [_window(each, told.pop(each.id, [])) for each in sessions]
-    found += [_window(_told(run, placed), placed) for run, placed in told.items()]
-    found.sort(key=lambda each: (each.start, len(each.ran.id), each.ran.id))
-    return {each.ran.id: each for each in found}
-
-
-def _told(run: str, placed: Sequence[PlacedEntry]) -> SessionRun:
-    """A session of which only the trace is left."""
-    said = [each.data for each in placed if each.kind == SESSION]
-    status = str(said[-1].get("status", "")) if said else ""
-    return SessionRun(run, status, "", None if status in (SUSPENDED, RUNNING) else "")
+    by_run: dict[str, list[PlacedEntry]] = {}
+    for entry in entries:
+        if entry.run != ITSELF:
+            by_run.setdefault(entry.run, []).append(entry)
+    windows = [_window(session, by_run.pop(session.id, [])) for session in sessions]
+    for run, placed in by_run.items():  # sessions of which only the trace is left
+        status = next((str(entry.data.get("status", "")) for entry in reversed(placed) if entry.kind == SESSION), "")
+        windows.append(_window(SessionRun(run, status, "", None if status in (SUSPENDED, RUNNING) else ""), placed))
+    windows.sort(key=lambda window: (window.start, len(window.ran.id), window.ran.id))
+    return {window.ran.id: window for window in windows}
 
 
 def _window(ran: SessionRun, placed: Sequence[PlacedEntry]) -> SessionWindow:
-    times = [each.at for each in placed]
+    times = [entry.at for entry in placed]
     start, end = nanoseconds(ran.start), nanoseconds(ran.end)
     first = min(times, default=0) if start is None else start
     if ran.end is None:
@@ -231,9 +214,5 @@ def _run_of(commit: AgentCommit, windows: dict[str, SessionWindow]) -> str:
     asked = (commit.request or "").rpartition(".")[0]
     if asked in windows:
         return asked
-    at = seconds(commit.committer.at)
-    for name in reversed(windows):
-        ran = windows[name].ran
-        if windows[name].has(at) and ran.flow_cid in (None, commit.behaviour):
-            return name
-    return ITSELF
+    live = [window.ran for window in live_at(windows, seconds(commit.committer.at))]
+    return next((ran.id for ran in live if ran.flow_cid in (None, commit.behaviour)), ITSELF)

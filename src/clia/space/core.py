@@ -114,11 +114,10 @@ class Core(NamedTuple):
 
     def require_known(self, name: str) -> None:
         """Raise ``NoSuchAgent`` unless the agent is at work or archived."""
-        if self.refs.get(names.archived(names.check_name(name))) is not None or self.head(name) is not None:
-            return
-        self.seek(name)
-        if self.refs.get(names.archived(name)) is None:
-            self.require_head(name)
+        if self.refs.get(names.archived(names.check_name(name))) is None and self.head(name) is None:
+            self.seek(name)
+            if self.refs.get(names.archived(name)) is None:
+                self.require_head(name)
 
     def own_head(self, name: str) -> str:
         """The head of an agent that may be changed here. An agent of another clone is read-only."""

@@ -140,7 +140,7 @@ class Envelope:
                 raise
             # The ref has moved and a later step failed, such as its log: the verb must be finished.
         core.reached("committed")
-        return self._finish(intent)
+        return self.finish(intent)
 
     def _is_still_ours(self, transaction: Transaction, intent: Intent) -> bool:
         """Whether the agent's lock is still ours: a server may release what a silent machine held."""
@@ -200,7 +200,7 @@ class Envelope:
         intent, mine = _from_json(row.value), self._is_mine(row.value)
         if self._landed(intent):
             # The worktree to update is on the machine that began.
-            self._finish(intent if mine else intent._replace(follow=()))
+            self.finish(intent if mine else intent._replace(follow=()))
         elif not certain:
             message = f"something was begun with {name!r}, and the hub that could say whether it is done is away"
             raise Conflict(message, code="hub-unsettled", hints=["try again when the hub is back"], fields={"agent": name})
@@ -217,7 +217,7 @@ class Envelope:
         """Finish the undone intents that landed after all, and forget those that no longer can."""
         core = self._core
         if self._landed(intent):
-            self._finish(intent._replace(follow=()))
+            self.finish(intent._replace(follow=()))
         elif certain and core.refs.get(intent.point.ref) != intent.point.old:
             with core.store.writing() as transaction:
                 transaction.values.delete(key)
@@ -232,7 +232,8 @@ class Envelope:
         # An object that another machine never sent is missing here.
         return head == intent.point.new or (head is not None and self._core.contains(head, intent.point.new))
 
-    def _finish(self, intent: Intent) -> list[str]:
+    def finish(self, intent: Intent) -> list[str]:
+        """Do what follows the point of no return, once: repeating it changes nothing. Returns warnings about worktrees."""
         core = self._core
         by = core.person_stamp()
         for binding in intent.notes:

@@ -54,11 +54,10 @@ def trim(store: Store, keep: int = KEPT) -> int:
     """Delete all but the newest entries; returns how many were deleted."""
     with store.reading() as view:
         upto = view.streams.end(FEED) - keep
-    dropped = upto - oldest(store) + 1
-    if dropped <= 0:
-        return 0  # the usual case: blocks no writer
-    with store.writing() as transaction:
-        transaction.streams.forget(FEED, upto)
+    dropped = max(upto - oldest(store) + 1, 0)
+    if dropped:  # usually not: blocks no writer
+        with store.writing() as transaction:
+            transaction.streams.forget(FEED, upto)
     return dropped
 
 

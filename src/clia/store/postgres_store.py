@@ -96,7 +96,7 @@ class PostgresStore(SqlStore):
                     pool.close()
 
     def _begin(self, *, writes: bool) -> Connection:
-        pool = self._pool()
+        pool = self.pool()
         with self.address.translated():
             connection = pool.getconn()
         try:
@@ -131,7 +131,7 @@ class PostgresStore(SqlStore):
 
     def listen(self) -> FeedListener:
         """Return a connection that receives a notification for each transaction that appends to the feed."""
-        self._pool()  # raises if the store is closed; creates the tables
+        self.pool()  # raises if the store is closed; creates the tables
         with self.address.translated():
             connection = self.address.connect()
             try:
@@ -167,7 +167,7 @@ class PostgresStore(SqlStore):
             transaction.values.delete(migration.copy_mark(self._keys))
 
     def _rewrite_files(self) -> str | None:
-        with self.address.translated(), self._pool().connection() as connection:
+        with self.address.translated(), self.pool().connection() as connection:
             connection.execute(f"SET lock_timeout = {self._lock_milliseconds}")
             try:
                 before = connection.execute(_FILES).fetchall()
@@ -178,7 +178,7 @@ class PostgresStore(SqlStore):
                 connection.execute("RESET lock_timeout")
         return f"{self.address}: {_LEFTOVERS}" if left else None
 
-    def _pool(self) -> psycopg_pool.ConnectionPool:
+    def pool(self) -> psycopg_pool.ConnectionPool:
         """Return this process's pool. A forked child neither uses nor frees its parent's."""
         with self._mutex:
             if self._closed:

@@ -336,7 +336,7 @@ class Dying(Spy):
         self.deaths = deaths
         self.dies_of_answers = False
 
-    def _die(self) -> None:
+    def die(self) -> None:
         if self.deaths:
             self.deaths -= 1
             error = errors.EngineError("the process that ran the flow was lost", code="engine-lost")
@@ -344,7 +344,7 @@ class Dying(Spy):
             raise error
 
     def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
-        self._die()
+        self.die()
         return DyingRun(super().start(program, patient=patient), self)
 
 
@@ -352,7 +352,7 @@ class DyingRun(SpiedRun):
     def answer(self, number: int, answer: FlowAnswer) -> Turn:
         if isinstance(self._spy, Dying) and self._spy.dies_of_answers:
             self._spy.deaths = 1
-            self._spy._die()
+            self._spy.die()
         return super().answer(number, answer)
 
 

@@ -144,6 +144,6 @@ def test_a_verb_that_another_has_finished_is_not_settled_again(scout: clia.Space
     move = RefMove("refs/heads/agents/scout", head, new)
     intent = Intent("scout", "test", move, appends=(Append("told/scout", ({"said": "once"},)),))
     components(scout).envelope.carry_out(intent)
-    components(scout).envelope._finish(intent)
+    components(scout).envelope.finish(intent)
     with scout.core.store.reading() as view:
         assert [each.body for each in view.streams.read("told/scout")] == [{"said": "once"}]
