@@ -251,7 +251,7 @@ def _type(name: str, parent: str | None) -> tuple[str, str, str]:
 def _findings() -> set[str]:
     """The codes that ``verify`` can report."""
     found = set()
-    named = ("found", "_found", "_cut_off")
+    named = ("found", "_found", "_missing")
     for node in (each for module in (checks, federation_checks) for each in ast.walk(ast.parse(inspect.getsource(module)))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in named:
             first = node.args[0]

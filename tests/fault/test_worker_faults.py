@@ -157,7 +157,7 @@ def test_a_server_that_is_gone_for_ten_seconds_is_named_to_people_and_waited_for
         place = Place(str(tmp_path / "space"), server.url, str(tmp_path / "paper")).made(agents, turns, DIALOGUE)
         outage = Outage(place, server, ("a1", 1))
         with place.open() as space:
-            space.core.store._pool().timeout = 2.0  # type: ignore[attr-defined]  # nobody wants to wait half a minute here
+            space.core.store.pool().timeout = 2.0  # type: ignore[attr-defined]  # nobody wants to wait half a minute here
             worker = worker_for(space, tmp_path / "space", {"work": outage.handle}, tell=outage.tell)
             with in_background(worker) as goes_on:
                 wait_for(lambda: outage.answer_all() and outage.at_work.is_set(), goes_on)

@@ -168,7 +168,7 @@ class _Check:
             self._commit(name, commit)
             genesis = commit if commit.kind == SPAWN else genesis
         if genesis is None:
-            self._missing(f"the agent {name!r} has no genesis", names.head(name), head, "no-genesis")
+            self._missing("no-genesis", f"the agent {name!r} has no genesis", names.head(name), head)
 
     def _commit(self, name: str, commit: AgentCommit) -> None:
         ref = names.head(name)
@@ -176,13 +176,13 @@ class _Check:
             self.found("unknown-kind", f"{commit.cid} is of the unknown kind {commit.kind!r}", ref, commit.cid)
         for trailer, cid in (("briefing", commit.briefing), ("profile", commit.profile), ("behaviour", commit.behaviour)):
             if cid is not None and not self._exists(cid):
-                self._missing(f"{commit.cid} names a {trailer} {cid} that does not exist", ref, cid)
+                self._missing("missing-object", f"{commit.cid} names a {trailer} {cid} that does not exist", ref, cid)
         if commit.kind == SPAWN and commit.parent:
             self.stated.add((commit.parent, "sub-agent-of", name, commit.cid))
         elif commit.kind == "session-merge" and commit.merged:
             self.stated.add((name, "merges", commit.merged, commit.cid))
             if len(commit.parents) != 2:
-                self._missing(f"{commit.cid} is a session-merge without two parents", ref, commit.cid, "not-a-merge")
+                self._missing("not-a-merge", f"{commit.cid} is a session-merge without two parents", ref, commit.cid)
         elif commit.kind == DECISION:
             self._decision(ref, commit)
 
@@ -192,7 +192,7 @@ class _Check:
             message = f"the decision {commit.cid} does not say what was answered, how and by whom"
             self.found("not-a-decision", message, ref, commit.cid)
         if not commit.parents:
-            self._missing(f"the decision {commit.cid} has no parent", ref, commit.cid, "not-a-decision")
+            self._missing("not-a-decision", f"the decision {commit.cid} has no parent", ref, commit.cid)
         elif self._core.objects.commit(commit.parents[0]).tree != commit.tree:
             self.found("not-a-decision", f"the decision {commit.cid} changes files", ref, commit.cid)
 
@@ -201,7 +201,7 @@ class _Check:
             self._present.add(cid)
         return cid in self._present
 
-    def _missing(self, message: str, ref: str, cid: str, code: str = "missing-object") -> None:
+    def _missing(self, code: str, message: str, ref: str, cid: str) -> None:
         """Report a finding, or an unseen object in a shallow or partial clone."""
         if self._whole:
             self.found(code, message, ref, cid)
@@ -228,7 +228,7 @@ class _Check:
         for commit, blob in core.notes.all(ref).items():
             self.traces += 1
             if not self._exists(commit):
-                self._missing(f"a trace is bound to {commit}, which does not exist", ref, commit)
+                self._missing("missing-object", f"a trace is bound to {commit}, which does not exist", ref, commit)
             self.attempt(ref, self._note, name, commit, blob)
 
     def _note(self, name: str, commit: str, blob: str) -> None:
@@ -243,7 +243,7 @@ class _Check:
         notes = {blob: parse(core.objects.blob(blob)) or {} for blob in sorted(set(bound.values()))}
         for commit, blob in bound.items():
             if not self._exists(commit):
-                self._missing(f"a session's checkpoint is bound to {commit}, which does not exist", ref, commit)
+                self._missing("missing-object", f"a session's checkpoint is bound to {commit}, which does not exist", ref, commit)
             if notes[blob].get("type") == "session":
                 self._checkpoint(ref, blob, notes[blob], bound)
 
@@ -251,10 +251,10 @@ class _Check:
         """The base of a checkpoint exists: another checkpoint, or the flow."""
         base, origin = checkpoint.get("base"), checkpoint.get("origin")
         if base is not None and base not in bound:
-            self._missing(f"the checkpoint {blob} stands on that of {base}, which is not there", ref, blob)
+            self._missing("missing-object", f"the checkpoint {blob} stands on that of {base}, which is not there", ref, blob)
         flow = origin.get("flow") if isinstance(origin, dict) else None
         if base is None and not (isinstance(flow, str) and self._exists(flow)):
-            self._missing(f"the checkpoint {blob} is of the flow {flow}, which does not exist", ref, blob)
+            self._missing("missing-object", f"the checkpoint {blob} is of the flow {flow}, which does not exist", ref, blob)
 
     def chain(self, ref: str, tip: str) -> None:
         name = ref.removeprefix(names.EVENTS)
