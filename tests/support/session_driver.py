@@ -192,7 +192,7 @@ def answers(space: clia.Space, agent: str) -> dict[str, str]:
     with space.core.store.reading() as view:
         for prefix in (LIVE, ENDED):
             for key, _ in view.values.scan(f"{prefix}{agent}/"):
-                session = records.split(key.removeprefix(prefix))[1]
+                session = records.split(key)[1]
                 for each in records.read_journal(view, agent, session).resumes:
                     found[f"{session}.{each.call}"] = (each.by or "").partition(" <")[0]
     return found
@@ -278,7 +278,7 @@ class Recorded(NamedTuple):
 def _sessions(view: Transaction, agent: str) -> Iterator[Recorded]:
     for prefix in (LIVE, ENDED):
         for key, row in view.values.scan(f"{prefix}{agent}/"):
-            session = records.split(key.removeprefix(prefix))[1]
+            session = records.split(key)[1]
             entries = view.streams.read(records.stream(agent, session))
             journal = records.read_journal(view, agent, session)
             has_snapshot = view.values.get(records.key(SNAPSHOT, agent, session)) is not None

@@ -102,7 +102,7 @@ def key(prefix: str, agent: str, session: str) -> str:
 
 def split(key: str) -> tuple[str, str]:
     """The agent and the session in a key or a stream's name."""
-    _, agent, session = key.split("/", 2)
+    agent, _, session = key.partition("/")[2].partition("/")
     return agent, session
 
 
