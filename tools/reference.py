@@ -326,14 +326,32 @@ def _exit(error: errors.CliaError) -> int:
 
 
 def _codes() -> set[tuple[str, str]]:
-    """(code, class) of each error that is raised with its own code."""
-    found = {(name, errors.StoreError.__name__) for name, _ in sqlite_store.ERRORS.values()}
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and (kind := _raised(node.func)):
-                given = [each.value for each in node.keywords if each.arg == "code"]
-                found |= {(str(each.value), kind) for each in given if isinstance(each, ast.Constant)}
-    return found
+    """(code, class) of each error that is raised with its own code, directly or by a function that takes the code."""
+    codes = {(name, errors.StoreError.__name__) for name, _ in sqlite_store.ERRORS.values()}
+    paths = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in SOURCE.rglob("*.py")}
+    nodes = {module: list(ast.walk(ast.parse(path.read_text(encoding="utf-8")))) for module, path in paths.items()}
+    functions = [(module, node) for module in nodes for node in nodes[module] if isinstance(node, ast.FunctionDef)]
+    factories = {f"{module}.{node.name}": made for module, node in functions if (made := _factory(node))}
+    for module, listed in nodes.items():
+        imports = [node for node in listed if isinstance(node, ast.ImportFrom)]
+        homes = {alias.asname or alias.name: f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+        for node in listed:
+            if not isinstance(node, ast.Call):
+                continue
+            first, _, rest = ast.unparse(node.func).partition(".")
+            home = homes.get(first, f"{module}.{first}") + (f".{rest}" if rest else "")
+            kind, position = factories.get(home, (_raised(node.func), len(node.args)))
+            values = [keyword.value for keyword in node.keywords if keyword.arg == "code"] or node.args[position : position + 1]
+            codes |= {(str(value.value), kind) for value in values if kind and isinstance(value, ast.Constant)}
+    return codes
+
+
+def _factory(node: ast.FunctionDef) -> tuple[str, int] | None:
+    """The class of the errors that a function returns and the position of its parameter ``code``, or None."""
+    if not isinstance(node.returns, ast.Name) or not hasattr(errors, node.returns.id):
+        return None
+    parameters = [argument.arg for argument in node.args.args]
+    return (node.returns.id, parameters.index("code")) if "code" in parameters else None
 
 
 def _raised(function: ast.expr) -> str | None:
