@@ -248,7 +248,7 @@ def test_a_type_or_flow_of_a_time_without_hub_is_published_with_the_next_one(tmp
 def test_with_a_hub_that_can_be_read_and_not_written_every_verb_goes_on_here(
     tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(git_hub, "_TRIES", 2)
+    monkeypatch.setattr(git_hub, "TRIES", 2)
     with machine(tmp_path / "one", hub) as one:
         one.spawn("scout", BRIEFING)
         hook = set_hook(hub, "pre-receive", "kill -9 $PPID")

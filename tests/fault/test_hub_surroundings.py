@@ -13,7 +13,7 @@ import pytest
 import clia
 from clia.errors import StaleRef
 from clia.hub import remote as git_hub
-from clia.hub.periodic_sync import periodic_sync
+from clia.hub.service import periodic_sync
 from clia.space.feed import RefWatcher
 from clia.store.interface import CLONE_LOCKS, FEED
 from clia.store.postgres_locks import PostgresLocks
@@ -351,7 +351,7 @@ def test_an_agent_that_another_machine_archived_is_restored_without_a_sync(
         with away(hub):  # whoever knows of it says what is the matter
             refused("work-elsewhere" if shared else "no-such-agent", lambda: two.restore("scout"))
             refused("no-such-agent", lambda: two.restore("nobody"))
-        components(two).hub_sync._hub._clear_outage()  # type: ignore[union-attr]  # and not only after a while
+        components(two).hub_sync.hub.clear_outage()  # type: ignore[union-attr]  # and not only after a while
         two.restore("scout")
         assert (two.head("scout"), two.agents(archived=True)) == (head, [])
         assert HEADS + "scout" in at_hub(hub)

@@ -10,7 +10,7 @@ import pytest
 
 import clia
 from clia.facade.config import Config
-from clia.hub import unpublished
+from clia.hub import refs as hub_refs
 from clia.testing import components
 from support import git
 from support.effects import worker_for
@@ -132,7 +132,7 @@ def test_of_many_agents_the_same_ones_are_left_to_others(
         with away(hub):
             refused("agent-not-here", lambda: two.head("unseen"))
             assert two.elsewhere(["seen", "unseen", "nobody"]) == {"unseen"}
-            monkeypatch.setattr(unpublished, "_SCAN_FROM", 1)
+            monkeypatch.setattr(hub_refs, "SCAN_FROM", 1)
             assert two.elsewhere(["seen", "unseen", "nobody"]) == {"unseen"}
 
 
@@ -303,7 +303,7 @@ def test_what_others_do_while_a_machine_syncs_is_not_forgotten(
         one.spawn("scout", BRIEFING)
         hub_sync = components(two).hub_sync
         assert hub_sync is not None
-        read = hub_sync._hub.fetch
+        read = hub_sync.hub.fetch
 
         def fetch(agent: str | None = None, *, retry_now: bool = False) -> bool:
             found = read(agent, retry_now=retry_now)
@@ -311,7 +311,7 @@ def test_what_others_do_while_a_machine_syncs_is_not_forgotten(
             return found
 
         with monkeypatch.context() as patched:
-            patched.setattr(hub_sync._hub, "fetch", fetch)
+            patched.setattr(hub_sync.hub, "fetch", fetch)
             two.hub_sync()
         with away(hub):
             refused("work-elsewhere", lambda: work(two, "scout", "more"))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from clia.facade.config import Config
-from clia.hub.periodic_sync import periodic_sync
+from clia.hub.service import periodic_sync
 from support.effects import worker_for
 from support.machines import OPTIONS, Machines
 

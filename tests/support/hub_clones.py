@@ -11,9 +11,8 @@ from clia.git.objects import GitObjects
 from clia.git.records import Stamp
 from clia.git.refs import GitRefs
 from clia.hub.records import BRANCHES
-from clia.hub.refs import HubRefs
+from clia.hub.refs import HubRefs, UnpublishedWork
 from clia.hub.remote import RemoteHub, RemoteHubOptions
-from clia.hub.unpublished import UnpublishedWork
 from support import git
 from support.space_driver import settings
 

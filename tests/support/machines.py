@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import clia
 from clia.facade.config import Config
-from clia.hub.periodic_sync import periodic_sync
+from clia.hub.service import periodic_sync
 from support.effects import QUICK, worker_for
 from support.git_hubs import bare
 from support.space_driver import BRIEFING, Paper, settings

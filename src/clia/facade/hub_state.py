@@ -69,9 +69,8 @@ def meet(git: Git, alone: Core) -> tuple[Core, HubSync | None]:
     hub = hub_of(git)
     if hub is None:
         return alone, None
-    from clia.hub.refs import HubRefs
+    from clia.hub.refs import HubRefs, UnpublishedWork
     from clia.hub.sync import HubSync
-    from clia.hub.unpublished import UnpublishedWork
 
     check_heads(git)
     if alone.clone is not None:

@@ -18,7 +18,6 @@ from clia.errors import InvalidInput, NotFound
 from clia.forge.auth import NOBODY, require
 from clia.forge.events import feed_of, stored_token
 from clia.users.service import users_of
-from clia.workers.hub_inspection import address_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,10 +88,9 @@ def forge_of(spaces: Iterable[tuple[str, Space]], options: Options) -> Forge:
 
 def _place(path: str, space: Space) -> str:
     """The path that a space is named after: its hub's repository, the same on every machine, else its directory."""
-    address = address_of(space)
-    if address is None:
+    if space.hub.exchange is None:
         return path
-    return re.split(r"[/:]", address.rstrip("/").removesuffix(".git").rstrip("/"))[-1]
+    return re.split(r"[/:]", space.hub.exchange.hub.address().rstrip("/").removesuffix(".git").rstrip("/"))[-1]
 
 
 def unique_names(paths: Iterable[str]) -> list[str]:

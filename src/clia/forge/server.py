@@ -24,7 +24,7 @@ from clia.forge.app import create_app
 from clia.forge.federation import AT as FEDERATION
 from clia.forge.forge import forge_of
 from clia.forge.webhooks import Webhooks
-from clia.hub.periodic_sync import periodic_sync
+from clia.hub.service import periodic_sync
 from clia.users.service import ADMIN
 from clia.workers.fleet import FORGE
 from clia.workers.heartbeats import ProcessInfo, heartbeat

@@ -38,7 +38,7 @@ BACKOFF_SECONDS = 5.0
 _NO_LIMIT = 1 << 50
 _FULL_SECONDS = 3600.0
 _BATCH = 300  # refs per push
-_TRIES = 6
+TRIES = 6
 _LOCKED_SECONDS = 5.0  # wait for locks of other processes; stale ones are broken
 _PAUSE_SECONDS = 0.05
 _FETCH = (
@@ -61,6 +61,8 @@ _SERVER_FAILED = re.compile(r"unable to (?:create temporary|write|migrate)|no sp
 _UNPACKED = "unpacker error"
 _PREFIX = re.compile(r"^(?:remote: |fatal: |error: )+")
 _LOCK = re.compile(r"unable to create '[^']+/refs/clia-tracking/[^']+\.lock'", re.IGNORECASE)
+# Not all of refs/clia: refs about peers are private, and published heads have their own rule.
+_ALL_KINDS = (names.RECORDS, names.EVENTS, names.ARCHIVE, names.TRACES, names.SESSIONS, names.HEADS)
 _SHARED_CHAINS = (names.SPACE, names.TYPES, names.OBJECTS, names.KEYS, names.CAPABILITIES, names.BEHAVIOURS)
 
 
@@ -130,7 +132,8 @@ class RemoteHub:
                 json.dump(note, file)
             os.replace(temporary, self._outage_file)
 
-    def _clear_outage(self) -> None:
+    def clear_outage(self) -> None:
+        """Contact the hub again at the next need."""
         with suppress(OSError):
             os.unlink(self._outage_file)
 
@@ -151,21 +154,23 @@ class RemoteHub:
         # Detect a silent hub with a small fetch first: a full fetch has a long timeout.
         if agent is None and not self._fetch(self._rules([names.SPACE]), self._seconds):
             return False
-        rules = self._rules_of_all() if agent is None else self._rules(self._prefixes(agent))
-        rules.append(self._mark_rule())
-        return self._fetch(rules, _FULL_SECONDS if agent is None else self._seconds)
+        kinds = _ALL_KINDS if agent is None else names.of_agent(agent)
+        return self._fetch(
+            [*self._rules([*kinds, *_SHARED_CHAINS]), self._mark_rule()], _FULL_SECONDS if agent is None else self._seconds
+        )
 
     def _fetch(self, rules: Sequence[str], seconds: float) -> bool:
         locks: dict[str, LockFile] = {}
         until = time.monotonic() + _LOCKED_SECONDS
-        result = self._git(seconds, *_FETCH, "--", self.remote, *rules)
-        while result.code and not result.late and _CONTENDED.search(result.err) and time.monotonic() < until:
+        while True:
+            result = self._git(seconds, *_FETCH, "--", self.remote, *rules)
+            if not (result.code and not result.late and _CONTENDED.search(result.err) and time.monotonic() < until):
+                break
             for path in self._tracking_locks() if _LOCK.search(result.err) else ():
                 locks.setdefault(path, LockFile(path)).break_if_stale()
             _pause()
-            result = self._git(seconds, *_FETCH, "--", self.remote, *rules)
         if result.code == 0 and not result.late:
-            self._clear_outage()
+            self.clear_outage()
             return True
         self._record_outage(_reason(result))
         return False
@@ -181,17 +186,9 @@ class RemoteHub:
             return names.PUBLISHED + ref.removeprefix(names.HEADS)
         return ref
 
-    def _prefixes(self, agent: str) -> list[str]:
-        return [*names.of_agent(agent), *_SHARED_CHAINS]
-
     def _rules(self, prefixes: Sequence[str]) -> list[str]:
         # Patterns: git fails if a ref named in full is missing. Refs with the same prefix are fetched too.
         return [f"+{self._hub_name(prefix)}*:{names.tracking(self.remote, prefix)}*" for prefix in prefixes]
-
-    def _rules_of_all(self) -> list[str]:
-        # Not all of refs/clia: refs about peers are private, and published heads have their own rule.
-        prefixes = (names.RECORDS, names.EVENTS, names.ARCHIVE, names.TRACES, names.SESSIONS, names.HEADS, *_SHARED_CHAINS)
-        return self._rules(prefixes)
 
     def _mark_rule(self) -> str:
         # Not a tracking ref: a recreated hub has no mark, and the mark this clone joined must be kept.
@@ -257,9 +254,9 @@ class RemoteHub:
 
     def _send(self, moves: Sequence[Move], seconds: float) -> None:
         result = self._push(moves, seconds)
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             if result.code == 0 and not result.late:
-                self._clear_outage()
+                self.clear_outage()
                 self._update_tracking(moves)
                 return
             # It may have succeeded anyway: ask the hub.
@@ -281,14 +278,15 @@ class RemoteHub:
 
     def _landed(self, ref: str, old: str | None, new: str | None) -> bool:
         """Whether a ref has moved at the hub as requested, possibly further since."""
+
+        def is_ancestor(cid: str, of: str) -> bool:
+            return self._command.attempt("merge-base", "--is-ancestor", cid, of).code == 0
+
         actual = self.tracked(ref)
         if actual is None or new is None or actual == new:
             return actual == new
         # After a move back every later value descends from the new one, so ancestry proves nothing then.
-        return self._is_ancestor(new, actual) and (old is None or not self._is_ancestor(new, old))
-
-    def _is_ancestor(self, cid: str, of: str) -> bool:
-        return self._command.attempt("merge-base", "--is-ancestor", cid, of).code == 0
+        return is_ancestor(new, actual) and (old is None or not is_ancestor(new, old))
 
     def _push(self, moves: Sequence[Move], seconds: float) -> GitResult:
         leases = [f"--force-with-lease={self._hub_name(ref)}:{old or ''}" for ref, old, _ in moves]
@@ -315,12 +313,9 @@ class RemoteHub:
         outage = self.outage()
         reason = outage.reason if outage else "it does not answer"
         problem = "cannot accept pushes now" if _SERVER_FAILED.search(reason) else "cannot be reached"
-        error = TransportError(
-            f"the hub {self.address()} {problem}: {reason}",
-            code="hub-away",
-            hints=["work continues locally; clia hub sync publishes it when the hub is back"],
-            fields={"remote": self.remote, "reason": reason},
-        )
+        message, fields = f"the hub {self.address()} {problem}: {reason}", {"remote": self.remote, "reason": reason}
+        hints = ["work continues locally; clia hub sync publishes it when the hub is back"]
+        error = TransportError(message, code="hub-away", hints=hints, fields=fields)
         error.retryable = True
         return error
 
@@ -328,12 +323,9 @@ class RemoteHub:
         if "does not support --atomic" in reason:
             hints = ["enable receive.advertiseAtomic on the server, or use another git server"]
             return GitError(f"the hub {self.address()} does not support atomic pushes: {reason}", code="hub-unfit", hints=hints)
-        return Denied(
-            f"the hub {self.address()} does not allow this: {reason}",
-            code="hub-refused",
-            hints=["ask its administrator to allow pushes below refs/clia, refs/notes/clia and refs/heads/agents"],
-            fields={"remote": self.remote, "reason": reason},
-        )
+        message, fields = f"the hub {self.address()} does not allow this: {reason}", {"remote": self.remote, "reason": reason}
+        hints = ["ask its administrator to allow pushes below refs/clia, refs/notes/clia and refs/heads/agents"]
+        return Denied(message, code="hub-refused", hints=hints, fields=fields)
 
 
 def _refusal(result: GitResult) -> str | None:

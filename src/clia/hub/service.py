@@ -6,20 +6,27 @@ the old name.
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager, suppress
+
 from clia.errors import InvalidInput, NotFound
 from clia.hub.records import FORK
 from clia.values import refs as names
+from clia.values.background import background_thread
 from clia.verbs import ADMIN, VIEWER, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from clia.facade.components import Components
+    from clia.facade.space import Space
     from clia.hub.records import HubStatus, HubSynced
     from clia.hub.sync import HubSync
 
     Progress = Callable[[int, int], None]
+
+_GRACE_SECONDS = 10.0  # a process that stops does not wait longer for a silent hub
 
 
 class HubService:
@@ -73,22 +80,52 @@ class HubService:
 
     def _fork_off(self, hub: HubSync, name: str, new: str) -> list[HubSynced]:
         """Keep our line of a fork as a new agent, then give the name to the hub's line."""
+        parts = self._components
         if new == name:
-            raise InvalidInput(
-                f"our line of {name!r} needs a new name", code="invalid-name", hints=["choose an unused name"], fields={"name": new}
-            )
+            message, hints = f"our line of {name!r} needs a new name", ["choose an unused name"]
+            raise InvalidInput(message, code="invalid-name", hints=hints, fields={"name": new})
         fork = hub.fork(name)
         if fork is None:
-            raise NotFound(
-                f"agent {name!r} has not diverged", code="no-fork", hints=["clia hub status shows forks"], fields={"agent": name}
-            )
-        head = self._components.core.refs.get(names.head(new))
-        if head is None or not self._components.core.graph.descends(head, fork.ours):
-            self._components.agents.spawn(new, self._components.agents.briefing_of(name), at=fork.ours)
-        with self._components.envelope.held(name):
+            hints = ["clia hub status shows forks"]
+            raise NotFound(f"agent {name!r} has not diverged", code="no-fork", hints=hints, fields={"agent": name})
+        head = parts.core.refs.get(names.head(new))
+        if head is None or not parts.core.graph.descends(head, fork.ours):
+            parts.agents.spawn(new, parts.agents.briefing_of(name), at=fork.ours)
+        with parts.envelope.held(name):
             return hub.follow_hub(name)
 
     def _hub(self) -> HubSync:
         if self._components.hub_sync is None:
             raise NotFound("this space has no hub", code="no-hub", hints=["clia hub set URL"])
         return self._components.hub_sync
+
+
+@contextmanager
+def periodic_sync(
+    space: Space, interval: float, wait: Callable[[threading.Event, float], bool] = threading.Event.wait
+) -> Iterator[None]:
+    """Sync the space with its hub every ``interval`` seconds while the block runs. No effect without a hub.
+
+    A failed sync never ends the loop; the next one retries, and ``clia hub status`` shows the reason.
+    """
+    if not space.has_hub:
+        yield
+        return
+    succeeded = threading.Event()  # the last sync
+
+    def sync() -> None:
+        succeeded.clear()
+        with suppress(Exception):
+            space.hub_sync()
+            succeeded.set()
+
+    def run(stop: threading.Event) -> None:
+        while not wait(stop, interval):
+            sync()
+
+    try:
+        with background_thread("clia-hub", run, _GRACE_SECONDS):
+            yield
+    finally:
+        if succeeded.is_set():
+            sync()  # publish the last work

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from clia.errors import CliaError, Conflict, Denied, GitError, InvalidInput, NotFound, StaleRef, TransportError
 from clia.hub import errors
 from clia.hub.records import ELSEWHERE, FORK, PUBLISHED, REMOVED, UNREADABLE, Fork, HubStatus, HubSynced
-from clia.hub.unpublished import UNPUBLISHED
+from clia.hub.refs import UNPUBLISHED
 from clia.space.adoption import AHEAD, DIVERGED, NEW, REFUSED, Adoption, lock_of, owner_of
 from clia.space.envelope import INTENT
 from clia.values import refs as names
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from clia.hub.records import Move, Outage
+    from clia.hub.records import Move
+    from clia.hub.refs import UnpublishedWork
     from clia.hub.remote import RemoteHub
-    from clia.hub.unpublished import UnpublishedWork
     from clia.space.core import Core
 
     Hold = Callable[[str], AbstractContextManager[None]]
@@ -44,7 +44,7 @@ class HubSync:
     def __init__(self, core: Core, alone: Core, hub: RemoteHub, unpublished: UnpublishedWork) -> None:
         self._core = core
         self._alone = alone
-        self._hub = hub
+        self.hub = hub
         self.unpublished = unpublished
         self._adoption = Adoption(alone)
         self.continues_keys: Callable[[str], bool] = lambda _: False
@@ -58,14 +58,6 @@ class HubSync:
         self.ensure_mark: Callable[[], None] = lambda: None
         """The same after a full fetch; restores the mark of a recreated hub."""
 
-    def address(self) -> str:
-        """Return the address of the hub, without credentials."""
-        return self._hub.address()
-
-    def outage(self) -> Outage | None:
-        """Return the outage if the last contact failed."""
-        return self._hub.outage()
-
     def sync_agent(self, name: str) -> bool:
         """Sync an agent with the hub; the caller holds its lock. Returns whether its state is certain.
 
@@ -78,7 +70,7 @@ class HubSync:
         if self._is_current(name):
             return True
         for _ in range(_ROUNDS):
-            if not self._hub.fetch(name):
+            if not self.hub.fetch(name):
                 return self._is_exclusive(name)
             self._check_space()
             self._follow_chains()
@@ -96,14 +88,14 @@ class HubSync:
     def _check_not_elsewhere(self, name: str) -> None:
         """``Conflict`` if another machine has unpublished work, unless this clone or the hub has all of it."""
         works, refs = self.unpublished.elsewhere(name), self.unpublished.announced(name)
-        if works and not self._has_all(refs) and not (self._hub.fetch(name) and self._has_all(refs, self._hub.tracked)):
+        if works and not self._has_all(refs) and not (self.hub.fetch(name) and self._has_all(refs, self.hub.tracked)):
             raise errors.unpublished_elsewhere(works[0])
 
     def _check_space(self) -> None:
         """``Conflict`` if the remote holds another space or is another hub."""
-        space = self._hub.tracked(names.SPACE)
+        space = self.hub.tracked(names.SPACE)
         if space is not None and space != self._alone.refs.get(names.SPACE):
-            raise errors.other_space(self._hub.address(), self._hub.remote)
+            raise errors.other_space(self.hub.address(), self.hub.remote)
         self.check_hub()
 
     def _is_exclusive(self, name: str) -> bool:
@@ -124,13 +116,13 @@ class HubSync:
         Requires the lock, and a fetch since it was taken; otherwise newer announcements would be lost.
         """
         refs = {ref: self._alone.refs.get(ref) for ref in self._refs(lock)}
-        if all(cid == self._hub.tracked(ref) for ref, cid in refs.items()):
+        if all(cid == self.hub.tracked(ref) for ref, cid in refs.items()):
             self.unpublished.correct(lock, refs)
 
     def _correct_chain(self, lock: str) -> None:
         """The same for a chain, which is not synced before each use."""
         last = None if names.is_name(lock) or self.unpublished.is_elsewhere(lock) else self.unpublished.announced(lock)
-        if last is not None and not self._has_all(last) and self._hub.read(*self._refs(lock)):
+        if last is not None and not self._has_all(last) and self.hub.read(*self._refs(lock)):
             self._correct(lock)
 
     def _has_all(self, last: Mapping[str, str | None] | None, get: Callable[[str], str | None] | None = None) -> bool:
@@ -162,7 +154,7 @@ class HubSync:
         last = self.unpublished.announced_chains()
         if last and self._has_all(last):
             return False
-        if self._hub.read(*_CHAINS, names.BEHAVIOURS):
+        if self.hub.read(*_CHAINS, names.BEHAVIOURS):
             self._check_space()
             self._follow_chains()
             return True
@@ -172,7 +164,7 @@ class HubSync:
 
     def _publish_chain(self, lock: str) -> None:
         """Publish unpublished work of a chain, if the hub is reachable."""
-        if self.unpublished.has_under(lock) and self._hub.read(*self._refs(lock)):
+        if self.unpublished.has_under(lock) and self.hub.read(*self._refs(lock)):
             with suppress(Conflict, Denied, TransportError), self.hold(lock):
                 self._publish(lock, self._settle(lock)[1])
 
@@ -181,11 +173,13 @@ class HubSync:
         alone = self._alone
         if not self.unpublished.may_exist_elsewhere(name):
             return
-        if not self._hub.fetch(name):
-            self._check_not_announced(name)
+        if not self.hub.fetch(name):
+            last = self.unpublished.announced(name)
+            if last is not None and not self._has_all(last):
+                raise errors.agent_not_fetched(name, "the hub is unreachable")
             return
-        refs = [(ref, self._hub.tracked(ref)) for ref in names.of_agent(name) if alone.refs.get(ref) is None]
-        if names.head(name) in dict(refs) and self._hub.tracked(names.head(name)) is not None:
+        refs = [(ref, self.hub.tracked(ref)) for ref in names.of_agent(name) if alone.refs.get(ref) is None]
+        if names.head(name) in dict(refs) and self.hub.tracked(names.head(name)) is not None:
             self._mark_foreign(name)
         for ref, theirs in sorted(refs, key=lambda item: item[0].startswith(names.HEADS)):  # the head last
             if theirs is not None:
@@ -196,12 +190,6 @@ class HubSync:
             hints = errors.unpublished_elsewhere(unpublished[0]).hints
             raise errors.agent_not_fetched(name, "its machine has not published it", *hints)
 
-    def _check_not_announced(self, name: str) -> None:
-        """``NoSuchAgent`` (agent-not-here) if another machine announced the agent."""
-        last = self.unpublished.announced(name)
-        if last is not None and not self._has_all(last):
-            raise errors.agent_not_fetched(name, "the hub is unreachable")
-
     def _mark_foreign(self, name: str) -> None:
         """Mark another clone's agent before it becomes visible. Not if the store is shared, nor for our own unfinished spawn."""
         if self._alone.clone is None and self._alone.store.get(INTENT + name) is None:
@@ -211,7 +199,7 @@ class HubSync:
         """Push moves; False if the hub has moved on."""
         try:
             if moves:
-                self._hub.send(moves)
+                self.hub.send(moves)
         except StaleRef:
             return False
         self.unpublished.mark_published(lock)
@@ -221,39 +209,34 @@ class HubSync:
 
     def _settle(self, lock: str) -> tuple[list[HubSynced], list[Move]]:
         """Adopt what the hub has; return the results and the moves to push. The caller holds the lock."""
-        if names.is_name(lock):
-            return self._settle_agent(lock)
-        return self._settle_chains(self._refs(lock))
+        if not names.is_name(lock):
+            return self._settle_chains(self._refs(lock))
+        events, record, archived, head, *notes = names.of_agent(lock)
+        results, moves = self._settle_chains([events, record])
+        for more_results, more_moves in (self._settle_head(lock, (head, archived)), self._settle_chains(notes)):
+            results += more_results
+            moves += more_moves
+        return results, moves
 
     def _refs(self, lock: str) -> list[str]:
         """Return the refs that a lock protects."""
         return names.of_agent(lock) if names.is_name(lock) else [owner_of(lock)]
 
-    def _settle_agent(self, name: str) -> tuple[list[HubSynced], list[Move]]:
-        events, record, archived, head, *notes = names.of_agent(name)
-        results, moves = self._settle_chains([events, record])
-        more = self._settle_head(name, (head, archived))
-        return _concat((results, moves), more, self._settle_chains(notes))
-
     def _settle_chains(self, refs: Iterable[str]) -> tuple[list[HubSynced], list[Move]]:
         results: list[HubSynced] = []
         moves: list[Move] = []
         for ref in refs:
-            theirs = self._hub.tracked(ref)
-            what = None if theirs is None else self._adopt_or_skip(ref, theirs)
+            theirs = self.hub.tracked(ref)
+            try:
+                what = None if theirs is None else self._adopt(ref, theirs)
+            except (GitError, NotFound, InvalidInput):
+                what = UNREADABLE  # it does not stop the others
             ours = self._alone.refs.get(ref)
             if what is not None:
                 results.append(HubSynced(ref, what, theirs if what in (FORK, REFUSED) else ours))
             if what not in (FORK, UNREADABLE) and ours is not None and ours != theirs:
                 moves.append((ref, theirs, ours))
         return results, moves
-
-    def _adopt_or_skip(self, ref: str, theirs: str) -> str | None:
-        """Adopt a ref; one that cannot be read does not stop the unpublished."""
-        try:
-            return self._adopt(ref, theirs)
-        except (GitError, NotFound, InvalidInput):
-            return UNREADABLE
 
     def _adopt(self, ref: str, theirs: str) -> str | None:
         alone = self._alone
@@ -268,7 +251,7 @@ class HubSync:
                 self._adoption.carry_notes(ref, notes)
                 return AHEAD
             if purged_there and not purged_here:
-                self._adoption.carry_notes(ref, alone.notes.all(names.tracking(self._hub.remote, ref)))
+                self._adoption.carry_notes(ref, alone.notes.all(names.tracking(self.hub.remote, ref)))
                 return REFUSED
         # Only the key chain itself decides whose space this is.
         if not self._adoption.is_sound(ref, theirs) or (ref == names.KEYS and not self.continues_keys(theirs)):
@@ -279,7 +262,7 @@ class HubSync:
     def _settle_head(self, name: str, refs: tuple[str, str]) -> tuple[list[HubSynced], list[Move]]:
         """Settle the head, which is either active or archived."""
         alone = self._alone
-        ours, theirs = tuple(map(alone.refs.get, refs)), tuple(map(self._hub.tracked, refs))
+        ours, theirs = tuple(map(alone.refs.get, refs)), tuple(map(self.hub.tracked, refs))
         if ours == theirs:
             return [], []
         our_head, their_head = ours[0] or ours[1], theirs[0] or theirs[1]
@@ -310,8 +293,8 @@ class HubSync:
     def _follow_chains(self) -> None:
         """Fast-forward the chains that all agents share."""
         alone = self._alone
-        for ref in (*_CHAINS, *(ref for ref, _ in self._hub.tracked_under(names.BEHAVIOURS))):
-            ours, theirs = alone.refs.get(ref), self._hub.tracked(ref)
+        for ref in (*_CHAINS, *(ref for ref, _ in self.hub.tracked_under(names.BEHAVIOURS))):
+            ours, theirs = alone.refs.get(ref), self.hub.tracked(ref)
             if theirs is None or ours == theirs or not self._is_sound(ref, theirs):
                 continue
             with suppress(StaleRef, GitError, NotFound):  # another process did it, or it is not a chain
@@ -328,8 +311,8 @@ class HubSync:
 
     def sync(self, progress: Progress | None = None) -> list[HubSynced]:
         """Sync everything with the hub."""
-        if not self._hub.fetch(retry_now=True):
-            raise self._hub.unreachable()
+        if not self.hub.fetch(retry_now=True):
+            raise self.hub.unreachable()
         self._check_space()
         self.ensure_mark()
         results: list[HubSynced] = []
@@ -346,9 +329,11 @@ class HubSync:
         results: list[HubSynced] = []
         sent: dict[str, list[Move]] = {}
         for lock in locks:
-            if self.unpublished.elsewhere(lock) and not self._is_available(lock):
-                results.append(HubSynced(names.head(lock), ELSEWHERE, None))
-                continue
+            if self.unpublished.elsewhere(lock):
+                last = self.unpublished.announced(lock)
+                if not self._has_all(last) and not self._has_all(last, self.hub.tracked):
+                    results.append(HubSynced(names.head(lock), ELSEWHERE, None))
+                    continue
             if self._core.store.get(INTENT + lock) is not None:
                 with suppress(CliaError), self.hold_recovered(lock):
                     pass  # recover first: half of a verb must not be published
@@ -364,39 +349,30 @@ class HubSync:
         for lock, moves in self._send_all(sent, results):
             results += [HubSynced(ref, PUBLISHED if new else REMOVED, new) for ref, _, new in moves]
             with self.hold(lock):
-                if self._matches_hub(lock):  # work may have gone on
+                if all(self._alone.refs.get(ref) == self.hub.tracked(ref) for ref in self._refs(lock)):  # work may have gone on
                     self.unpublished.mark_published(lock, by_anyone=self._has_all(self.unpublished.announced(lock)))
         return results
-
-    def _is_available(self, lock: str) -> bool:
-        """Whether the announced work is here or at the hub."""
-        last = self.unpublished.announced(lock)
-        return self._has_all(last) or self._has_all(last, self._hub.tracked)
-
-    def _matches_hub(self, lock: str) -> bool:
-        return all(self._alone.refs.get(ref) == self._hub.tracked(ref) for ref in self._refs(lock))
 
     def _send_all(self, moves_by_lock: Mapping[str, list[Move]], results: list[HubSynced]) -> list[tuple[str, list[Move]]]:
         """Push everything at once, or each lock separately if one is stale or refused; return what was pushed."""
         try:
-            self._hub.send([move for moves in moves_by_lock.values() for move in moves], patient=True)
+            self.hub.send([move for moves in moves_by_lock.values() for move in moves], patient=True)
+            return list(moves_by_lock.items())
         except (StaleRef, Denied):
-            return [(lock, moves) for lock, moves in moves_by_lock.items() if self._try_send(moves, results)]
-        return list(moves_by_lock.items())
-
-    def _try_send(self, moves: Sequence[Move], results: list[HubSynced]) -> bool:
-        try:
-            self._hub.send(moves, patient=True)
-        except StaleRef:
-            return False  # the next sync retries
-        except Denied as err:
-            results.append(HubSynced(moves[0][0], err.code, moves[0][2], str(err.fields.get("reason") or err.message)))
-            return False
-        return True
+            pushed = []
+        for lock, moves in moves_by_lock.items():
+            try:
+                self.hub.send(moves, patient=True)
+                pushed.append((lock, moves))
+            except StaleRef:
+                continue  # the next sync retries
+            except Denied as err:
+                results.append(HubSynced(moves[0][0], err.code, moves[0][2], str(err.fields.get("reason") or err.message)))
+        return pushed
 
     def _differing_locks(self) -> list[str]:
         """Return the locks of refs that differ from the hub and of unpublished work; agents last."""
-        local, remote = self._shared_refs(), self._hub.all_tracked()
+        local, remote = self._shared_refs(), self.hub.all_tracked()
         refs = {ref for ref, _ in local.items() ^ remote.items()}
         unpublished = {key.removeprefix(UNPUBLISHED) for key, _ in self._core.store.scan(UNPUBLISHED)}
         announced = {lock_of(ref) for ref, cid in self.unpublished.announced_chains().items() if local.get(ref) != cid}
@@ -407,7 +383,7 @@ class HubSync:
 
     def status(self) -> HubStatus:
         """Return the status as of the last fetch; the hub is not contacted."""
-        hub, away = self._hub, self._hub.outage()
+        hub, away = self.hub, self.hub.outage()
         local, remote = self._shared_refs(), hub.all_tracked()
         differ = sorted({ref for ref, _ in local.items() ^ remote.items()})
         behind = [ref for ref in differ if self._is_behind(ref, local.get(ref), remote.get(ref))]
@@ -433,7 +409,7 @@ class HubSync:
             # Archived or restored: by us, if it is unpublished and we have everything that the hub has.
             name = ref.rpartition("/")[2]
             places = (names.head(name), names.archived(name))
-            our_head, their_head = (next(filter(None, map(get, places)), None) for get in (self._alone.refs.get, self._hub.tracked))
+            our_head, their_head = (next(filter(None, map(get, places)), None) for get in (self._alone.refs.get, self.hub.tracked))
             if our_head is not None and their_head is not None:
                 moved_here = our_head != their_head or self.unpublished.has(ref)
                 return not (moved_here and self._alone.graph.descends(our_head, their_head))
@@ -451,7 +427,7 @@ class HubSync:
             return None
         refs, graph = (names.head(name), names.archived(name)), self._alone.graph
         ours = self._alone.refs.get(refs[0]) or self._alone.refs.get(refs[1])
-        theirs = self._hub.tracked(refs[0]) or self._hub.tracked(refs[1])
+        theirs = self.hub.tracked(refs[0]) or self.hub.tracked(refs[1])
         if ours is None or theirs is None or graph.descends(ours, theirs) or graph.descends(theirs, ours):
             return None
         ahead, behind = (sum(1 for _ in graph.walk([one], [other])) for one, other in ((ours, theirs), (theirs, ours)))
@@ -459,7 +435,7 @@ class HubSync:
 
     def follow_hub(self, name: str) -> list[HubSynced]:
         """Move an agent to the hub's line. The caller has kept ours under another name and holds the lock."""
-        alone, hub = self._alone, self._hub
+        alone, hub = self._alone, self.hub
         refs = (names.head(name), names.archived(name))
         ours, theirs = tuple(map(alone.refs.get, refs)), tuple(map(hub.tracked, refs))
         fork = self.fork(name)
@@ -477,7 +453,7 @@ class HubSync:
         """Return agents with unpublished work on another machine; of ``agents``, also those whose published work was not
         fetched before the hub became unreachable."""
         elsewhere = {work.agent for work in self.unpublished.elsewhere()}
-        if self._hub.in_backoff():
+        if self.hub.in_backoff():
             elsewhere.update(name for name, refs in self.unpublished.announced_for(agents) if not self._has_all(refs))
         return frozenset(elsewhere)
 
@@ -486,14 +462,10 @@ class HubSync:
         locks = [self.unpublished.lock_elsewhere(name) for name in agents]
         if not locks:
             return
-        if not self._hub.fetch(retry_now=True):
-            raise self._hub.unreachable()
+        if not self.hub.fetch(retry_now=True):
+            raise self.hub.unreachable()
         self._check_space()
         for lock in locks:
             with self.hold(lock):
                 self._settle(lock)
                 self.unpublished.discard(lock, {ref: self._alone.refs.get(ref) for ref in self._refs(lock)})
-
-
-def _concat(*parts: tuple[list[HubSynced], list[Move]]) -> tuple[list[HubSynced], list[Move]]:
-    return [result for results, _ in parts for result in results], [move for _, moves in parts for move in moves]

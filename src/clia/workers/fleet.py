@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.hub.unpublished import UNPUBLISHED
+from clia.hub.refs import UNPUBLISHED
 from clia.sessions import handover as hand_over
 from clia.sessions.model import is_for_people
 from clia.space.adoption import owner_of

@@ -18,7 +18,6 @@ from clia.hub.clone_ids import clone_id
 from clia.store.postgres_store import own_clock, time_of
 from clia.values.background import background_thread
 from clia.workers.fleet import FLEET, HEARTBEAT_INTERVAL, Heartbeat, Underway, parse_heartbeat, unpublished_by_clone
-from clia.workers.hub_inspection import hub_sync_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class HeartbeatWriter:
     ) -> None:
         core = space.core
         self._store, self._clock = core.store, own_clock(core.clock)
-        self._hub_sync = hub_sync_of(space)
+        self._hub_sync = space.hub.exchange
         self._status = status
         self._key: str | None = None
         self._fork_candidates: set[str] | None = None
@@ -127,7 +126,7 @@ class HeartbeatWriter:
             return row
         if self._fork_candidates is None:
             self._fork_candidates = {fork.agent for fork in hub_sync.status().forks}
-        outage = hub_sync.outage()
+        outage = hub_sync.hub.outage()
         since = None if outage is None else row.seen_at - (row.clock - outage.since)  # by the store's clock
         unpublished = set(unpublished_by_clone(self._store).get(row.clone, ())[:_MAX_ITEMS])
         candidates = self._fork_candidates | unpublished

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from clia.facade.settings import Settings
     from clia.facade.space import Space
     from clia.hub.remote import RemoteHub
-    from clia.hub.sync import HubSync
     from clia.workers.fleet import Fleet, HubStanding
 
 MIN_GIT_VERSION = (2, 31)
@@ -46,42 +45,20 @@ def _hub_at(path: str | os.PathLike[str], settings: Settings) -> RemoteHub | Non
     return None if root is None else hub_of(connect(root, settings))
 
 
-def hub_sync_of(space: Space) -> HubSync | None:
-    """Return the hub sync of a space; the verbs of the space check every ref, which takes long."""
-    return space.hub.exchange
-
-
-def address_of(space: Space) -> str | None:
-    """Return the hub address of a space, without credentials; None without a hub."""
-    hub_sync = hub_sync_of(space)
-    return None if hub_sync is None else hub_sync.address()
-
-
-def is_away(space: Space) -> bool:
-    """Whether the last contact with the hub failed."""
-    hub_sync = hub_sync_of(space)
-    return hub_sync is not None and hub_sync.outage() is not None
-
-
 def has_unpublished(space: Space) -> bool:
     """Whether this object made changes that are unpublished because the hub is unreachable."""
-    hub_sync = hub_sync_of(space)
-    return hub_sync is not None and hub_sync.unpublished.recorded_any and hub_sync.outage() is not None
-
-
-def worktree_of(space: Space, ref: str) -> str | None:
-    """Return the user's worktree that has a branch checked out."""
-    return space.core.refs.followed_by(ref)
+    hub_sync = space.hub.exchange
+    return hub_sync is not None and hub_sync.unpublished.recorded_any and hub_sync.hub.outage() is not None
 
 
 def standing_of(space: Space, fleet: Fleet) -> HubStanding | None:
     """Return the hub status of this clone; forks as of the last heartbeat."""
     from clia.workers.fleet import HubStanding, unpublished_by_clone
 
-    hub_sync = hub_sync_of(space)
+    hub_sync = space.hub.exchange
     if hub_sync is None:
         return None
-    clone, away = hub_sync.unpublished.clone, hub_sync.outage()
+    clone, away = hub_sync.unpublished.clone, hub_sync.hub.outage()
     unpublished = unpublished_by_clone(space.core.store).get(clone, ())
     hubs = [machine.hub for machine in fleet.machines if machine.clone == clone and machine.hub is not None]
     forks = {name for hub in hubs for name in hub.forks}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from clia.capture.ingest import has_events, ingest
 from clia.errors import CliaError, InvalidInput
 from clia.facade.opening import open_space
-from clia.hub.periodic_sync import periodic_sync
+from clia.hub.service import periodic_sync
 from clia.redaction import secrets
 from clia.store.interface import FEED
 from clia.store.notifications import PostgresNotifier, notifier_for

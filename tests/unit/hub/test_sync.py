@@ -98,7 +98,7 @@ def test_status_tells_who_has_to_follow_also_where_a_ref_is_gone_or_was_purged(t
         assert (one.hub_status().owed, one.hub_status().behind) == ((), ())
         assert any("other machines" in each for each in left)
         assert not any(each.startswith("remote hub") for each in left)
-        components(two).hub_sync._hub.fetch(retry_now=True)  # type: ignore[union-attr]  # what clia hub status --fetch does
+        components(two).hub_sync.hub.fetch(retry_now=True)  # type: ignore[union-attr]  # what clia hub status --fetch does
         assert two.hub_status().owed == ()
         assert set(two.hub_status().behind) >= {"refs/heads/agents/smith", "refs/notes/clia/trace/scout"}
         two.hub_sync()
@@ -129,7 +129,7 @@ def test_a_page_of_an_agent_that_has_not_come_here_fetches_it_or_says_that_the_h
             assert answer.status_code == 404
             assert "agent &#39;scout&#39; has not been fetched yet: the hub is unreachable" in answer.text
             assert "wait until the hub is reachable" in answer.text
-        components(forge.space).hub_sync._hub._clear_outage()  # type: ignore[union-attr]  # and not only after a while
+        components(forge.space).hub_sync.hub.clear_outage()  # type: ignore[union-attr]  # and not only after a while
         assert browser.get(f"{forge.base}/agents/scout").status_code == 200
         assert forge.space.head("scout") == one.head("scout")
         assert "is no agent &#39;nobody&#39; here" in browser.get(f"{forge.base}/agents/nobody").text
