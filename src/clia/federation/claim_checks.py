@@ -7,6 +7,9 @@ passed git's own checks.
 
 from __future__ import annotations
 
+from collections import deque
+from typing import NamedTuple
+
 from clia.errors import CliaError, InvalidInput
 from clia.federation.statements import RefClaim, refusal
 from clia.git.records import EXECUTABLE, FILE
@@ -25,67 +28,57 @@ OBJECT_MAX = 4 * 1024 * 1024
 """Maximum size of a record or a behaviour version, in bytes."""
 
 
-class ClaimChecker:
-    """Checks claims of one peer. ``here`` is this space; ``there`` also sees the fetched objects."""
+class ClaimChecker(NamedTuple):
+    """Checks claims of one peer."""
 
-    def __init__(self, here: Core, there: Core, peer: str) -> None:
-        self._here = here
-        self._there = there
-        self._peer = peer
+    here: Core
+    there: Core  # the same space, which also sees the fetched objects
+    peer: str
 
     def check(self, claim: RefClaim, tracked: str | None) -> None:
         """Raise ``Denied`` if the object is not what the claim says."""
         if claim.new is None:
             return
-        if self._there.objects.kind(claim.new) != "commit":
+        if self.there.objects.kind(claim.new) != "commit":
             raise refusal("not-a-commit", f"{claim.ref}: {claim.new} is not a commit", cid=claim.new)
         try:
-            self._check_kind(claim, claim.new, tracked)
+            if claim.ref.startswith(names.HEADS):
+                self._check_head(claim, claim.new, tracked)
+            elif claim.ref.startswith(names.RECORDS):
+                self._check_record(claim, claim.new)
+            elif claim.ref.startswith(names.NOTES):
+                self._check_notes(claim, claim.new)
+            else:
+                self._check_behaviour(claim, claim.new)
         except InvalidInput as err:
             raise refusal("unreadable-object", f"{claim.ref}: {err.message}", cid=claim.new) from None
 
-    def _check_kind(self, claim: RefClaim, new: str, tracked: str | None) -> None:
-        if claim.ref.startswith(names.HEADS):
-            self._check_head(claim, new, tracked)
-        elif claim.ref.startswith(names.RECORDS):
-            self._check_record(claim, new)
-        elif claim.ref.startswith(names.NOTES):
-            self._check_notes(claim, new)
-        else:
-            self._check_behaviour(claim, new)
-
     def _check_head(self, claim: RefClaim, new: str, tracked: str | None) -> None:
         name = claim.ref.removeprefix(names.HEADS)
-        commit = self._there.read(new)
+        commit = self.there.read(new)
         if commit.agent is None or commit.kind is None:
             raise refusal("not-an-agent-commit", f"{claim.ref}: {new} is not an agent's commit", cid=new)
         if commit.agent != name:
             raise refusal("wrong-agent", f"{claim.ref}: the commit belongs to agent {commit.agent}", cid=new, agent=commit.agent)
         if commit.kind != claim.type:
-            raise refusal(
-                "type-mismatch", f"{claim.ref} was announced as {claim.type} but is {commit.kind}", cid=new, kind=commit.kind
-            )
+            message = f"{claim.ref} was announced as {claim.type} but is {commit.kind}"
+            raise refusal("type-mismatch", message, cid=new, kind=commit.kind)
         if tracked is not None:
-            if not self._there.graph.descends(new, tracked):
+            if not self.there.graph.descends(new, tracked):
                 raise refusal("not-descending", f"{claim.ref}: {new} does not descend from {tracked}", cid=new, tracked=tracked)
             return  # ownership was checked when it was first tracked
-        self._check_owner(name, self._genesis(name, new))
-
-    def _genesis(self, name: str, new: str) -> str:
-        first = None
-        for commit in self._there.own_commits(name, new):
-            first = commit
-        if first is None or first.kind != SPAWN:
+        first = deque(self.there.own_commits(name, new), maxlen=1)
+        if not first or first[0].kind != SPAWN:
             raise refusal("no-genesis", f"the history of {name} does not start with its spawn", cid=new)
-        return first.cid
+        self._check_owner(name, first[0].cid)
 
     def _check_owner(self, name: str, genesis: str) -> None:
         """Check that no other space has an agent with this genesis; only agents of the same name can."""
-        here = self._here
+        here = self.here
         owners = [(names.head(name), "this space"), (names.archived(name), "this space")]
         for ref, _ in here.refs.under(names.REMOTES):
             peer, _, place = ref.removeprefix(names.REMOTES).partition("/")
-            if place == f"agents/{name}" and peer != self._peer:
+            if place == f"agents/{name}" and peer != self.peer:
                 owners.append((ref, peer))
         for ref, owner in owners:
             head = here.refs.get(ref)
@@ -93,19 +86,19 @@ class ClaimChecker:
                 raise refusal("claims-anothers-agent", f"agent {name} belongs to {owner}", agent=name, owner=owner)
 
     def _check_record(self, claim: RefClaim, new: str) -> None:
-        tree = self._there.objects.commit(new).tree
-        found = self._object(self._there.objects.entry(tree, "briefing.json"))
+        tree = self.there.objects.commit(new).tree
+        found = self._object(self.there.objects.entry(tree, "briefing.json"))
         if not isinstance(found, Briefing):
             raise refusal("not-a-record", f"{claim.ref}: {new} has no briefing", cid=new)
 
     def _check_notes(self, claim: RefClaim, new: str) -> None:
-        for path, entry in self._there.objects.entries(self._there.objects.commit(new).tree).items():
+        for path, entry in self.there.objects.entries(self.there.objects.commit(new).tree).items():
             name = path.replace("/", "")
             if entry.mode not in (FILE, EXECUTABLE) or len(name) != 40 or not _HEX.issuperset(name):
                 raise refusal("not-notes", f"{claim.ref}: {path!r} in {new} is not a note", cid=new)
 
     def _check_behaviour(self, claim: RefClaim, new: str) -> None:
-        objects = self._there.objects
+        objects = self.there.objects
         name = claim.ref.removeprefix(names.BEHAVIOURS)
         entries = objects.entries(objects.commit(new).tree)
         versions = {path: entry for path, entry in entries.items() if path.startswith("versions/")}
@@ -120,18 +113,15 @@ class ClaimChecker:
 
     def _word(self, entry: TreeEntry) -> str:
         """The text of a short file; empty for anything else."""
-        objects = self._there.objects
+        objects = self.there.objects
         short = entry.mode in (FILE, EXECUTABLE) and objects.size(entry.cid) <= _WORD_MAX
         return objects.blob(entry.cid).decode("ascii", "replace").strip() if short else ""
 
     def _object(self, entry: TreeEntry | None) -> object:
-        if entry is None or entry.mode not in (FILE, EXECUTABLE):
+        if entry is None or entry.mode not in (FILE, EXECUTABLE) or self.there.objects.size(entry.cid) > OBJECT_MAX:
             return None
-        if self._there.objects.size(entry.cid) > OBJECT_MAX:
-            return None
-        data = self._there.objects.blob(entry.cid)
         try:
-            made = parse(data)
-            return as_typed(made) if made else None
+            body = parse(self.there.objects.blob(entry.cid))
+            return as_typed(body) if body else None
         except CliaError:
             return None

@@ -37,16 +37,13 @@ class GitTransport:
         self._handle = handle
         self._command = command
 
-    def _place(self, *below: str) -> str:
-        return os.path.join(self._handle.common_dir, "clia", *below)
-
     @contextmanager
     def open(self, url: str, token: str | None = None, announced: str | None = None) -> Iterator[GitQuarantine]:
         """Open a quarantine for what comes from a URL.
 
         ``token``: the fetch token for a clia forge. ``announced``: prefix of the refs that the other side may know we have.
         """
-        top = self._place("quarantine")
+        top = os.path.join(self._handle.common_dir, "clia", "quarantine")
         with ExitStack() as held:
             with FileLocks(top).hold(_LOCK):  # a new quarantine must not look abandoned
                 _remove_abandoned(top)
@@ -89,7 +86,7 @@ class GitTransport:
 
     def view(self, audience: str) -> str:
         """The path of the repository that an audience may fetch from."""
-        return self._place("shared", f"{audience}.git")
+        return os.path.join(self._handle.common_dir, "clia", "shared", f"{audience}.git")
 
     def _made(self, audience: str) -> str:
         """The path of an audience's view; created atomically if it does not exist."""
@@ -154,13 +151,12 @@ class GitTransport:
 
     def _talk(self, remote: str, *words: str) -> GitResult:
         command, environment = self._command.whole(*words)
-        seen = {**environment, "GIT_ALLOW_PROTOCOL": PROTOCOLS, **self._command.reaching}
-        result = run_limited(command, seen, self._handle.work_dir or self._handle.git_dir, _PUSH_LIMITS)
+        environment = {**environment, "GIT_ALLOW_PROTOCOL": PROTOCOLS, **self._command.reaching}
+        result = run_limited(command, environment, self._handle.work_dir or self._handle.git_dir, _PUSH_LIMITS)
         if result.code or result.late:
             reason = f"it took longer than {_PUSH_LIMITS.seconds:g} seconds" if result.late else without_credentials(result.err)
-            raise TransportError(
-                f"git could not push to {remote}: {first_line(reason)}", fields={"remote": remote, "reason": reason}
-            )
+            message = f"git could not push to {remote}: {first_line(reason)}"
+            raise TransportError(message, fields={"remote": remote, "reason": reason})
         return result
 
     def _shown(self, audience: str) -> dict[str, str]:
