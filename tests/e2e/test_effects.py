@@ -11,7 +11,7 @@ import pytest
 from clia.errors import AlreadyExists, BackendError, CliaError, Conflict, InvalidInput, NotAllowed, NotFound, TransportError
 from clia.facade.config import Config, Llm, ProgramRule
 from clia.http_client import HttpClient
-from clia.programs.output import TracedOutput
+from clia.programs.worktree import TracedOutput
 from clia.workers.effects import command, llm
 from clia.workers.effects.builtin import commit, merge, session, spawn, timer
 from support import git

@@ -9,7 +9,7 @@ import clia
 from clia.errors import InvalidInput, TransportError
 from clia.facade.config import Config, Llm, ProgramRule
 from clia.http_client import HttpClient
-from clia.programs.output import TracedOutput
+from clia.programs.worktree import TracedOutput
 from clia.redaction.secrets import START
 from clia.store.store_queue import StoreQueue
 from clia.workers.effects import llm

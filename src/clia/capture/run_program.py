@@ -14,9 +14,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import CliaError, Conflict, FileError, GitError, InvalidInput, NoSuchObject, StaleRef
-from clia.programs.output import TracedOutput
 from clia.programs.runner import ProgramCommand
-from clia.programs.worktree import ProgramWorktree
+from clia.programs.worktree import ProgramWorktree, TracedOutput
 from clia.redaction import secrets
 from clia.values.background import retry_while_unavailable
 from clia.values.commit_messages import check_text
@@ -175,7 +174,7 @@ class _Run:
         if start is not None:
             words = ("--literal-pathspecs", "ls-tree", "-z", start, "--", os.path.normpath(name))
             git_dir = self._work.place.rpartition("/clia/run/")[0]
-            if self._work.git(*words, said=output, directory=git_dir):
+            if self._work.git(*words, output=output, directory=git_dir):
                 raise GitError(f"git cannot list the files of {start}", fields={"commit": start})
         mode = bytes(output).partition(b" ")[0]
         if mode in (b"100755", b"120000"):

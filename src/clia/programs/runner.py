@@ -69,13 +69,18 @@ class ProgramRunner:
 
         ``FileError`` if it cannot be started.
         """
-        _check_program(order)
+        if _which(order) is None:  # the guard could only report it by its exit code
+            raise _cannot(order, "not found")
         control, ours = os.pipe()
         try:
-            started = self._start(order, control, self._held[place])
-        except OSError as err:
+            with tempfile.TemporaryFile() as stdin:
+                stdin.write(order.stdin)
+                stdin.seek(0)
+                streams = (stdin.fileno(), subprocess.PIPE, subprocess.STDOUT)
+                started = self._guarded(order, (control, self._held[place]), streams)
+        except BaseException:
             os.close(ours)
-            raise _cannot(order, str(err.strerror)) from None
+            raise
         finally:
             os.close(control)
         how, out = EXITED, started.stdout
@@ -90,27 +95,25 @@ class ProgramRunner:
         finally:
             if started.poll() is None:
                 self._reap(started)
-        return ProgramExit(how, started.returncode if started.returncode >= 0 else 128 - started.returncode)
+        return ProgramExit(how, _exit_code(started))
 
-    def _start(self, order: ProgramCommand, control: int, lock: int) -> subprocess.Popen[bytes]:
-        with tempfile.TemporaryFile() as stdin:
-            stdin.write(order.stdin)
-            stdin.seek(0)
-            return self._guarded(order, (control, lock), (stdin.fileno(), subprocess.PIPE, subprocess.STDOUT))
-
-    def _guarded(self, order: ProgramCommand, kept: tuple[int, int], channels: tuple[int, int, int]) -> subprocess.Popen[bytes]:
+    def _guarded(self, order: ProgramCommand, kept: tuple[int, int], streams: tuple[int, int, int]) -> subprocess.Popen[bytes]:
         """Start the guard with the control pipe, the lock and the program's streams."""
         guard = [sys.executable, "-I", "-S", program_guard.__file__, *map(str, kept), str(self._grace)]
-        return subprocess.Popen(
-            [*guard, *order.words],
-            cwd=order.directory,
-            env=dict(order.environment),
-            stdin=channels[0],
-            stdout=channels[1],
-            stderr=channels[2],
-            pass_fds=kept,
-            start_new_session=True,
-        )
+        stdin, stdout, stderr = streams
+        try:
+            return subprocess.Popen(
+                [*guard, *order.words],
+                cwd=order.directory,
+                env=dict(order.environment),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=kept,
+                start_new_session=True,
+            )
+        except OSError as err:
+            raise _cannot(order, str(err.strerror)) from None
 
     def attend(self, order: ProgramCommand, place: str, user: UserStreams, said: Callable[[str, bytes], None]) -> ProgramExit:
         """Run a program on the user's streams, in a place that is held, without a time limit.
@@ -121,10 +124,7 @@ class ProgramRunner:
         self.check(order)
         numbers = os.pipe()
         with open(numbers[0], "rb", 0) as control, open(numbers[1], "wb", 0) as ours, ProgramChannels(user) as channels:
-            try:
-                started = self._guarded(order, (control.fileno(), self._held[place]), channels.far)
-            except OSError as err:
-                raise _cannot(order, str(err.strerror)) from None
+            started = self._guarded(order, (control.fileno(), self._held[place]), channels.far)
             control.close()
             channels.started()
             try:
@@ -133,15 +133,14 @@ class ProgramRunner:
             finally:
                 ours.close()  # where we fail, the program must end
                 self._reap(started)
-            return ProgramExit(EXITED, started.returncode if started.returncode >= 0 else 128 - started.returncode)
+            return ProgramExit(EXITED, _exit_code(started))
 
     def check(self, order: ProgramCommand) -> None:
         """Raise ``FileError`` if there is no such program, or it may not be run."""
-        name, path = order.words[0], order.environment.get("PATH", os.defpath)
-        where = os.path.join(order.directory, name) if "/" in name else name
-        if shutil.which(where, path=path) is not None:
+        if _which(order) is not None:
             return
-        there = shutil.which(where, mode=os.F_OK, path=path) is not None or ("/" in name and os.path.isdir(where))
+        name = order.words[0]
+        there = _which(order, os.F_OK) is not None or ("/" in name and os.path.isdir(os.path.join(order.directory, name)))
         reason = "not executable" if there else "not found"
         code = "program-not-executable" if there else "program-not-found"
         raise FileError(f"cannot run {name}: {reason}", code=code, fields={"path": name, "reason": reason})
@@ -206,12 +205,15 @@ def _tell(number: int, channels: ProgramChannels, control: int) -> None:
         os.write(control, bytes([number]))
 
 
-def _check_program(order: ProgramCommand) -> None:
-    """Raise if there is no such program, which the guard could only report by its exit code."""
+def _which(order: ProgramCommand, mode: int = os.F_OK | os.X_OK) -> str | None:
+    """The path of the program, if there is one."""
     name = order.words[0]
     where = os.path.join(order.directory, name) if "/" in name else name
-    if shutil.which(where, path=order.environment.get("PATH", os.defpath)) is None:
-        raise _cannot(order, "not found")
+    return shutil.which(where, mode=mode, path=order.environment.get("PATH", os.defpath))
+
+
+def _exit_code(started: subprocess.Popen[bytes]) -> int:
+    return started.returncode if started.returncode >= 0 else 128 - started.returncode
 
 
 def _open(place: str) -> int:

@@ -1,4 +1,4 @@
-"""An agent's worktree that a program works in.
+"""An agent's worktree that a program works in, and the program's output.
 
 Invariant: only the files in the worktree count, whatever the program did with git there: files that it committed itself are
 changes too. Commits that others made meanwhile are never undone.
@@ -6,11 +6,14 @@ changes too. Commits that others made meanwhile are never undone.
 
 from __future__ import annotations
 
+import codecs
 import os
+from functools import partial
 from typing import NamedTuple
 
 from clia.errors import Conflict, GitError, StaleRef
 from clia.programs.runner import CANCELLED, ProgramCommand
+from clia.redaction.secrets import START
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,12 +22,15 @@ if TYPE_CHECKING:
 
     from clia.facade.space import Space
     from clia.programs.runner import ProgramRunner
-
+    from clia.redaction.secrets import RedactionState
 
 SEEN = ("PATH", "HOME", "LANG")
 """Variables that a program needs to run at all."""
 _QUIET = ("git", "--no-pager", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
 _GIT_SECONDS = 300.0
+TAIL = 64 * 1024
+ENTRY = 16 * 1024
+TRACED_MAX = 8 * 1024 * 1024
 
 
 class ProgramWorktree(NamedTuple):
@@ -38,22 +44,22 @@ class ProgramWorktree(NamedTuple):
     environment: Mapping[str, str]
     cancelled: Callable[[], bool] = lambda: False
 
-    def git(self, *words: str, said: bytearray | None = None, directory: str | None = None) -> int:
+    def git(self, *words: str, output: bytearray | None = None, directory: str | None = None) -> int:
         """Run git without hooks in the worktree, or elsewhere, and return its exit code."""
-        kept = {name: self.environment[name] for name in SEEN if name in self.environment}
-        environment = {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
-        order = ProgramCommand((*_QUIET, *words), directory or self.directory, environment, b"", _GIT_SECONDS)
-        into = bytearray() if said is None else said
-        ended = self.programs.run(order, self.place, into.extend, self.cancelled)
+        environment = {name: self.environment[name] for name in SEEN if name in self.environment}
+        environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+        command = ProgramCommand((*_QUIET, *words), directory or self.directory, environment, b"", _GIT_SECONDS)
+        into = bytearray() if output is None else output
+        ended = self.programs.run(command, self.place, into.extend, self.cancelled)
         if ended.how == CANCELLED:
-            raise Conflict(f"git was cancelled in {order.directory}", code="cancelled", fields={"path": order.directory})
+            raise Conflict(f"git was cancelled in {command.directory}", code="cancelled", fields={"path": command.directory})
         return ended.code
 
     def has_changed(self, base: str) -> bool:
         """Return whether files differ from the base; the program may have made commits itself."""
         compared = self.git("diff", "--quiet", "--no-ext-diff", "--no-textconv", base, "--")
         printed = bytearray()
-        listed = self.git("ls-files", "--others", "--exclude-standard", "-z", said=printed)
+        listed = self.git("ls-files", "--others", "--exclude-standard", "-z", output=printed)
         if compared > 1 or listed:
             raise GitError(f"git cannot compare the files in {self.directory}", fields={"path": self.directory})
         return bool(compared or printed)
@@ -61,11 +67,68 @@ class ProgramWorktree(NamedTuple):
     def commit(self, base: str, kind: str, message: str, meta: Mapping[str, Any]) -> str:
         """Commit the files with the trace on the base, or on a newer head that changed no file."""
         space, agent = self.space, self.agent
+        commit = partial(space.commit_dir, agent, kind, self.directory, message=message, meta=meta, with_trace=True)
         try:
-            return space.commit_dir(agent, kind, self.directory, message=message, meta=meta, base=base, with_trace=True)
+            return commit(base=base)
         except StaleRef:
             head = space.head(agent)
             if space.show(head).tree != space.show(base).tree:
                 raise
-            # For example decisions.
-            return space.commit_dir(agent, kind, self.directory, message=message, meta=meta, base=head, with_trace=True)
+            return commit(base=head)  # for example decisions
+
+
+class TracedOutput:
+    """Collects a program's output for a trace.
+
+    Invariant: the trace has every line in order, several lines per entry, up to a limit that is noted when it is reached. The last
+    64 kB stay available, redacted before they are cut, because half a secret would not be recognised. Invalid UTF-8 is replaced,
+    and memory use does not grow with the output.
+    """
+
+    def __init__(
+        self,
+        trace: Callable[[str], None],
+        clean: Callable[[str, RedactionState], tuple[str, RedactionState]],
+        limit: int = TRACED_MAX,
+    ) -> None:
+        self._trace = trace
+        self._clean = clean
+        self._state = START
+        self._left = limit
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._waiting = ""
+        self._tail = ""
+
+    def add(self, data: bytes) -> None:
+        """Add output; an empty chunk means that the program is silent, and flushes whole lines."""
+        self._waiting += self._decoder.decode(data)
+        whole = self._waiting.rfind("\n") + 1
+        if len(self._waiting) >= ENTRY:
+            self._flush(whole or len(self._waiting))
+        elif whole and not data:
+            self._flush(whole)
+
+    def end(self) -> None:
+        self.add(self._decoder.decode(b"", final=True).encode("utf-8"))
+        self._flush(len(self._waiting))
+
+    def tail(self) -> str:
+        return self.tail_of(self._tail)
+
+    @staticmethod
+    def tail_of(text: str) -> str:
+        """Return the last 64 kB."""
+        return text.encode("utf-8", "replace")[-TAIL:].decode("utf-8", "ignore")
+
+    def _flush(self, upto: int) -> None:
+        text, self._waiting = self._waiting[:upto], self._waiting[upto:]
+        clean, self._state = self._clean(text, self._state)
+        self._tail = (self._tail + clean)[-TAIL:]
+        if not text or not self._left:
+            return
+        if len(text) > self._left:
+            text = f"{text[: self._left]}\n[cut: the program printed more than is kept]\n"
+            self._left = 0
+        else:
+            self._left -= len(text)
+        self._trace(text)

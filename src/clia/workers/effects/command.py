@@ -14,9 +14,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import BackendError, Conflict, NotAllowed
-from clia.programs.output import TracedOutput
 from clia.programs.runner import CANCELLED, TIMED_OUT, ProgramCommand
-from clia.programs.worktree import SEEN, ProgramWorktree
+from clia.programs.worktree import SEEN, ProgramWorktree, TracedOutput
 from clia.values.commit_messages import check_text
 from clia.workers.effects.context import Payload
 
@@ -62,12 +61,12 @@ def _job(context: Context, payload: Any) -> CommandJob:
     name = request.text("program")
     rule = context.config.programs.get(name)
     if rule is None:
-        raise NotAllowed(
+        message, fields = (
             f"command: the program {name!r} is not in the operator's list",
-            code="program-not-listed",
-            hints=[f'add it to the configuration: [effects.command.programs.{name}] with run = ["…"]'],
-            fields={"program": name, "listed": sorted(context.config.programs)},
+            {"listed": sorted(context.config.programs)},
         )
+        hints = [f'add it to the configuration: [effects.command.programs.{name}] with run = ["…"]']
+        raise NotAllowed(message, code="program-not-listed", hints=hints, fields={"program": name, **fields})
     words = [*rule.run, *request.texts("args")]
     message, kind = request.text("message", "") or f"{name}: request {context.request.id}", request.text("kind", rule.kind)
     # Validate the commit before running the program.
@@ -102,7 +101,9 @@ class _CommandRun:
         base = self._fresh_worktree()
         output = TracedOutput(context.trace, context.tools.cleaning.chunk)
         context.progress(job.name)
-        order = ProgramCommand(job.words, self._directory, self._environment(), job.stdin, job.rule.timeout_seconds)
+        variables = context.tools.environment
+        environment = {name: variables[name] for name in (*SEEN, *job.rule.environment) if name in variables}
+        order = ProgramCommand(job.words, self._directory, environment, job.stdin, job.rule.timeout_seconds)
         ended = context.tools.programs.run(order, self._lock_path, output.add, context.cancelled.is_set)
         output.end()
         if ended.how == CANCELLED:
@@ -110,12 +111,11 @@ class _CommandRun:
         if ended.how == TIMED_OUT:
             message = f"command: {job.name} timed out after {job.rule.timeout_seconds:g} s"
             raise BackendError(message, code="program-timed-out", fields={"program": job.name})
-        commit = self._commit(base, ended.code) if self._work.has_changed(base) else None
+        commit = None
+        if self._work.has_changed(base):
+            meta = {**context.mark(), "program": job.name, "exit_code": ended.code}
+            commit = self._work.commit(base, job.kind, job.message, meta)
         return {"exit_code": ended.code, "output": output.tail(), "commit": commit}
-
-    def _environment(self) -> dict[str, str]:
-        given = self._context.tools.environment
-        return {name: given[name] for name in (*SEEN, *self._job.rule.environment) if name in given}
 
     def _fresh_worktree(self) -> str:
         """Reset the worktree to the agent's head and return it; an unfinished attempt may have left files."""
@@ -129,10 +129,6 @@ class _CommandRun:
                 return space.checkout(agent, self._directory)
         self._context.tools.programs.clear(self._directory)
         return space.checkout(agent, self._directory)
-
-    def _commit(self, base: str, code: int) -> str:
-        job = self._job
-        return self._work.commit(base, job.kind, job.message, {**self._context.mark(), "program": job.name, "exit_code": code})
 
 
 def _cancelled(job: CommandJob) -> Conflict:
