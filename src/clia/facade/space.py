@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     )
     from clia.values.typed_objects import Briefing
     from clia.verbs import Count
-    from clia.workers.service import FleetService
+    from clia.workers.fleet import FleetService
 
     Progress = Callable[[int, int], None]
 
@@ -100,7 +100,7 @@ class Space:
     behaviours: service[BehaviourService] = service("clia.behaviours.service:BehaviourService")
     peers: service[PeerService] = service("clia.federation.service:PeerService")
     hub: service[HubService] = service("clia.hub.service:HubService")
-    fleet: service[FleetService] = service("clia.workers.service:FleetService")
+    fleet: service[FleetService] = service("clia.workers.fleet:FleetService")
     captures: service[Captures] = service("clia.capture.service:Captures")
 
     @property

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from clia.workers.effects.context import Context
 
 T = TypeVar("T")
+AttemptEnd = tuple[str, str | None]
+"""How an attempt ended, and why without an answer."""
 ANSWERED, RETRIED, GIVEN_UP, GONE, DROPPED = "answered", "retried", "given-up", "gone", "dropped"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 8.0
 _TRIES = 5
@@ -59,13 +61,6 @@ class Attempt:
         return self.claim.task.agent, self.claim.task.request
 
 
-class AttemptEnd(NamedTuple):
-    """How an attempt ended, and why without an answer."""
-
-    outcome_name: str
-    why: str | None = None
-
-
 class OutcomeReporter(NamedTuple):
     """Reports outcomes to the session and the queue."""
 
@@ -84,18 +79,16 @@ class OutcomeReporter(NamedTuple):
         try:
             if isinstance(recorded, Retry):
                 return self._retry(attempt, recorded)
-            try:
-                end = (
-                    AttemptEnd(GONE)
-                    if isinstance(recorded, Gone)
-                    else self._retrying(lambda: self._resume_session(attempt, recorded))
-                )
-            except CliaError as err:  # retry later, with a pause
-                return self._retry(attempt, self._retry_later(attempt, err))
+            end: AttemptEnd = (GONE, None)
+            if not isinstance(recorded, Gone):
+                try:
+                    end = self._retrying(lambda: self._resume_session(attempt, recorded))
+                except CliaError as err:  # retry later, with a pause
+                    return self._retry(attempt, self._retry_later(attempt, err))
             self.reached("answered")
             self._retrying(lambda: self.queue.done(attempt.claim))
         except _WorkerStopped:
-            return AttemptEnd(DROPPED)  # the claim expires and another worker retries
+            return DROPPED, None  # the claim expires and another worker retries
         return end
 
     def _retry_later(self, attempt: Attempt, error: CliaError) -> Retry:
@@ -107,27 +100,27 @@ class OutcomeReporter(NamedTuple):
     def _retry(self, attempt: Attempt, outcome: Retry) -> AttemptEnd:
         claim = attempt.claim
         self._retrying(lambda: self.queue.retry(claim, outcome.at, outcome.error, counts=outcome.counts))
-        return AttemptEnd(RETRIED, f"attempt {claim.attempt} failed: {outcome.error}")
+        return RETRIED, f"attempt {claim.attempt} failed: {outcome.error}"
 
     def _resume_session(self, attempt: Attempt, outcome: Resume | GiveUp) -> AttemptEnd:
         agent, request = attempt.key
         try:
             if isinstance(outcome, Resume):
                 self.space.resume(agent, outcome.value, request, by=self.worker)
-                return AttemptEnd(ANSWERED)
+                return (ANSWERED, None)
             self.space.give_up(agent, outcome.reason, request, by=self.worker)
         except Nondeterminism:
-            return AttemptEnd(GONE)  # the session has diverged
+            return (GONE, None)  # the session has diverged
         except CliaError as err:
             instead = handover.after_refusal(err)
             if isinstance(err, StaleRequest) and err.answered_by == self.worker:
-                return AttemptEnd(ANSWERED)  # by this call, whose response was lost
+                return (ANSWERED, None)  # by this call, whose response was lost
             if isinstance(instead, Gone):
-                return AttemptEnd(GONE)
+                return (GONE, None)
             if instead is None or isinstance(outcome, GiveUp):
                 raise
             return self._resume_session(attempt, GiveUp(handover.recordable_text(instead.reason, self.clean)))
-        return AttemptEnd(GIVEN_UP, f"given up: {outcome.reason}")
+        return GIVEN_UP, f"given up: {outcome.reason}"
 
     def _retrying(self, call: Callable[[], T]) -> T:
         """Return the call's value. Retries while the store is unavailable, and a few times after other backend errors.

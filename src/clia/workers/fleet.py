@@ -6,6 +6,7 @@ carry the time of the shared store, and a repeated reader checks whether the cou
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 from clia.hub.refs import UNPUBLISHED
@@ -13,12 +14,14 @@ from clia.sessions import handover as hand_over
 from clia.sessions.model import is_for_people
 from clia.space.adoption import owner_of
 from clia.store.postgres_store import time_of
+from clia.verbs import VIEWER, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
+    from clia.facade.components import Components
     from clia.sessions.model import Request
     from clia.space.core import Core
     from clia.store.interface import Store, Task, Waiting
@@ -313,16 +316,21 @@ def _hub(rows: Sequence[Heartbeat], unpublished: tuple[str, ...] | None) -> HubS
 def _fleet(now: float, processes: Sequence[Process], machines: Sequence[Machine], work: Workload) -> Fleet:
     workers = [process for process in processes if process.kind == WORKER]
     questions = [request for request in work.requests if is_for_people(request)]
-    tasks = {(task.agent, task.request): task for task in _tasks(work.requests, now)}
+    # What workers could handle, whether or not a worker for the kind runs.
+    kinds = {request.kind for request in work.requests if not is_for_people(request)}
+    live = {request.agent for request in work.requests if not request.session.startswith("ask-")}
+    handled = hand_over.tasks(work.requests, kinds, live.__contains__, now)
+    tasks = {(task.agent, task.request): task for task in handled}
     held = [state for state in work.attempted if state.worker is not None and state.until is not None]
     ready = [task for task in tasks.values() if task.not_before <= now]
     first = min(ready, key=lambda task: task.not_before, default=None)
     oldest_question = oldest_task = None
     if questions:
-        oldest_question = _oldest(questions[0].agent, questions[0].id, questions[0].kind, hand_over.due(questions[0], now), now)
+        question, since = questions[0], hand_over.due(questions[0], now)
+        oldest_question = Oldest(question.agent, question.id, question.kind, since, round(now - since, 3))
     if first is not None:
-        oldest_task = _oldest(first.agent, first.request, first.kind, first.not_before, now)
-        oldest_task = oldest_task._replace(elsewhere=first.agent in work.elsewhere)
+        waited, elsewhere = round(now - first.not_before, 3), first.agent in work.elsewhere
+        oldest_task = Oldest(first.agent, first.request, first.kind, first.not_before, waited, elsewhere)
     return Fleet(
         now,
         tuple(machines),
@@ -334,17 +342,6 @@ def _fleet(now: float, processes: Sequence[Process], machines: Sequence[Machine]
         oldest_question,
         oldest_task,
     )
-
-
-def _oldest(agent: str, request: str, kind: str, since: float, now: float) -> Oldest:
-    return Oldest(agent, request, kind, since, round(now - since, 3))
-
-
-def _tasks(requests: Sequence[Request], now: float) -> list[Task]:
-    """Return what workers could handle, whether or not a worker for the kind runs."""
-    kinds = {request.kind for request in requests if not is_for_people(request)}
-    live = {request.agent for request in requests if not request.session.startswith("ask-")}
-    return hand_over.tasks(requests, kinds, live.__contains__, now)
 
 
 def _lease(state: Waiting, workers: Iterable[Process], now: float) -> Lease:
@@ -374,3 +371,18 @@ def _depths(work: Workload, tasks: Mapping[tuple[str, str], Task], workers: Iter
         depths[request.kind] = depth
     alive = [process.kinds for process in workers if process.state == ALIVE]
     return [depths[kind]._replace(workers=sum(kind in kinds for kinds in alive)) for kind in sorted(depths)]
+
+
+class FleetService:
+    """The machines, workers and forges of a space."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+        self._monitor = LivenessMonitor(time.monotonic)
+
+    @verb("GET", "/fleet", VIEWER, "upkeep", "fleet")
+    def __call__(self) -> Fleet:
+        """The machines and workers of the space, their leases, and what waits since when."""
+        hub_sync, pending = self._components.hub_sync, self._components.lifecycle.pending(None)
+        elsewhere = frozenset() if hub_sync is None else hub_sync.agents_elsewhere(request.agent for request in pending)
+        return read_fleet(self._components.core, self._monitor, Workload(pending, self._components.queue.waiting(), elsewhere))

@@ -10,6 +10,7 @@ import os
 import socket
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
+from operator import attrgetter
 from secrets import token_hex
 from typing import NamedTuple
 
@@ -44,10 +45,7 @@ class ProcessInfo(NamedTuple):
 
 @contextmanager
 def heartbeat(
-    space: Space,
-    process: ProcessInfo,
-    status: Callable[[], WorkerStatus] | None = None,
-    interval: float = HEARTBEAT_INTERVAL,
+    space: Space, process: ProcessInfo, status: Callable[[], WorkerStatus] | None = None, interval: float = HEARTBEAT_INTERVAL
 ) -> Iterator[None]:
     """Send heartbeats for this process while the block runs."""
     writer = HeartbeatWriter(space, process, status, interval)
@@ -97,7 +95,8 @@ class HeartbeatWriter:
         with self._store.writing() as transaction:
             key = self._key if self._owns_row(transaction) else self._allocate(transaction, now)
             if key is not None:
-                transaction.values.put(key, _as_json(self._row))
+                lists = {"kinds": list(self._row.kinds), "running": [list(attempt) for attempt in self._row.running]}
+                transaction.values.put(key, {**self._row._asdict(), **lists})
         self._key = key
 
     def leave(self) -> None:
@@ -146,9 +145,10 @@ class HeartbeatWriter:
         Deletes expired rows and the row of the process that this one replaces.
         """
         rows: dict[str, Heartbeat] = {}
+        process = attrgetter("kind", "name", "machine", "clone")  # names of live processes are unique
         for key, value in transaction.values.scan(FLEET):
             row = parse_heartbeat(value)
-            if row is None or row.is_expired(now) or self._replaces(row):
+            if row is None or row.is_expired(now) or process(row) == process(self._row):
                 transaction.values.delete(key)
             else:
                 rows[key] = row
@@ -158,18 +158,9 @@ class HeartbeatWriter:
         key, oldest = min(rows.items(), key=lambda item: item[1].seen_at)
         return key if now - oldest.seen_at > oldest.timeout else None
 
-    def _replaces(self, row: Heartbeat) -> bool:
-        """Whether this process was started in place of the row's: names of live processes are unique."""
-        own = self._row
-        return (row.kind, row.name, row.machine, row.clone) == (own.kind, own.name, own.machine, own.clone)
-
 
 def _version() -> str:
     try:
         return version("clia")
     except PackageNotFoundError:  # run from a source tree
         return ""
-
-
-def _as_json(row: Heartbeat) -> dict[str, object]:
-    return {**row._asdict(), "kinds": list(row.kinds), "running": [list(attempt) for attempt in row.running]}

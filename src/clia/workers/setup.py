@@ -28,7 +28,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from clia.facade.config import Config
     from clia.facade.settings import Settings
     from clia.facade.space import Space
     from clia.redaction.secrets import RedactionState
@@ -65,7 +64,9 @@ def open_worker(
         raise InvalidInput("a worker name must be one line of printable text", code="invalid-name", fields={"field": "name"})
     with open_space(path, settings=settings) as space:
         running = space.running
-        config = _overridden(running.config, overrides)
+        config = running.config
+        if overrides.concurrency is not None:
+            config = config._replace(worker=config.worker._replace(concurrency=overrides.concurrency))
         effects = Effects(config, environment, entry_points=installed())
         _check_kinds(overrides, effects)
         tools = make_tools(running.clock, environment, running.workplace, redact=settings.redact)
@@ -83,43 +84,34 @@ def open_worker(
             yield worker
 
 
-def _overridden(config: Config, overrides: WorkerOverrides) -> Config:
-    if overrides.concurrency is None:
-        return config
-    return config._replace(worker=config.worker._replace(concurrency=overrides.concurrency))
-
-
 def _check_kinds(overrides: WorkerOverrides, effects: Effects) -> None:
     """Refuse a mistyped kind: the worker would wait forever."""
     for kind in sorted(overrides.kinds or ()):
         if kind not in effects:
-            problem = effects.problems.get(kind, "no effect handles it")
-            raise InvalidInput(
-                f"cannot handle requests of kind {kind!r}: {problem}",
-                code="unknown-effect",
-                hints=[f"handled here: {', '.join(effects)}"],
-                fields={"kind": kind, "handled": list(effects)},
-            )
+            message = f"cannot handle requests of kind {kind!r}: {effects.problems.get(kind, 'no effect handles it')}"
+            hints, fields = [f"handled here: {', '.join(effects)}"], {"kind": kind, "handled": list(effects)}
+            raise InvalidInput(message, code="unknown-effect", hints=hints, fields=fields)
 
 
 @contextmanager
 def _background_ingest(space: Space, settings: Settings, environment: Mapping[str, str]) -> Iterator[None]:
-    """Ingest spooled hook events once now, and periodically while the block runs."""
+    """Ingest spooled hook events once now, and periodically while the block runs.
+
+    On failure they stay in the spool and ``clia doctor`` reports why.
+    """
+
+    def ingest_now() -> None:
+        with suppress(CliaError):
+            if has_events(space, environment):
+                ingest(space, settings, environment, wait=False)
 
     def run(stop: threading.Event) -> None:
         while not stop.wait(_INGEST_INTERVAL):
-            _ingest(space, settings, environment)
+            ingest_now()
 
-    _ingest(space, settings, environment)
+    ingest_now()
     with background_thread("clia-ingest", run):
         yield
-
-
-def _ingest(space: Space, settings: Settings, environment: Mapping[str, str]) -> None:
-    """Ingest spooled events. On failure they stay in the spool and ``clia doctor`` reports why."""
-    with suppress(CliaError):
-        if has_events(space, environment):
-            ingest(space, settings, environment, wait=False)
 
 
 # Tools
@@ -130,17 +122,17 @@ def make_tools(clock: Clock, environment: Mapping[str, str], workplace: str, *, 
     from clia.http_client import HttpClient
     from clia.programs.runner import ProgramRunner
 
-    cleaning = Cleaning(lambda text: secrets.redact(text).text, _clean_chunk) if redact else Cleaning(str, _keep_chunk)
+    cleaning = (
+        Cleaning(lambda text: secrets.redact(text).text, _clean_chunk)
+        if redact
+        else Cleaning(str, lambda text, state: (text, state))
+    )
     return Tools(clock, time.monotonic, environment, HttpClient(), ProgramRunner(), workplace, cleaning)
 
 
 def _clean_chunk(text: str, state: RedactionState) -> tuple[str, RedactionState]:
     clean, after = secrets.redact_chunk(text, state)
     return clean.text, after
-
-
-def _keep_chunk(text: str, state: RedactionState) -> tuple[str, RedactionState]:
-    return text, state
 
 
 def new_name() -> str:

@@ -17,7 +17,7 @@ from clia.errors import BackendError, CliaError, Conflict
 from clia.sessions import handover
 from clia.sessions.handover import Gone, Resume, RetryPolicy
 from clia.values.background import retry_while_unavailable
-from clia.workers.attempts import ANSWERED, DROPPED, GIVEN_UP, GONE, RETRIED, Attempt, AttemptEnd, OutcomeReporter
+from clia.workers.attempts import ANSWERED, DROPPED, GIVEN_UP, GONE, RETRIED, Attempt, OutcomeReporter
 from clia.workers.effects import EXCLUSIVE, llm
 from clia.workers.effects.context import Context, Tools, is_away
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from clia.facade.config import Config, WorkerOptions
     from clia.facade.space import Space
-    from clia.sessions.handover import Outcome, Retry
+    from clia.sessions.handover import Outcome
     from clia.sessions.model import Request
     from clia.store.interface import Claim, Queue, Task
     from clia.workers.effects import Effects
@@ -90,7 +90,14 @@ class Worker:
         self._retry_policy = RetryPolicy(self._options.attempts, self._options.backoff_seconds, self._options.backoff_max_seconds)
         name = f"worker {deps.name}"
         self._reporter = OutcomeReporter(
-            deps.space, deps.queue, self._retry_policy, self._now, self._pause, deps.reached, self._clean, name
+            deps.space,
+            deps.queue,
+            self._retry_policy,
+            self._now,
+            lambda seconds: deps.wait(self._halted, seconds),
+            deps.reached,
+            self._clean,
+            name,
         )
         self._wake, self._stopping, self._halted = threading.Event(), threading.Event(), threading.Event()
         self.wake = self._wake.set  # thread-safe: look for work now
@@ -135,7 +142,10 @@ class Worker:
 
     def status(self) -> WorkerStatus:
         with self._mutex:
-            running = tuple(_doing(each) for each in self._running.values())
+            running = tuple(
+                RunningAttempt(*attempt.key, attempt.claim.task.kind, attempt.claim.attempt, attempt.progress)
+                for attempt in self._running.values()
+            )
             self._hanging = [each for each in self._hanging if each.thread is not None and each.thread.is_alive()]
             counts = self._counts
             return self._status._replace(
@@ -168,24 +178,24 @@ class Worker:
                 started = self._start_attempts(wanted)
                 left = [each for each in tasks if each not in started]
                 next_at = self._next_time(self._startable(left))
-                over = not busy and not started and self._is_over(once, until_idle, wanted)
+                over = not (busy or started) and (
+                    (once and (self._next_time(wanted) or math.inf) > self._now())
+                    or (until_idle and not wanted and not self._waits_for_hub)
+                )
             except BackendError as err:
                 if not is_away(err):
                     raise
-                self._publish(self._status._replace(trouble=err.message))
+                self._status = self._status._replace(trouble=err.message)
+                self._notify()
                 self._deps.wait(self._wake, pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue
             pause = self._options.poll_seconds
-            self._publish(WorkerStatus(waiting=len(left), next_at=next_at, trouble=self._overloaded()))
+            self._status = WorkerStatus(waiting=len(left), next_at=next_at, trouble=self._overloaded())
+            self._notify()
             if over:
                 return
             self._deps.wait(self._wake, self._seconds_to_wait(next_at))
-
-    def _is_over(self, once: bool, until_idle: bool, wanted: Sequence[Task]) -> bool:
-        return (once and (self._next_time(wanted) or math.inf) > self._now()) or (
-            until_idle and not wanted and not self._waits_for_hub
-        )
 
     def _next_time(self, tasks: Sequence[Task]) -> float | None:
         return self._query(lambda: self._deps.queue.next_time(tasks, self._now()))
@@ -201,8 +211,7 @@ class Worker:
     def _look(self) -> list[Task]:
         """Return the waiting tasks; cancel attempts whose request is gone."""
         space, kinds = self._deps.space, self._deps.kinds
-        with self._mutex:
-            running = list(self._running.values())
+        running = self._attempts()
         requests = self._query(space.pending)
         self._requests = {(each.agent, each.id): each for each in requests}
         for attempt in running:
@@ -211,7 +220,8 @@ class Worker:
                 attempt.context.cancelled.set()
         self._prune_queue()
         handled = {kind for kind in self._deps.effects if kinds is None or kind in kinds}
-        live = self._live_agents(requests)
+        sessions = {each.agent for each in requests if not each.session.startswith("ask-")}
+        live = sessions.intersection(map(handover.awaited, requests))  # with a live session that some request waits for
         elsewhere = self._query(space.elsewhere)  # left to the machine with their unpublished work
         unseen = self._query(lambda: space.elsewhere({each.agent for each in requests})) - elsewhere
         near = [each for each in requests if each.agent not in elsewhere]
@@ -220,12 +230,6 @@ class Worker:
         found = [each for each in found if each.agent not in unseen]
         with self._mutex:
             return [each for each in found if (each.agent, each.request) not in self._running]
-
-    def _live_agents(self, requests: Sequence[Request]) -> set[str]:
-        """Return the agents with a live session that some request waits for."""
-        awaited = {agent for agent in map(handover.awaited, requests) if agent is not None}
-        live = {each.agent for each in requests if not each.session.startswith("ask-")}
-        return awaited & live
 
     def _prune_queue(self) -> None:
         """Drop queue state of tasks whose session ended between attempts."""
@@ -244,8 +248,7 @@ class Worker:
 
     def _startable(self, tasks: Sequence[Task]) -> list[Task]:
         """Return the tasks without those that must wait for an exclusive attempt of this worker."""
-        with self._mutex:
-            held = {each.claim.task.agent for each in self._running.values() if each.claim.task.kind in EXCLUSIVE}
+        held = {each.claim.task.agent for each in self._attempts() if each.claim.task.kind in EXCLUSIVE}
         return [each for each in tasks if each.kind not in EXCLUSIVE or each.agent not in held]
 
     def _start_attempts(self, tasks: Sequence[Task]) -> set[Task]:
@@ -253,7 +256,8 @@ class Worker:
         left = list(tasks)
         started: set[Task] = set()
         while self._room() and not self._stopping.is_set():
-            claim = self._query(lambda: self._claim(left))
+            free = self._startable(left)
+            claim = self._query(lambda: self._deps.queue.claim(free, self._deps.name, self._now(), self._options.lease_seconds))  # noqa: B023  # called in this iteration
             if claim is None:
                 break
             left.remove(claim.task)
@@ -261,18 +265,14 @@ class Worker:
             self._start(claim, self._requests[claim.task.agent, claim.task.request])
         return started
 
-    def _claim(self, tasks: Sequence[Task]) -> Claim | None:
-        return self._deps.queue.claim(self._startable(tasks), self._deps.name, self._now(), self._options.lease_seconds)
-
     def _room(self) -> int:
         with self._mutex:
-            return 0 if self._is_overloaded() else self._options.concurrency - len(self._running)
-
-    def _is_overloaded(self) -> bool:
-        return len(self._hanging) >= _MAX_HANGING * self._options.concurrency
+            return 0 if self._overloaded() else self._options.concurrency - len(self._running)
 
     def _overloaded(self) -> str | None:
-        return f"{len(self._hanging)} handlers hang; no more attempts are started" if self._is_overloaded() else None
+        hanging = len(self._hanging)
+        too_many = hanging >= _MAX_HANGING * self._options.concurrency
+        return f"{hanging} handlers hang; no more attempts are started" if too_many else None
 
     def _start(self, claim: Claim, request: Request) -> None:
         deps = self._deps
@@ -322,11 +322,14 @@ class Worker:
             return None
         self._deps.reached("claimed")
         try:
-            if not self._still_waits(attempt):
-                return Gone()
-            put_off = self._sync_with_hub(attempt)
-            if put_off is not None:
-                return put_off
+            agent, request = attempt.key
+            pending = retry_while_unavailable(lambda: self._deps.space.pending(agent), context.cancelled)
+            if all(each.id != request for each in pending):
+                return Gone()  # another worker answered before our claim
+            try:
+                self._deps.space.meet(agent)  # adopts what an earlier attempt did on another machine
+            except Conflict as err:
+                return handover.put_off(err, claim.task, self._now(), self._retry_policy)
             value = handle(context, context.request.payload)
         except Exception as err:  # noqa: BLE001  # a handler may raise anything
             return handover.after_error(err, claim.task, claim.attempt, self._now(), self._retry_policy)
@@ -336,47 +339,28 @@ class Worker:
         self._deps.reached("handled")
         return handover.after_value(value)
 
-    def _still_waits(self, attempt: Attempt) -> bool:
-        """Whether the request is still open: another worker may have answered before our claim."""
-        agent, request = attempt.key
-        found = retry_while_unavailable(lambda: self._deps.space.pending(agent), attempt.context.cancelled)
-        return any(each.id == request for each in found)
-
-    def _sync_with_hub(self, attempt: Attempt) -> Retry | None:
-        """Sync the agent, with what an earlier attempt did on another machine. Returns a retry if that is impossible now."""
-        try:
-            self._deps.space.meet(attempt.claim.task.agent)
-        except Conflict as err:
-            return handover.put_off(err, attempt.claim.task, self._now(), self._retry_policy)
-        return None
-
     def _finish(self, attempt: Attempt, outcome: Outcome | None) -> None:
         stopped = self._stopping.is_set() and attempt.context.cancelled.is_set() and not attempt.gone
-        if isinstance(outcome, Resume):
-            end = self._reporter.report(attempt, outcome)
-        elif attempt.lost:
-            end = AttemptEnd(DROPPED)  # another worker has it
-        elif outcome is None or stopped:
-            end = self._release(attempt)
-        else:
-            end = self._reporter.report(attempt, Gone() if attempt.gone else outcome)
+        outcome_name, why = DROPPED, None
+        if isinstance(outcome, Resume) or not (attempt.lost or outcome is None or stopped):
+            late = attempt.gone and not isinstance(outcome, Resume)
+            outcome_name, why = self._reporter.report(attempt, Gone() if late else outcome)
+        elif not attempt.lost:  # another worker has a lost one
+            self._release(attempt)
         task = attempt.claim.task
         with self._mutex:
-            self._counts[end.outcome_name] += 1
-            if end.why is not None:
-                self._last = f"{task.agent} {task.request} {task.kind}: {end.why}"
+            self._counts[outcome_name] += 1
+            if why is not None:
+                self._last = f"{task.agent} {task.request} {task.kind}: {why}"
 
-    def _release(self, attempt: Attempt) -> AttemptEnd:
+    def _release(self, attempt: Attempt) -> None:
         with suppress(CliaError):  # otherwise the claim expires
             self._deps.queue.release(attempt.claim)
-        return AttemptEnd(DROPPED)
 
     def _end_overdue(self) -> None:
         """Fail attempts that exceeded their time limit, and abandon their threads."""
         now = self._deps.tools.monotonic()
-        with self._mutex:
-            late = [each for each in self._running.values() if each.overdue_at is not None and each.overdue_at <= now]
-        for attempt in late:
+        for attempt in [each for each in self._attempts() if each.overdue_at is not None and each.overdue_at <= now]:
             if attempt.ends is not None and attempt.try_end():
                 attempt.context.cancelled.set()
                 with self._mutex:
@@ -402,9 +386,7 @@ class Worker:
         """Renew claims periodically; cancel attempts whose claim was lost."""
         lease = self._options.lease_seconds
         while not stop.wait(lease / 3):
-            with self._mutex:
-                running = list(self._running.values())
-            for attempt in running:
+            for attempt in self._attempts():
                 with suppress(CliaError):  # retried at the next beat
                     kept = self._deps.queue.keep(attempt.claim, self._now(), lease)
                     if kept is not None:
@@ -429,19 +411,20 @@ class Worker:
     def _shut_down(self) -> None:
         """Let attempts end within the grace period, then cancel them, then release their claims."""
         self._await_running(self._options.grace_seconds)
-        with self._mutex:
-            left = list(self._running.values())
-        for attempt in left:
+        for attempt in self._attempts():
             attempt.context.cancelled.set()
         self._await_running(self._options.grace_seconds)
-        with self._mutex:
-            left = list(self._running.values())
+        left = self._attempts()
         for attempt in left:
             if attempt.try_end():
                 self._release(attempt)
         if left:
             self._halted.set()  # stop retrying reports
         self._notify()
+
+    def _attempts(self) -> list[Attempt]:
+        with self._mutex:
+            return list(self._running.values())
 
     def _await_running(self, seconds: float) -> None:
         monotonic = self._deps.tools.monotonic
@@ -456,22 +439,14 @@ class Worker:
     def _now(self) -> float:
         return self._deps.tools.clock().timestamp()
 
-    def _pause(self, seconds: float) -> bool:
-        return self._deps.wait(self._halted, seconds)
-
     def _seconds_to_wait(self, next_at: float | None) -> float:
         """Return how long to wait: until the next poll, timeout or due task."""
-        passed = self._deps.tools.monotonic()
-        with self._mutex:
-            overdue = [each.overdue_at - passed for each in self._running.values() if each.overdue_at is not None]
+        now = self._deps.tools.monotonic()
+        overdue = [each.overdue_at - now for each in self._attempts() if each.overdue_at is not None]
         times = [self._options.poll_seconds, *overdue]
         if next_at is not None and self._room() > 0:
             times.append(next_at - self._now())
         return max(_SHORTEST_PAUSE, min(times))
-
-    def _publish(self, seen: WorkerStatus) -> None:
-        self._status = seen
-        self._notify()
 
     def _notify(self) -> None:
         with self._tell_lock:  # several threads report; the last report must be current
@@ -481,8 +456,3 @@ class Worker:
         """Remove secrets from a text, including the LLM key, whatever it looks like."""
         tools = self._deps.tools
         return tools.cleaning.text(llm.hide(text, llm.key_of(self._deps.config, tools.environment)))
-
-
-def _doing(attempt: Attempt) -> RunningAttempt:
-    task = attempt.claim.task
-    return RunningAttempt(task.agent, task.request, task.kind, attempt.claim.attempt, attempt.progress)

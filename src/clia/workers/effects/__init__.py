@@ -133,9 +133,6 @@ def _load(kind: str, point: EntryPoint) -> Handler:
 
 
 def _broken(kind: str, point: EntryPoint, reason: str) -> InvalidInput:
-    return InvalidInput(
-        f"cannot load the effect {kind!r} ({point.value}): {reason}",
-        code="broken-effect",
-        hints=["repair or remove the package that provides it"],
-        fields={"kind": kind, "entry_point": point.value, "reason": reason},
-    )
+    message, hints = f"cannot load the effect {kind!r} ({point.value}): {reason}", ["repair or remove the package that provides it"]
+    fields = {"kind": kind, "entry_point": point.value, "reason": reason}
+    return InvalidInput(message, code="broken-effect", hints=hints, fields=fields)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from clia.errors import CliaError
     from clia.workers.effects.context import Context
 
-_SPAWN_FIELDS = ("name", "briefing", "from", "slug", "flow", "input")
-
 
 def commit(context: Context, value: Any) -> dict[str, str]:
     """Commit files of the agent: ``{"kind": …, "changes": {PATH: TEXT or null}, "message": …}``."""
@@ -96,49 +94,39 @@ def spawn(context: Context, value: Any) -> dict[str, Any]:
     ``{"name": …, "briefing": {"title": …, "text": …}, "from": true | false | AGENT, "slug": …, "flow": …, "input": …}``.
     ``from``: start with the agent's files (default), with another agent's, or (``false``) with none.
     """
-    payload = Payload("spawn", value, *_SPAWN_FIELDS)
-    name = payload.text("name")
+    payload = Payload("spawn", value, "name", "briefing", "from", "slug", "flow", "input")
+    name, space = payload.text("name"), context.space
     inner = Payload("spawn: briefing", payload.object("briefing"), "title", "text")
-    briefing = Briefing(inner.text("title"), inner.text("text", ""), meta=_spawn_mark(context))
+    # With the full key: the briefing belongs to another agent.
+    mark = {**context.mark(), "request": context.key}
+    briefing = Briefing(inner.text("title"), inner.text("text", ""), meta=mark)
     flow = payload.text("flow") if payload.has("flow") else None
     if payload.has("input") and flow is None:
         raise payload.refusal("input", "needs a flow")
-    if flow is not None and not _spawned_earlier(context, name):
-        context.space.flow(flow)  # check before creating an agent that could not run it
-        context.space.behaviours.check_runnable(flow)  # before the agent is spawned
+    if flow is not None and not _spawned_earlier(context, name, mark):
+        space.flow(flow)  # check before creating an agent that could not run it
+        space.behaviours.check_runnable(flow)
+    slug, source = payload.text("slug") if payload.has("slug") else None, payload.value("from")
     try:
-        _spawn(context, payload, name, briefing)
+        if source is None or source is True:
+            space.spawn_from(name, briefing, context.agent, slug=slug)
+        elif source is False:
+            space.spawn(name, briefing, slug=slug)
+        else:
+            space.spawn_at(name, briefing, space.head(payload.text("from")), context.agent, slug=slug)
     except AlreadyExists:
-        if not _spawned_earlier(context, name):
+        if not _spawned_earlier(context, name, mark):
             raise
-    answer = {"agent": name, "genesis": context.space.genesis(name)}
+    answer = {"agent": name, "genesis": space.genesis(name)}
     return answer if flow is None else {**answer, "session": _first_session(context, name, flow, payload.value("input"))}
 
 
-def _spawn_mark(context: Context) -> dict[str, str]:
-    """The mark of a commit, with the full key: the briefing belongs to another agent."""
-    return {**context.mark(), "request": context.key}
-
-
-def _spawn(context: Context, payload: Payload, name: str, briefing: Briefing) -> None:
-    slug = payload.text("slug") if payload.has("slug") else None
-    source = payload.value("from")
-    space = context.space
-    if source is None or source is True:
-        space.spawn_from(name, briefing, context.agent, slug=slug)
-    elif source is False:
-        space.spawn(name, briefing, slug=slug)
-    else:
-        space.spawn_at(name, briefing, space.head(payload.text("from")), context.agent, slug=slug)
-
-
-def _spawned_earlier(context: Context, name: str) -> bool:
+def _spawned_earlier(context: Context, name: str, mark: dict[str, str]) -> bool:
     """Whether an earlier attempt at this request spawned the agent."""
     try:
-        meta = context.space.briefing_of(name).meta or {}
+        return mark.items() <= (context.space.briefing_of(name).meta or {}).items()
     except NotFound:
         return False
-    return _spawn_mark(context).items() <= meta.items()
 
 
 def _first_session(context: Context, name: str, flow: str, value: Any) -> str:
