@@ -16,23 +16,17 @@ from clia.store.interface import Task
 from clia.store.store_queue import StoreQueue
 from clia.workers.effects import Effects
 from support import git
-from support.effects import QUICK, completion, echo, in_background, made_space, model_server, tools_for, utc, worker_for
+from support.effects import QUICK, completion, echo, in_background, model_server, tools_for, utc
+from support.worker_places import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from clia.store.interface import Claim
     from clia.workers.effects.context import Context
-    from clia.workers.worker import Worker, WorkerStatus
+    from clia.workers.worker import WorkerStatus
 
-ONE = """
-def main(input):
-    try:
-        return request(input["kind"], input.get("payload"))
-    except RuntimeError as err:
-        return {"failed": str(err)}
-"""
 BOTH = """
 import asyncio
 
@@ -41,33 +35,10 @@ async def main(input):
 """
 
 
-class Place:
-    """A space on which tests run workers."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.space = made_space(root)
-        self.space.define("one", ONE)
-        self.space.define("both", BOTH)
-
-    def ask(self, kind: str, payload: Any = None, agent: str = "scout") -> None:
-        self.space.start(agent, "one", {"kind": kind, "payload": payload})
-
-    def result(self, agent: str = "scout") -> Any:
-        found = self.space.session(agent)
-        assert found.status == "finished", found.failure or found
-        return found.result
-
-    def worker(self, handlers: Mapping[str, Any] | None = None, **more: Any) -> Worker:
-        return worker_for(self.space, self.root, handlers, **more)
-
-    def work(self, handlers: Mapping[str, Any] | None = None, **more: Any) -> WorkerStatus:
-        return self.worker(handlers, **more).run(until_idle=True)
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     made = Place(tmp_path / "space")
+    made.space.define("both", BOTH)
     yield made
     made.space.close()
 
@@ -333,8 +304,7 @@ def test_a_broken_effect_is_named_and_its_requests_wait_while_others_work(place:
         EntryPoint("broken", "no_such_module:handle", "clia.effects"),
         EntryPoint("good", "support.effects:as_it_is", "clia.effects"),
     ]
-    worker = place.worker()
-    worker._deps = worker._deps._replace(effects=Effects(Config(worker=QUICK), {}, entry_points=points))
+    worker = place.worker(effects=Effects(Config(worker=QUICK), {}, entry_points=points))
     seen = worker.run(until_idle=True)
     assert place.result("other") == 5
     assert place.space.session("scout").status == "suspended"

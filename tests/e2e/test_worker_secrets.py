@@ -11,7 +11,6 @@ from clia.facade.config import Config, Llm, ProgramRule
 from clia.http_client import HttpClient
 from clia.programs.worktree import TracedOutput
 from clia.redaction.secrets import START
-from clia.store.store_queue import StoreQueue
 from clia.workers.effects import llm
 from clia.workers.setup import make_tools
 from support.effects import (
@@ -21,69 +20,21 @@ from support.effects import (
     completion,
     context_for,
     echo,
-    made_space,
     model_server,
     tools_for,
     utc,
-    worker_for,
 )
 from support.fake_secrets import FAKES
-from support.session_spaces import all_of_git
+from support.worker_places import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     from clia.workers.effects.context import Context, Tools
-    from clia.workers.worker import Worker, WorkerStatus
-
-
-ONE = """
-def main(input):
-    try:
-        return request(input["kind"], input.get("payload"))
-    except RuntimeError as err:
-        return {"failed": str(err)}
-"""
 
 
 TOKEN = next(each for each in FAKES if each.kind == "github-token")
-
-
-class Place:
-    """A space on which tests run workers."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.space = made_space(root)
-        self.space.define("one", ONE)
-
-    def ask(self, kind: str, payload: Any = None, agent: str = "scout") -> None:
-        self.space.start(agent, "one", {"kind": kind, "payload": payload})
-
-    def agents(self, *names: str) -> None:
-        for name in names:
-            self.space.spawn(name, clia.Briefing(title="Look around"))
-
-    def result(self, agent: str = "scout") -> Any:
-        found = self.space.session(agent)
-        assert found.status == "finished", found.failure or found
-        return found.result
-
-    def worker(self, handlers: Mapping[str, Any] | None = None, **more: Any) -> Worker:
-        return worker_for(self.space, self.root, handlers, **more)
-
-    def work(self, handlers: Mapping[str, Any] | None = None, **more: Any) -> WorkerStatus:
-        return self.worker(handlers, **more).run(until_idle=True)
-
-    def queue(self) -> StoreQueue:
-        return StoreQueue(self.space.core.store)
-
-    def holds(self, text: str) -> list[str]:
-        """Where a text is: in a file of the store, or in git."""
-        files = [each for each in (self.root / ".git" / "clia").rglob("*") if each.is_file()]
-        found = [each.name for each in files if text.encode() in each.read_bytes()]
-        return found + (["git"] if text.encode() in all_of_git(self.root) else [])
 
 
 @pytest.fixture

@@ -11,64 +11,17 @@ from clia.store.store_queue import StoreQueue
 from support.effects import (
     QUICK,
     echo,
-    made_space,
     tools_for,
-    worker_for,
 )
-from support.session_spaces import all_of_git
+from support.worker_places import Place, soon
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from clia.store.interface import Claim, Task
     from clia.workers.effects.context import Context
-    from clia.workers.worker import Worker, WorkerStatus
-
-
-ONE = """
-def main(input):
-    try:
-        return request(input["kind"], input.get("payload"))
-    except RuntimeError as err:
-        return {"failed": str(err)}
-"""
-
-
-class Place:
-    """A space on which tests run workers."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.space = made_space(root)
-        self.space.define("one", ONE)
-
-    def ask(self, kind: str, payload: Any = None, agent: str = "scout") -> None:
-        self.space.start(agent, "one", {"kind": kind, "payload": payload})
-
-    def agents(self, *names: str) -> None:
-        for name in names:
-            self.space.spawn(name, clia.Briefing(title="Look around"))
-
-    def result(self, agent: str = "scout") -> Any:
-        found = self.space.session(agent)
-        assert found.status == "finished", found.failure or found
-        return found.result
-
-    def worker(self, handlers: Mapping[str, Any] | None = None, **more: Any) -> Worker:
-        return worker_for(self.space, self.root, handlers, **more)
-
-    def work(self, handlers: Mapping[str, Any] | None = None, **more: Any) -> WorkerStatus:
-        return self.worker(handlers, **more).run(until_idle=True)
-
-    def queue(self) -> StoreQueue:
-        return StoreQueue(self.space.core.store)
-
-    def holds(self, text: str) -> list[str]:
-        """Where a text is: in a file of the store, or in git."""
-        files = [each for each in (self.root / ".git" / "clia").rglob("*") if each.is_file()]
-        found = [each.name for each in files if text.encode() in each.read_bytes()]
-        return found + (["git"] if text.encode() in all_of_git(self.root) else [])
+    from clia.workers.worker import WorkerStatus
 
 
 @pytest.fixture
@@ -76,11 +29,6 @@ def place(tmp_path: Path) -> Iterator[Place]:
     made = Place(tmp_path / "space")
     yield made
     made.space.close()
-
-
-def soon(event: threading.Event, seconds: float) -> bool:
-    """Waits, for tests that do not want to."""
-    return event.wait(min(seconds, 0.01))
 
 
 def test_the_status_says_what_became_of_the_last_attempt_without_an_answer(place: Place) -> None:

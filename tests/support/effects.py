@@ -61,7 +61,7 @@ def worker_for(
     """A worker over a real space, quick to try again."""
     chosen = config or Config(worker=QUICK)
     tools = more.pop("tools", None) or tools_for(root)
-    effects = Effects(chosen, tools.environment, others=handlers)
+    effects = more.pop("effects", None) or Effects(chosen, tools.environment, others=handlers)
     queue = more.pop("queue", None) or StoreQueue(space.core.store)
     return Worker(WorkerDependencies(space, effects, queue, tools, chosen, more.pop("name", "w1"), **more))
 
