@@ -199,7 +199,7 @@ def test_bad_input_is_refused_by_name_and_changes_nothing(followed: clia.Space, 
 def test_who_only_looks_sees_whom_a_space_works_with_and_moves_nothing(followed: Any) -> None:
     reading = {verb.name for verb in all_verbs() if verb.route.tag == "federation" and verb.role == VIEWER}
     assert reading == {"peers", "peer", "refusals", "waiting", "grants", "explain", "allowed", "remotes", "remote_behaviours"}
-    with RemoteSpace(followed.served.address, followed.served.token("Vi", VIEWER), space=followed._name) as viewer:
+    with RemoteSpace(followed.served.address, followed.served.token("Vi", VIEWER), space=followed.name) as viewer:
         assert (viewer.peers(), viewer.grants("ann"), viewer.remotes()) == (followed.peers(), followed.grants(), followed.remotes())
         for call in (
             viewer.key,

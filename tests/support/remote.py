@@ -89,6 +89,7 @@ class Handle(RemoteSpace):
         self.served = served
         self.name = name
         self.root = root
+        self.name = name
         self._others: dict[str, RemoteSpace] = {}  # the same space in the hands of other people
 
     def close(self) -> None:
