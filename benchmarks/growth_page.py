@@ -78,7 +78,7 @@ def upkeep(run: dict[str, Any]) -> list[list[str]]:
         (size_said(each["disk"]["objects"] / each["commits"]) for each in results),
     )
     add("the store", (size_said(each["disk"]["store"]) for each in results))
-    add("the index made anew", (seconds(each["index"]["seconds"]) for each in results))
+    add("rebuilding the index", (seconds(each["index"]["seconds"]) for each in results))
     add("`maintain`, the first time", (seconds(each["maintain"]["seconds"]) for each in results))
     add("the first question after it", (milliseconds(each["maintain"]["first"]) for each in results))
     for number in range(max(len(each["rounds"]) for each in results)):

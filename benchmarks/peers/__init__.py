@@ -31,8 +31,8 @@ _MAKERS = {
     ABSURD: "benchmarks.peers.absurd_peer:Absurd",
 }
 NOTE = (
-    "a fresh handle of DBOS is a client that connects anew, and the workflow itself waits in a thread of a process that lives on; "
-    "of Absurd it is a worker that connects anew, whose turn is taken at once, without the pause of polling"
+    "a fresh handle of DBOS is a client with a new connection, while the workflow waits in a thread of a running process; "
+    "of Absurd it is a worker with a new connection, which runs at once, without the polling delay"
 )
 _DATABASES = {DBOS: "dbos", ABSURD: "absurd"}
 
