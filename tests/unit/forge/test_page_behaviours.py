@@ -89,7 +89,7 @@ def test_with_nothing_and_with_one_observation_there_is_not_enough_data(scene: S
         page = scene.page(browser, "behaviours/review")
         assert "<h2>No suggestion: not enough data</h2>" in page
         assert chosen(page) == ([""], [])
-        assert ("Nothing was observed by this measure yet." in page) == (seen == 0)
+        assert ("No observations for this measure yet." in page) == (seen == 0)
     compared = scene.page(browser, f"behaviours/review/compare?before={scene.flaky}&after={scene.steady}")
     assert "not enough data: the later one was never observed" in compared
     both = scene.page(browser, f"behaviours/review/compare?before={scene.steady}&after={scene.hostile}")
