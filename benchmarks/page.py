@@ -34,7 +34,7 @@ The growth of a space is measured separately.
   dominate. Work measured with fsync, and work that other programs write too (hub, workers, federation, the forge under load),
   is on disk.
 """
-_TITLES = {
+TITLES = {
     "space": "Space: commits, notes, relations",
     "sessions": "Sessions",
     "lineage": "Lineage and cold start",
@@ -55,7 +55,7 @@ def page(run: Run) -> str:
     picture = "![ours, floor and peers of each row](images/benchmarks.svg)"
     parts = [MARK, "", _HEAD, *_counted(run), "", picture, "", *_repeated(run)]
     for part in dict.fromkeys(each.part for each in run.results):
-        parts += ["", f"## {_TITLES[part]}", "", *_table([each for each in run.results if each.part == part])]
+        parts += ["", f"## {TITLES[part]}", "", *_table([each for each in run.results if each.part == part])]
     parts += ["", "## The machine", "", "| what | which |", "| --- | --- |"]
     facts = {"date": run.date, "rounds": str(run.rounds), **run.facts}
     parts += [f"| {name} | {_cell(said)} |" for name, said in facts.items()]

@@ -126,10 +126,10 @@ def _commands(block: Block) -> list[Step]:
 def run(
     text: str, directory: Path, home: Path, more: Mapping[str, str] | None = None, cold: Iterable[str] | None = None
 ) -> list[Failure]:
-    """Does all steps of a page in ``directory``; what went otherwise than the page says.
+    """Run all steps of a page in ``directory``; return where the result differs from the page.
 
-    ``more`` are variables for the shell. Where ``cold`` is given, these commands start the installed program, and others are run
-    by one that is loaded already (support/warm.py); a page that asks where the program is gets the installed one.
+    ``more`` are variables for the shell. With ``cold``, the first run of each of these commands starts the installed program;
+    all others run in a process that is already loaded (support/warm.py). A page with ``command -v clia`` gets the installed one.
     """
     todo = steps(text)
     script = home.with_suffix(".sh")  # beside it: a newcomer's home is empty
@@ -241,7 +241,7 @@ def documents() -> list[Path]:
 
 
 def cold_commands() -> dict[Path, set[str]]:
-    """The commands that each page is the first to show, as ``session show``: those start the installed program."""
+    """The commands that each page is the first to show, as ``session show``: their first run starts the installed program."""
     seen: set[str] = set()
     found: dict[Path, set[str]] = {}
     for page in documents():

@@ -83,10 +83,10 @@ def test_a_command_does_not_outlive_what_asked_for_it(tmp_path: Path, shell: dic
 
 
 def test_a_command_that_is_to_start_cold_does(tmp_path: Path, shell: dict[str, str]) -> None:
-    """Those that are named, and those with a variable that Python looks at when it starts. A stand-in's stand-in tells."""
+    """The first run of each named command, and every run with a variable that Python reads when it starts."""
     text = (tmp_path / "bin" / "clia").read_text(encoding="utf-8")
     (tmp_path / "bin" / "clia").write_text(text.replace(repr(warm.PROGRAM), repr("/bin/echo")), encoding="utf-8")
-    for words, cold in (("doctor", True), ("agents schema agent", True), ("--version", False)):
+    for words, cold in (("doctor", True), ("agents schema agent", True), ("doctor", False), ("--version", False)):
         done = subprocess.run(["clia", *words.split()], env=shell, capture_output=True, text=True, check=True)
         assert (done.stdout == f"{words}\n") is cold
     done = subprocess.run(["clia", "list"], env=shell | {"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)

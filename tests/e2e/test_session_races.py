@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 PROCESSES = 8
 AGENTS = 10
-REQUESTS = 20  # of each agent
 QUESTIONS = """\
 import asyncio
 
@@ -34,24 +33,30 @@ def store(request: pytest.FixtureRequest) -> str | None:
     return postgres_url(request.getfixturevalue("postgres_address")) if request.param == "postgresql" else None
 
 
-def prepared(root: Path, store: str | None, source: str) -> None:
+@pytest.fixture
+def requests(soak: bool) -> int:
+    """The number of requests of each agent."""
+    return 20 if soak else 6
+
+
+def prepared(root: Path, store: str | None, source: str, requests: int) -> None:
     with clia.init(root, settings=settings(store=store)) as space:
         space.define("many", source)
         for agent in range(AGENTS):
             space.spawn(f"a{agent}", BRIEFING)
-            space.start(f"a{agent}", "many", REQUESTS)
+            space.start(f"a{agent}", "many", requests)
 
 
-def raced(root: Path, store: str | None, verb: str) -> dict[tuple[str, str], str]:
+def raced(root: Path, store: str | None, verb: str, requests: int) -> dict[tuple[str, str], str]:
     """Each request was won once and lost by all others, who were told the winner; by request who won."""
     paper = Paper(str(root.parent / "paper"))
-    wanted = [[[f"a{agent}", f"1.{call}"] for agent in range(AGENTS)] for call in range(1, REQUESTS + 1)]
+    wanted = [[[f"a{agent}", f"1.{call}"] for agent in range(AGENTS)] for call in range(1, requests + 1)]
     run(Race(str(root), store, paper.path, verb, wanted), PROCESSES)
     won = {(agent, request): number for agent, request, number in paper.read("won")}
-    assert len(paper.read("won")) == len(won) == AGENTS * REQUESTS
+    assert len(paper.read("won")) == len(won) == AGENTS * requests
     lost = Counter((agent, request) for agent, request, *_ in paper.read("lost"))
     assert set(lost.values()) == {PROCESSES - 1}
-    assert len(lost) == AGENTS * REQUESTS
+    assert len(lost) == AGENTS * requests
     for agent, request, number, by, value in paper.read("lost"):
         winner = won[agent, request]
         assert (by, value) == (f"racer {winner}", winner)
@@ -68,17 +73,17 @@ def check_nothing_left(space: clia.Space) -> None:
     assert report.clean, report.findings
 
 
-def test_eight_processes_decide_the_same_200_requests(tmp_path: Path, store: str | None) -> None:
+def test_eight_processes_decide_the_same_requests(tmp_path: Path, store: str | None, requests: int) -> None:
     root = tmp_path / "repo"
-    prepared(root, store, QUESTIONS)
-    won = raced(root, store, "decide")
+    prepared(root, store, QUESTIONS, requests)
+    won = raced(root, store, "decide", requests)
     with clia.open(root, settings=settings(store=store)) as space:
         for agent in (f"a{number}" for number in range(AGENTS)):
             done = space.session(agent)
             assert done.status == "finished"
-            assert done.result == [[int(won[agent, f"1.{call}"]), f"1.{call}"] for call in range(1, REQUESTS + 1)]
+            assert done.result == [[int(won[agent, f"1.{call}"]), f"1.{call}"] for call in range(1, requests + 1)]
             decisions = [each for each in space.log(agent) if each.kind == "decision"]
-            assert len(decisions) == REQUESTS
+            assert len(decisions) == requests
             assert {each.request: each.by for each in decisions} == {
                 request: f"racer {number}" for (who, request), number in won.items() if who == agent
             }
@@ -91,16 +96,16 @@ def test_eight_processes_decide_the_same_200_requests(tmp_path: Path, store: str
     assert there == set(git("rev-list", "--all", cwd=root).split())
 
 
-def test_eight_processes_resume_the_same_200_requests(tmp_path: Path, store: str | None) -> None:
+def test_eight_processes_resume_the_same_requests(tmp_path: Path, store: str | None, requests: int) -> None:
     root = tmp_path / "repo"
-    prepared(root, store, PARTS)
-    won = raced(root, store, "resume")
+    prepared(root, store, PARTS, requests)
+    won = raced(root, store, "resume", requests)
     with clia.open(root, settings=settings(store=store)) as space:
         for agent in (f"a{number}" for number in range(AGENTS)):
             parts = space.resume(agent, "end").result["parts"]
-            assert parts == [[int(won[agent, f"1.{call}"]), f"1.{call}"] for call in range(1, REQUESTS + 1)]
+            assert parts == [[int(won[agent, f"1.{call}"]), f"1.{call}"] for call in range(1, requests + 1)]
             journal = space.journal(agent)
-            assert Counter(each["resume"][0] for each in journal if each["event"] == "resumed") == Counter(range(1, REQUESTS + 2))
+            assert Counter(each["resume"][0] for each in journal if each["event"] == "resumed") == Counter(range(1, requests + 2))
         check_nothing_left(space)
 
 

@@ -87,7 +87,7 @@ class Killer:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = 0
         self.only: str | None = None  # the turn in which it strikes; None: in any
-        original = runs._PrintBuffer.take
+        original = runs.PrintBuffer.take
 
         def take(printed: Any, stream: Any, text: str) -> None:
             original(printed, stream, text)
@@ -98,7 +98,7 @@ class Killer:
                 for pid in found:
                     os.kill(pid, signal.SIGKILL)
 
-        monkeypatch.setattr(runs._PrintBuffer, "take", take)
+        monkeypatch.setattr(runs.PrintBuffer, "take", take)
 
 
 @pytest.fixture

@@ -126,9 +126,17 @@ import marshal, posix, sys, _signal, _socket
 found = dict(posix.environ)
 found[b"PATH"] = b":".join(each for each in found.get(b"PATH", b"").split(b":") if each != {directory})
 
+def is_first(name):
+    if name not in {cold}:
+        return False
+    try:
+        posix.close(posix.open({directory} + b"/started-" + name.encode(), posix.O_CREAT | posix.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
 def cold():
-    words = sys.argv[1:]
-    if words[:1] and words[0] in {cold} or " ".join(words[:2]) in {cold} or posix.getsid(0) != {session}:
+    if posix.getsid(0) != {session} or any(is_first(each) for each in ("".join(sys.argv[1:2]), " ".join(sys.argv[1:3]))):
         return True
     if any(key.startswith((b"PYTHON", b"COVERAGE_")) and key not in {harmless} for key in found):
         return True
@@ -181,7 +189,7 @@ posix._exit(code)
 
 
 def stand_in(directory: Path, cold: Iterable[str]) -> None:
-    """Puts a ``clia`` into a directory that asks for the command here; those named in ``cold`` start the installed program.
+    """Puts a ``clia`` into a directory that asks for the command here; the first of each in ``cold`` starts the installed program.
 
     The command sees a path without that directory: the only program on it is the installed one.
     """

@@ -90,7 +90,7 @@ class ObservationIndex:
         behind = [each for each in listed.values() if self._is_behind(known.get(each.name), each.tip)]
         gone = sorted(known.keys() - listed.keys() - {sources.PEOPLE_NAME})
         self._read(behind + [ObservationSource(*name.partition("/")[::2], None) for name in gone], known, progress)
-        self._catch_up_reverts()
+        self.catch_up_reverts()
         return listed
 
     def _is_behind(self, mark: Any, tip: Any) -> bool:
@@ -101,7 +101,8 @@ class ObservationIndex:
         cut = self._core.graph.cut_off()
         return not all(cid in cut or self._core.objects.kind(cid) is None for cid in mark["lacks"])
 
-    def _catch_up_reverts(self) -> None:
+    def catch_up_reverts(self) -> None:
+        """Update the reverts on people's branches, which refer to landings."""
         core = self._core
         row = core.store.get(READ + sources.PEOPLE_NAME)
         if row is None:

@@ -313,7 +313,7 @@ class _PeopleBranches(ObservationSource):
     def _reverted(self, core: Core, reverts: Sequence[tuple[str, str, int]]) -> Iterator[Observation]:
         """Reverts, dated by their landing, so that a period shows how much of its work was reverted."""
         found: dict[tuple[str, str], tuple[int, Observation]] = {}
-        standing = _effective_reverts({cid: target for cid, target, _ in reverts})
+        standing = effective_reverts({cid: target for cid, target, _ in reverts})
         for cid, target, at in sorted(reverts):
             for landing, behaviour in self._about(core, cid, target) if cid in standing else ():
                 observation = Observation(behaviour, REVERTED, landing.at, cid)
@@ -343,7 +343,7 @@ class _PeopleBranches(ObservationSource):
         return tip is not None and core.graph.descends(tip, revert) and not core.graph.descends(landing.head, revert)
 
 
-def _effective_reverts(targets: Mapping[str, str]) -> set[str]:
+def effective_reverts(targets: Mapping[str, str]) -> set[str]:
     """The reverts that are not undone by an effective revert. Commits cannot name later ones, so there are no cycles."""
     waiting = Counter(target for target in targets.values() if target in targets)
     ready = [cid for cid in targets if not waiting[cid]]

@@ -240,7 +240,7 @@ class _Run:
     def _attended(self) -> tuple[int, CliaError | None]:
         """The program's exit code, and why its output could not be traced completely."""
         work = self._work
-        console = _Console(work.space, work.agent)
+        console = ConsoleRecorder(work.space, work.agent)
         ended = work.programs.attend(self._order(), work.place, self._world.user, console.heard)
         try:
             console.end(ended.code)
@@ -288,7 +288,7 @@ class _Run:
             ) from None
 
 
-class _Console:
+class ConsoleRecorder:
     """Traces the program's output. While the store is unavailable, output is buffered and the program continues."""
 
     def __init__(self, space: Space, agent: str) -> None:

@@ -195,7 +195,7 @@ def behaviour_lineage(
 
     def show() -> None:
         show_line((one_line(behaviour.name), "bold"), f"  {behaviour.kind}, by {measure}")
-        _show_lineage(behaviour, rates, children, ascii_only=ascii_only or only_ascii())
+        show_lineage(behaviour, rates, children, ascii_only=ascii_only or only_ascii())
         note_gaps(gaps)
 
     versions = [
@@ -230,9 +230,10 @@ def split_deep_branches(versions: Iterable[str], children: Mapping[str, list[str
     return pieces, restarted
 
 
-def _show_lineage(
+def show_lineage(
     behaviour: KnownBehaviour, rates: Mapping[str, Rate | None], children: Mapping[str, list[str]], *, ascii_only: bool
 ) -> None:
+    """Print a behaviour's versions as a tree."""
     from clia.cli.drawing import tree_lines
 
     versions = {version.cid: version for version in behaviour.versions}

@@ -100,7 +100,7 @@ class MontyRun:
         self.program = program
         self._snapshot: FunctionSnapshot | FutureSnapshot | None = None
         self._open: dict[int, FlowCall] = {}
-        self._printed = _PrintBuffer(program.limits.printed)
+        self._printed = PrintBuffer(program.limits.printed)
         self.turn = Turn()
         self._inherited = False
         fork_sensitive.add(self)
@@ -252,7 +252,7 @@ class MontyRun:
         return error
 
 
-class _PrintBuffer:
+class PrintBuffer:
     """The output of a flow in a turn, cut at a limit."""
 
     def __init__(self, limit: int) -> None:

@@ -153,7 +153,11 @@ class _ValueIndex:
             if place is None:
                 self._strings[item] = len(values)
             return place
-        rivals = self._rivals(item, values)
+        outline = _outline(item)
+        if outline not in self._by_outline:  # most items are new
+            self._by_outline[outline] = [len(values)]
+            return None
+        rivals = self._rivals(outline, item, values)
         for at in rivals:
             if same(values[at], item):
                 return at
@@ -162,11 +166,10 @@ class _ValueIndex:
 
     def moved(self, item: Any, at: int, values: list[Any]) -> None:
         """Record that ``item`` replaced the value at ``at``."""
-        self._rivals(item, values).append(at)
+        self._rivals(_outline(item), item, values).append(at)
 
-    def _rivals(self, item: Any, values: list[Any]) -> list[int]:
+    def _rivals(self, outline: int, item: Any, values: list[Any]) -> list[int]:
         """The positions of values with the outline of ``item``."""
-        outline = _outline(item)
         rivals = self._by_outline.setdefault(outline, [])
         if len(rivals) < _CROWDED:
             return rivals
@@ -341,11 +344,14 @@ def _link_key(link: Any) -> Any:
     if isinstance(link, str):
         return (None, link)
     if isinstance(link, dict):
-        texts = {key: value for key, value in link.items() if isinstance(value, str) and value.strip()}
-        title, url = texts.get("title"), texts.get("url", texts.get("href"))
+        title, url = _text_or_none(link.get("title")), _text_or_none(link.get("url")) or _text_or_none(link.get("href"))
         if title is not None or url is not None:
             return (title, url)
     return _json_key(link)
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
 
 
 def _contributions(candidates: list[Offer]) -> Merged:

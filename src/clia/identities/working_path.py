@@ -191,14 +191,13 @@ def submodule_paths(text: str, path: str) -> tuple[list[str], list[Diagnostic]]:
             line = text.count("\n", 0, len(text) - len(text[at:].lstrip())) + 1
             return [], [diagnostic("invalid-gitmodules", path, f"{path}: line {line} is not git configuration")]
         at = item.end()
-        kind = item.lastgroup
-        if kind == "value":
-            if name is not None and item["key"].lower() == "path":
-                declared[name] = _unquoted(item["value"])
-        elif kind == "name":
-            name = _ESCAPED.sub(r"\1", item["name"]) if item["section"].lower() == "submodule" else None
-        elif kind == "section":
-            name = None
+        section, quoted, key, value = item.groups()
+        if section is not None:
+            name = quoted if section.lower() == "submodule" else None
+            if name is not None and "\\" in name:
+                name = _ESCAPED.sub(r"\1", name)
+        elif name is not None and value is not None and key.lower() == "path":
+            declared[name] = _unquoted(value)
     normalized = {name: _normalized(value) for name, value in declared.items()}
     refused = [
         diagnostic("unsafe-submodule-path", path, f"submodule {name!r}: path {declared[name]!r} is unsafe")

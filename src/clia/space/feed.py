@@ -234,14 +234,14 @@ def _changes(
     """The changes of agents, then flows, sorted by name: what happened, before and after."""
     for name in sorted({key.partition("/")[2] for key in changed if key.startswith((_AGENT, _ARCHIVED))}):
         at_work, archived = _AGENT + name, _ARCHIVED + name
-        event = _agent_event((old.get(at_work), old.get(archived)), (new.get(at_work), new.get(archived)))
+        event = agent_event((old.get(at_work), old.get(archived)), (new.get(at_work), new.get(archived)))
         if event is not None:
             yield event[0], ("agent", name), event[1], event[2]
     for key in sorted(key for key in changed if key.startswith(_FLOW)):
         yield CHANGED_FLOW if key in new else GONE, ("flow", key.removeprefix(_FLOW)), old.get(key), new.get(key)
 
 
-def _agent_event(
+def agent_event(
     old: tuple[str | None, str | None], new: tuple[str | None, str | None]
 ) -> tuple[str, str | None, str | None] | None:
     """What happened to an agent, given its head and its archived head; None if nothing visible."""

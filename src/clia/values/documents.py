@@ -117,10 +117,15 @@ def _check_depth(value: Any, data: bytes, path: str) -> None:
         return
     level = [value]
     for _ in range(MAX_DEPTH):
-        children = (child for parent in level for child in (parent.values() if type(parent) is dict else parent))
-        level = [child for child in children if type(child) is dict or type(child) is list]
-    if level:
-        raise _too_deep(path)
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if type(parent) is dict else parent)
+            if type(child) is dict or type(child) is list
+        ]
+        if not level:
+            return
+    raise _too_deep(path)
 
 
 def _check_surrogates(value: Any, data: bytes, path: str) -> None:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 FLEET = "fleet/"
 WORKER, FORGE = "worker", "forge"
 ALIVE, SILENT, NO_PROCESS = "alive", "silent", "no-process"
-HEARTBEAT_INTERVAL = 5.0
-"""Seconds between heartbeats."""
 MISSED_BEATS = 3
 """A process is silent after this many missed heartbeats."""
 SHOWN_SECONDS = 3600.0

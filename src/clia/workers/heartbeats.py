@@ -18,7 +18,7 @@ from clia.errors import CliaError
 from clia.hub.clone_ids import clone_id
 from clia.store.postgres_store import own_clock, time_of
 from clia.values.background import background_thread
-from clia.workers.fleet import FLEET, HEARTBEAT_INTERVAL, Heartbeat, Underway, parse_heartbeat, unpublished_by_clone
+from clia.workers.fleet import FLEET, Heartbeat, Underway, parse_heartbeat, unpublished_by_clone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from clia.store.interface import Transaction
     from clia.workers.worker import WorkerStatus
 
+HEARTBEAT_INTERVAL = 5.0
+"""Seconds between heartbeats."""
 MAX_ROWS = 256
 _MAX_ITEMS = 50  # of a list in a row
 _MAX_TEXT = 300

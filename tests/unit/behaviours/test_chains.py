@@ -139,7 +139,7 @@ def test_a_long_line_of_versions_is_drawn_in_pieces_that_say_where_they_come_fro
     assert cut == {line[at]: line[at - 1] for at in range(9, 100, 9)}
     assert pieces == {cid: [each for each in found if each not in cut] for cid, found in children.items()}
     versions = tuple(BehaviourVersion("review", cid, PROMPT, "former", "", by="Tess <tess@example.org>") for cid in children)
-    lineage._show_lineage(KnownBehaviour("review", PROMPT, None, versions, ()), {}, children, ascii_only=True)
+    lineage.show_lineage(KnownBehaviour("review", PROMPT, None, versions, ()), {}, children, ascii_only=True)
     said = capsys.readouterr().out.splitlines()
     assert [each.split(" former")[0] for each in said[7:11]] == [
         f"{' ' * 24}`-- {line[7][:10]}",

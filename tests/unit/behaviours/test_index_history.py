@@ -186,7 +186,7 @@ def test_no_answer_leaves_out_a_landing_that_another_process_reads_meanwhile(
             turns.append("once")
             _reverts(space, "main", _landed(space, "two"))
             with clia.open(root_of(space), settings=settings()) as other:
-                monkeypatch.setattr(components(other).observations, "_catch_up_reverts", lambda: None)
+                monkeypatch.setattr(components(other).observations, "catch_up_reverts", lambda: None)
                 components(other).observations.catch_up()
         return of_people(*given)
 

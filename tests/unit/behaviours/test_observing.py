@@ -22,7 +22,7 @@ from clia.behaviours.observing import (
     tokens_of,
     verdict_of,
 )
-from clia.behaviours.sources import _effective_reverts
+from clia.behaviours.sources import effective_reverts
 from clia.behaviours.statistics import Count
 from clia.space.model import AGENT, BEHAVIOUR, EVENT, META, TYPE, VALUE, Landed
 from clia.values import commit_messages as messages
@@ -99,14 +99,14 @@ def test_an_event_with_a_wrong_type_in_a_field_says_nothing_or_something_else(wr
 
 
 def test_a_revert_stands_unless_one_that_stands_has_undone_it() -> None:
-    assert _effective_reverts({}) == set()
-    assert _effective_reverts({"r1": "work"}) == {"r1"}
-    assert _effective_reverts({"r1": "work", "r2": "r1"}) == {"r2"}
-    assert _effective_reverts({"r1": "work", "r2": "r1", "r3": "r2"}) == {"r1", "r3"}
-    assert _effective_reverts({"r1": "work", "r2": "r1", "r3": "work"}) == {"r2", "r3"}
-    assert _effective_reverts({"r1": "work", "r2": "r1", "r3": "r1", "r4": "r3"}) == {"r2", "r4"}
+    assert effective_reverts({}) == set()
+    assert effective_reverts({"r1": "work"}) == {"r1"}
+    assert effective_reverts({"r1": "work", "r2": "r1"}) == {"r2"}
+    assert effective_reverts({"r1": "work", "r2": "r1", "r3": "r2"}) == {"r1", "r3"}
+    assert effective_reverts({"r1": "work", "r2": "r1", "r3": "work"}) == {"r2", "r3"}
+    assert effective_reverts({"r1": "work", "r2": "r1", "r3": "r1", "r4": "r3"}) == {"r2", "r4"}
     chain = {f"{number + 1}": f"{number}" for number in range(50_001)}
-    assert len(_effective_reverts(chain)) == 25_001  # and no deep recursion
+    assert len(effective_reverts(chain)) == 25_001  # and no deep recursion
 
 
 def test_sums_are_the_same_in_any_order_and_taking_away_undoes_adding() -> None:

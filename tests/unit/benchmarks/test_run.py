@@ -70,7 +70,7 @@ def test_every_work_has_a_key_of_its_own_and_every_part_a_step_and_a_heading() -
     assert len(keys) == len(set(keys))
     assert {part for part, _ in run.STEPS} == set(TABLE)
     assert all((ROOT / f"benchmarks/{part}.py").is_file() for part in TABLE)
-    assert all(part in page._TITLES for part in TABLE)
+    assert all(part in page.TITLES for part in TABLE)
 
 
 def test_a_part_that_fails_leaves_a_line_for_each_of_its_rows_and_the_others_go_on(

@@ -94,7 +94,7 @@ def test_while_the_store_is_away_the_program_goes_on_and_nothing_that_it_printed
 
 def test_a_line_of_one_stream_in_the_middle_of_a_key_on_the_other_does_not_let_its_rest_through(space: clia.Space) -> None:
     """White-box: which of two streams is read first is otherwise a matter of luck."""
-    console = run_module._Console(space, "parent")
+    console = run_module.ConsoleRecorder(space, "parent")
     key = [f"{ALNUM[:40]}{number:02}{ALNUM[:22]}" for number in range(4)]
     for line in ("-----BEGIN RSA PRIVATE KEY-----", *key, "-----END RSA PRIVATE KEY-----", "behind"):
         console.heard("stdout", f"{line}\n".encode())
@@ -108,7 +108,7 @@ def test_a_line_of_one_stream_in_the_middle_of_a_key_on_the_other_does_not_let_i
 
 def test_what_was_printed_first_stands_first_in_the_trace_whichever_stream_it_came_on(space: clia.Space) -> None:
     """White-box, as before. A line that has no end yet is in its place when it has one."""
-    console = run_module._Console(space, "parent")
+    console = run_module.ConsoleRecorder(space, "parent")
     for stream, text in (("out", "1\n"), ("err", "2\n"), ("err", "3\nhalf "), ("out", "4\n"), ("err", "5\n"), ("out", "6\n")):
         console.heard(f"std{stream}", text.encode())
     console.end(0)

@@ -12,7 +12,7 @@ import clia
 from clia.errors import StoreError
 from clia.forge.events import feed_of
 from clia.git.records import RefScan
-from clia.space.feed import BUCKET, SEEN, _agent_event
+from clia.space.feed import BUCKET, SEEN, agent_event
 from clia.store.notifications import PollingNotifier
 from support.session_spaces import root_of
 from support.spaces import BRIEFING, refused, settings
@@ -50,7 +50,7 @@ def space(tmp_path: Path) -> Iterator[clia.Space]:
 )
 def test_what_became_of_an_agent(old: Any, new: Any, event: Any) -> None:
     """By its head at work and its head in the archive; both are there for a moment while it is moved."""
-    assert _agent_event(old, new) == event
+    assert agent_event(old, new) == event
 
 
 @pytest.mark.parametrize("moved", [None, ["refs/clia/archive/agents/scout"]], ids=["all refs", "what moved"])

@@ -17,7 +17,6 @@ from clia.workers.fleet import (
     ALIVE,
     FLEET,
     FORGE,
-    HEARTBEAT_INTERVAL,
     NO_PROCESS,
     SHOWN_SECONDS,
     SILENT,
@@ -25,7 +24,7 @@ from clia.workers.fleet import (
     LivenessMonitor,
     Underway,
 )
-from clia.workers.heartbeats import HeartbeatWriter, ProcessInfo, heartbeat
+from clia.workers.heartbeats import HEARTBEAT_INTERVAL, HeartbeatWriter, ProcessInfo, heartbeat
 from clia.workers.worker import RunningAttempt, WorkerStatus
 from support import git
 from support.fleet import NOW, beat, put

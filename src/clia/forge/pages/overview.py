@@ -31,7 +31,8 @@ from clia.forge.rendering import texts
 from clia.sessions.model import is_for_people, question_of
 from clia.space.adoption import title_of
 from clia.values.typed_objects import Briefing
-from clia.workers.fleet import ALIVE, CLOCK_TOLERANCE, HEARTBEAT_INTERVAL
+from clia.workers.fleet import ALIVE, CLOCK_TOLERANCE
+from clia.workers.heartbeats import HEARTBEAT_INTERVAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
