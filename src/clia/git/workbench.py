@@ -194,7 +194,8 @@ class GitWorkbench(GitWorktrees):
         return patch_ids
 
     def remotes(self) -> list[str]:
-        return sorted(self._command.run("remote").decode("utf-8", "replace").splitlines())
+        """The names of the remotes that have an address."""
+        return sorted(str(name) for name in self._handle.repo.remotes.names())
 
     def remote_url(self, remote: str) -> str | None:
         urls = self._settings_of(remote, "url")
