@@ -11,14 +11,24 @@ from contextlib import suppress
 
 from clia.store import private_files
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
 
-def _file(home: str) -> str:
-    return os.path.join(home, "forge.json")
+    class Served(Protocol):
+        """A space, of which only the directory matters here."""
+
+        @property
+        def home(self) -> str: ...
 
 
-def mark(home: str, address: str, peers: str | None = None) -> None:
-    """Record that this process serves the space, and where peers reach it; ignored in a read-only directory."""
-    path = _file(home)
+def _file(space: Served) -> str:
+    return os.path.join(space.home, "forge.json")
+
+
+def mark(space: Served, address: str, peers: str | None = None) -> None:
+    """Record that this process serves the space, and where peers reach it. A read-only space is served as well."""
+    path = _file(space)
     with suppress(OSError):
         draft = f"{path}.{os.getpid()}"
         with open(draft, "w", encoding="utf-8", opener=private_files.open_file) as file:
@@ -26,33 +36,33 @@ def mark(home: str, address: str, peers: str | None = None) -> None:
         os.replace(draft, path)
 
 
-def unmark(home: str) -> None:
+def unmark(space: Served) -> None:
     with suppress(OSError):
-        if _read(home)[1] == os.getpid():
-            os.unlink(_file(home))
+        if _read(space)[1] == os.getpid():
+            os.unlink(_file(space))
 
 
-def address_of(home: str) -> str | None:
+def address_of(space: Served) -> str | None:
     """Return where the space is served on this machine; None if it is not."""
-    address, pid = _read(home)
+    address, pid = _read(space)
     return address if pid and _is_alive(pid) else None
 
 
 def peer_address(home: str) -> str | None:
     """Return where peers reach the forge of a space's directory; None if none serves it."""
-    address, pid = _entry(_file(home), "peers")
+    address, pid = _said(os.path.join(home, "forge.json"), "peers")
     return address if pid and _is_alive(pid) else None
 
 
-def _read(home: str) -> tuple[str | None, int]:
-    return _entry(_file(home), "address")
+def _read(space: Served) -> tuple[str | None, int]:
+    return _said(_file(space), "address")
 
 
-def _entry(path: str, what: str) -> tuple[str | None, int]:
+def _said(path: str, what: str) -> tuple[str | None, int]:
     try:
         with open(path, encoding="utf-8") as file:
-            entry = json.load(file)
-        address, pid = entry[what], entry["pid"]
+            said = json.load(file)
+        address, pid = said[what], said["pid"]
     except (OSError, ValueError, KeyError, TypeError):
         return None, 0
     sound = isinstance(address, str) and address.startswith(("http://", "https://")) and isinstance(pid, int) and pid > 0

@@ -182,7 +182,7 @@ def session_counts(values: Store | Values, name: str) -> dict[str, int]:
 
 def damaged_row(name: str, session: str) -> CorruptJournal:
     message = f"the row of session {session} of {name!r} in the store is damaged; its events are not"
-    hints = ["rebuild it with: clia doctor --repair"]
+    hints = ["clia doctor --repair derives it anew"]
     return CorruptJournal(message, code="damaged-row", hints=hints, fields={"agent": name, "session": session})
 
 

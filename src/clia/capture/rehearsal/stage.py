@@ -334,7 +334,7 @@ class Actor:
     uses: int = 0
 
 
-class PlayedToolUse(NamedTuple):
+class ToolUse(NamedTuple):
     """A tool call."""
 
     id: str
