@@ -81,7 +81,25 @@ def test_who_does_not_own_the_tables_is_told_that_pages_may_still_hold_what_was_
     assert said.startswith("removed from 0 traces and 1 pending entry of scout; copies may remain in:\n  PostgreSQL (")
     assert "until the owner of the tables runs VACUUM FULL clia_entries, clia_values, or the same purge\n" in said
     assert files_with(role, "hunter2")
-    assert "VACUUM" not in here(*purge, postgres_url(role.owner))
+    while "open transaction" in (output := here(*purge, postgres_url(role.owner))):
+        pass  # the server analyzes the tables by itself now and then
+    assert "VACUUM" not in output
+    assert not files_with(role, "hunter2")
+
+
+def test_a_purge_reports_rows_that_an_open_transaction_can_still_read(role: Role, tmp_path: Path) -> None:
+    here = Commands(tmp_path / "repo")
+    with clia.init(here.root, settings=settings(store=postgres_url(role.owner))) as space:
+        with_agents(space, "scout")
+        space.trace("scout", "stdout", "the word is hunter2")
+    purge = ("trace", "purge", "scout", "--text", "hunter2", "--yes", "--store", postgres_url(role.owner))
+    with psycopg.connect(role.owner) as reader:
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT 1")
+        assert "because an open transaction may still read them; run the same purge again when it has ended\n" in here(*purge)
+        assert files_with(role, "hunter2")
+    while "open transaction" in here(*purge):
+        pass
     assert not files_with(role, "hunter2")
 
 

@@ -211,7 +211,7 @@ class EventBus:
         return self
 
     def end_soon(self) -> None:
-        """End every stream. Safe in any thread and in a signal handler."""
+        """End every stream. Safe in any thread, but not in a signal handler, which may interrupt the holder of the lock."""
         self._stop.set()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end)

@@ -64,7 +64,7 @@ class Forge:
         return result
 
     def stopping(self) -> None:
-        """End all streams. Safe in a signal handler."""
+        """End all streams."""
         for callback in self.told_to_stop:
             callback()
 

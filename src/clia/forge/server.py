@@ -33,7 +33,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import FrameType
 
     from clia.facade.settings import Settings
     from clia.forge.forge import ExtraApp, Forge
@@ -107,7 +106,10 @@ class _HeaderTimeout(H11Protocol):
 
 
 class ForgeServer(uvicorn.Server):
-    """Reports when it is ready, ends streams when it is told to stop, and survives the signal to clean up."""
+    """Reports when it is ready, ends streams when it shuts down, and survives the signal to clean up.
+
+    Invariant: a signal handler only sets flags. Ending streams takes locks, which the interrupted code may hold.
+    """
 
     def __init__(self, config: uvicorn.Config, serving: Callable[[], None], stopping: Callable[[], None]) -> None:
         super().__init__(config)
@@ -127,9 +129,9 @@ class ForgeServer(uvicorn.Server):
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.stopping()
-        super().handle_exit(sig, frame)
+        await super().shutdown(sockets)
 
 
 def serve(

@@ -104,7 +104,7 @@ class Endpoint:
             yield
 
     def stopping(self) -> None:
-        """End calls that wait for people. Safe in a signal handler."""
+        """End calls that wait for people."""
         for place in self._places.values():
             place.stopping = True
 

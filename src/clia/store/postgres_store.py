@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 import time
 from contextlib import suppress
@@ -58,7 +59,8 @@ _DIALECT = {"text": 'TEXT COLLATE "C"', "packed": ""}
 _STEP_LOCK_MILLISECONDS = 5000
 """How long a migration step waits for writers, who wait behind it. If it fails, the next start retries."""
 _FILES = "SELECT pg_relation_filenode(each::regclass) FROM unnest(ARRAY['clia_entries', 'clia_values']) AS each"
-_LEFTOVERS = "pages of its files, until the owner of the tables runs VACUUM FULL clia_entries, clia_values, or the same purge"
+_NOT_OWNED = "pages of its files, until the owner of the tables runs VACUUM FULL clia_entries, clia_values, or the same purge"
+_STILL_READ = "pages of its files, because an open transaction may still read them; run the same purge again when it has ended"
 _NOW = "SELECT EXTRACT(EPOCH FROM clock_timestamp())::float8"
 _ENCODING = "SELECT current_setting('server_encoding')"
 
@@ -167,16 +169,25 @@ class PostgresStore(SqlStore):
             transaction.values.delete(migration.copy_mark(self._keys))
 
     def _rewrite_files(self) -> str | None:
+        dead_rows: list[int] = []
+
+        def count(report: psycopg.errors.Diagnostic) -> None:  # its texts are gone when the statement has ended
+            dead_rows.append(_dead_rows(report))
+
         with self.address.translated(), self.pool().connection() as connection:
             connection.execute(f"SET lock_timeout = {self._lock_milliseconds}")
+            connection.add_notice_handler(count)
             try:
                 before = connection.execute(_FILES).fetchall()
-                connection.execute("VACUUM FULL clia_entries, clia_values")
+                connection.execute("VACUUM (FULL, VERBOSE) clia_entries, clia_values")
                 # A role that does not own the tables only gets a warning. A rewritten table has a new file.
-                left = set(before) & set(connection.execute(_FILES).fetchall())
+                is_kept = not set(before).isdisjoint(connection.execute(_FILES).fetchall())
             finally:
+                connection.remove_notice_handler(count)
                 connection.execute("RESET lock_timeout")
-        return f"{self.address}: {_LEFTOVERS}" if left else None
+        if is_kept:
+            return f"{self.address}: {_NOT_OWNED}"
+        return f"{self.address}: {_STILL_READ}" if any(dead_rows) else None
 
     def pool(self) -> psycopg_pool.ConnectionPool:
         """Return this process's pool. A forked child neither uses nor frees its parent's."""
@@ -376,3 +387,9 @@ class StoreClock:
                 self._offset = timedelta(seconds=time_of(self._store, self.own) - self.own().timestamp())
         finally:
             self._queried_at, self._querying.now = time.monotonic(), False
+
+
+def _dead_rows(report: psycopg.errors.Diagnostic) -> int:
+    """How many deleted rows VACUUM kept for open transactions: the first number of its report's detail, in every language."""
+    number = re.search(r"\d+", report.message_detail or "")
+    return int(number[0]) if number else 0

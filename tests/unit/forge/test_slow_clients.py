@@ -105,7 +105,6 @@ def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Impat
     try:
         yield Impatient(serving.get(timeout=PATIENCE).address, place)
     finally:
-        runs.stopping()
         runs.should_exit = True
         thread.join(timeout=PATIENCE)
 
