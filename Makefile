@@ -4,17 +4,17 @@
 BIN := .venv/bin
 
 help:
-	@echo "make demo    a demo tree, and what clia says about it"
-	@echo "make test    everything the tests need, then all tests"
-	@echo "make coverage  the tests of the library, and the bar of branch coverage"
+	@echo "make demo    seed a demo space, serve the forge and print its link"
+	@echo "make test    install what the tests need and run all tests"
+	@echo "make coverage  run the tests of the library and check branch coverage"
 	@echo "make lint    style, types, layers, sizes"
-	@echo "make walk    the modules that six everyday journeys import and execute"
-	@echo "make bench   speed, as ratios to a floor in the same run (PEERS=1: and to peers)"
-	@echo "make growth  the long benchmark: spaces of up to 100,000 agents (ten minutes and more)"
-	@echo "make soak    the long versions of load and fault tests"
-	@echo "make docs    the reference from the code, then the site"
-	@echo "make plugin  the plug-in for Claude Code, in build/plugin"
-	@echo "make lock    new locked versions"
+	@echo "make walk    count the modules that six journeys import and execute"
+	@echo "make bench   measure speed, as ratios to a floor in the same run (PEERS=1: and to peers)"
+	@echo "make growth  measure spaces of up to 100,000 agents (more than ten minutes)"
+	@echo "make soak    run the long versions of property, load and fault tests"
+	@echo "make docs    regenerate the reference and build the site"
+	@echo "make plugin  build the plug-in for Claude Code in build/plugin"
+	@echo "make lock    update the locked packages"
 
 setup:
 	@tools/setup.sh

@@ -1,7 +1,7 @@
 """The seam for tests: what is behind an open space, and how to stop it at a named step.
 
-Crash points and the clock are settings: ``Settings(reached=crash_at("after-intent"), clock=...)``. ``work`` runs a worker with fake
-effects. ``components`` gives the parts of a space, to look at them or to replace one.
+Crash points and the clock are settings: ``Settings(reached=crash_at("intent-recorded"), clock=...)``. ``work`` runs a worker with
+fake effects. ``components`` gives the parts of a space, to look at them or to replace one.
 """
 
 from __future__ import annotations

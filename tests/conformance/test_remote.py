@@ -306,7 +306,7 @@ def test_long_lists_come_whole_though_they_come_in_pages(space: Any, monkeypatch
     for name in names:
         space.spawn(name, BRIEFING)
     whole = space.agents(), space.states(), space.relations()
-    monkeypatch.setattr(module, "_PAGE", 2)
+    monkeypatch.setattr(module, "PAGE_SIZE", 2)
     assert (space.agents(), space.states(), space.relations()) == whole
     assert whole[0] == [*names, "scout"]
 

@@ -1115,7 +1115,7 @@ def test_upkeep_of_a_large_space_packs_what_is_new_and_leaves_the_rest(
         space.commit("scout", "finding", changes={f"{number}": b"1"})
     space.maintain()
     before = packs()
-    monkeypatch.setattr(workbench, "_LARGE", 0)
+    monkeypatch.setattr(workbench, "LARGE_REPOSITORY", 0)
     made = [space.commit("scout", "finding", changes={"a": b"%d" % number}) for number in range(3)]
     space.maintain()
     assert before < packs()

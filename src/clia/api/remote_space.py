@@ -34,7 +34,7 @@ else:
     _Interface = object  # it has none of a space's parts, only its verbs
 
 _ROOT = "/api/v1/spaces"
-_PAGE = 5000
+PAGE_SIZE = 5000
 
 
 class RemoteSpace(_Interface):
@@ -98,7 +98,7 @@ class RemoteSpace(_Interface):
         from clia.api.arguments import request_for
 
         items: list[Any] = []
-        paging: dict[str, str | int] = {"page_size": _PAGE}
+        paging: dict[str, str | int] = {"page_size": PAGE_SIZE}
         while True:
             page = self._get(request_for(verb, arguments, paging)[0])
             items += page["items"]

@@ -230,11 +230,11 @@ def _program_findings(tool: HookTool, places: Sequence[HookPlace], looked: HookI
     for command in dict.fromkeys(command for place in places for command in place.commands):
         if os.path.isabs(command):
             if not os.access(command, os.X_OK):
-                message = f"the hooks of {tool.title} run {command}, which is not there, or no program"
-                yield HookFinding("clia-gone", ERROR, tool.name, message, "clia hook install again writes where clia is now")
+                message = f"the hooks of {tool.title} run {command}, which does not exist or is not executable"
+                yield HookFinding("clia-gone", ERROR, tool.name, message, "run clia hook install again to write the current path")
         elif program.found is None:
             message = f"the hooks of {tool.title} run clia, which is not on PATH: no event can arrive"
-            hint = f"put the folder of {program.own} on the PATH of whoever starts {tool.title}"
+            hint = f"put the folder of {program.own} on the PATH of the account that starts {tool.title}"
             yield HookFinding("clia-not-on-path", ERROR, tool.name, message, hint)
         elif not program.is_found:
             message = f"the hooks of {tool.title} run the clia on PATH, which is {program.found}, and not this one, {program.own}"
@@ -250,7 +250,7 @@ def _silence(tool: HookTool, places: Sequence[HookPlace], looked: HookInspection
     if worked is not None and worked > expected:
         since = "ever" if last is None else f"since {timestamp(last)}"
         message = f"{tool.title} worked here at {timestamp(worked)}, with hooks installed, and no event arrived {since}"
-        hint = f"start {tool.title} anew, since it may read its settings at its start; its own /hooks shows what it runs"
+        hint = f"restart {tool.title}, because it may read its settings only at start; its /hooks command shows what it runs"
         yield HookFinding("nothing-arrives", ERROR, tool.name, message, hint)
     elif last is None:
         message = f"the hooks of {tool.title} are installed, and no event ever arrived here"
@@ -301,7 +301,7 @@ def _spool(looked: HookInspection, *, installed: bool) -> tuple[SpoolHealth, lis
     findings += _ingest_error([own, *others], late=late)
     if installed and not _writable(own):
         message = f"hooks cannot write to {own}"
-        hint = "let whoever starts the tools write there; until then events go to the account's own folder"
+        hint = "make it writable for the account that starts the tools; until then events go to that account's own folder"
         findings.append(HookFinding("spool-not-writable", ERROR, None, message, hint))
     return SpoolHealth(len(every), oldest, len(rejected), elsewhere), findings
 

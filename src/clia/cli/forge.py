@@ -143,7 +143,7 @@ def site_address(forge: str | None, space: Space) -> str | None:
     if forge is None:
         from clia.facade.forge_address import address_of
 
-        return address_of(space)
+        return address_of(space.home)
     forge = forge.rstrip("/")
     if "/s/" in forge:
         return forge

@@ -89,7 +89,7 @@ class Problem(NamedTuple):
     severity: str = "error"  # or "warning"
 
 
-# A Protocol, because tests wrap runs and engines, and ``facade.wiring`` has an engine that loads this one on first use.
+# A Protocol, because tests wrap runs and engines, and ``facade.backends`` has an engine that loads this one on first use.
 class FlowRun(Protocol):
     """A run of a flow. A context manager: it holds a worker until it is closed."""
 

@@ -11,24 +11,14 @@ from contextlib import suppress
 
 from clia.store import private_files
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Protocol
 
-    class Served(Protocol):
-        """A space, of which only the directory matters here."""
-
-        @property
-        def home(self) -> str: ...
+def _file(home: str) -> str:
+    return os.path.join(home, "forge.json")
 
 
-def _file(space: Served) -> str:
-    return os.path.join(space.home, "forge.json")
-
-
-def mark(space: Served, address: str, peers: str | None = None) -> None:
-    """Record that this process serves the space, and where peers reach it. A read-only space is served as well."""
-    path = _file(space)
+def mark(home: str, address: str, peers: str | None = None) -> None:
+    """Record that this process serves the space, and where peers reach it; ignored in a read-only directory."""
+    path = _file(home)
     with suppress(OSError):
         draft = f"{path}.{os.getpid()}"
         with open(draft, "w", encoding="utf-8", opener=private_files.open_file) as file:
@@ -36,33 +26,33 @@ def mark(space: Served, address: str, peers: str | None = None) -> None:
         os.replace(draft, path)
 
 
-def unmark(space: Served) -> None:
+def unmark(home: str) -> None:
     with suppress(OSError):
-        if _read(space)[1] == os.getpid():
-            os.unlink(_file(space))
+        if _read(home)[1] == os.getpid():
+            os.unlink(_file(home))
 
 
-def address_of(space: Served) -> str | None:
+def address_of(home: str) -> str | None:
     """Return where the space is served on this machine; None if it is not."""
-    address, pid = _read(space)
+    address, pid = _read(home)
     return address if pid and _is_alive(pid) else None
 
 
 def peer_address(home: str) -> str | None:
     """Return where peers reach the forge of a space's directory; None if none serves it."""
-    address, pid = _said(os.path.join(home, "forge.json"), "peers")
+    address, pid = _entry(_file(home), "peers")
     return address if pid and _is_alive(pid) else None
 
 
-def _read(space: Served) -> tuple[str | None, int]:
-    return _said(_file(space), "address")
+def _read(home: str) -> tuple[str | None, int]:
+    return _entry(_file(home), "address")
 
 
-def _said(path: str, what: str) -> tuple[str | None, int]:
+def _entry(path: str, what: str) -> tuple[str | None, int]:
     try:
         with open(path, encoding="utf-8") as file:
-            said = json.load(file)
-        address, pid = said[what], said["pid"]
+            entry = json.load(file)
+        address, pid = entry[what], entry["pid"]
     except (OSError, ValueError, KeyError, TypeError):
         return None, 0
     sound = isinstance(address, str) and address.startswith(("http://", "https://")) and isinstance(pid, int) and pid > 0

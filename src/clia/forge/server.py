@@ -176,12 +176,12 @@ def _marked(forge: Forge, address: str) -> Iterator[None]:
     """Record where each space is served, for programs on this machine."""
     for site in forge.sites.values():
         top = address.rstrip("/")
-        mark(site.space, f"{top}/s/{site.name}", f"{top}{FEDERATION}{site.name}")
+        mark(site.space.home, f"{top}/s/{site.name}", f"{top}{FEDERATION}{site.name}")
     try:
         yield
     finally:
         for site in forge.sites.values():
-            unmark(site.space)
+            unmark(site.space.home)
 
 
 @contextmanager

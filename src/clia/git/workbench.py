@@ -31,7 +31,7 @@ _PARTIAL = r"^(extensions\.partialclone|remote\..*\.(promisor|partialclonefilter
 _GC = ("-c", "gc.autoDetach=false", "-c", "gc.worktreePruneExpire=never")
 # Packs that repacking keeps.
 _KEPT = (".keep", ".promisor")
-_LARGE = 1_000_000
+LARGE_REPOSITORY = 1_000_000
 """Number of packed objects beyond which git gc takes too long: it reads all of them (half an hour for 3 million).
 
 Each has 28 bytes in an index."""
@@ -91,7 +91,7 @@ class GitWorkbench(GitWorktrees):
         for path in self._pack_indexes():
             with suppress(FileNotFoundError):  # repacked meanwhile
                 index_bytes += os.path.getsize(path)
-        if index_bytes > _LARGE * 28 and not self.is_partial():
+        if index_bytes > LARGE_REPOSITORY * 28 and not self.is_partial():
             # Only new objects and small packs. Unreachable objects stay until someone runs git gc.
             self._command.run("repack", "-d", "-l", "-q", "--geometric=2")
             return

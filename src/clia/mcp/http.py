@@ -1,7 +1,7 @@
 """MCP servers for the spaces of a forge, as one ASGI application.
 
-Invariant: every request carries a token of a known user, and each call runs as that user, whoever opened the session. Pages of
-other sites are rejected. State between requests is either sealed with the forge's secret and carried by the client, or in a
+Invariant: every request carries a token of a known user, and each call runs as that user, even in another user's session. Pages
+of other sites are rejected. State between requests is either sealed with the forge's secret and carried by the client, or in a
 session; sessions are limited in number and time.
 """
 

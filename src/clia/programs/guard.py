@@ -1,15 +1,15 @@
-"""The parent of a program that clia runs: a process of its own, started as a script.
+"""The guard: the parent process of a program that clia runs, started as a script.
 
-Invariant: when the control pipe ends, because clia closed it or died in any way, the program's whole group is told to end
-and, after a grace, killed. When the program itself ends, what it left running in its group is killed. As the program's
-parent, the guard knows its group for certain: no number of a process is ever used again while it waits. A byte that comes
-through the control pipe is the number of a signal for the group; none is lost, also not while the program starts.
+Invariant: when the control pipe ends, because clia closed it or died, the program's process group is terminated and, after a grace
+period, killed. When the program ends, processes that it left in its group are killed. The guard is the program's parent, so the
+process id cannot be reused while it waits. Each byte on the control pipe is a signal number for the group; none is lost, even
+while the program starts.
 
-A terminal on standard output was made for the program: it leads a session of its own there, so that Ctrl-C reaches it and
-Ctrl-Z, behind which nobody could go on, does nothing.
+If standard output is a terminal, it was created for the program, which leads its own session there. Ctrl-C reaches the program;
+Ctrl-Z does nothing, because no shell could continue it.
 
-Words: the number of the control pipe, that of a lock to hold as long as the program runs, the grace in seconds, then the
-program and its words. The program has neither: a daemon that it leaves behind must not hold the lock for ever.
+Arguments: the file descriptor of the control pipe, that of a lock to hold while the program runs, the grace period in seconds, then
+the program and its arguments. The program inherits neither descriptor: a daemon that it starts must not hold the lock.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def main(words: list[str]) -> int:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    for each in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)  # whoever wants the program to end closes the pipe
+    for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(ignored, signal.SIG_IGN)  # to end the program, clia closes the pipe
     terminal = os.isatty(1)
     started, starting = os.pipe()  # the second is closed when the program has taken over
     child = os.fork()
@@ -56,8 +56,8 @@ def _become(words: list[str], hidden: tuple[int, ...], terminal: bool) -> None:
             fcntl.ioctl(1, termios.TIOCSCTTY, 0)
         else:
             os.setpgid(0, 0)
-        for each in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(each, signal.SIG_DFL)  # Python ignores the last two, and a program would do so with it
+        for reset in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(reset, signal.SIG_DFL)  # Python ignores the last two, and a program would do so with it
         for number in hidden:
             os.close(number)
         os.execvp(words[0], words)  # noqa: S606  # a program that the operator listed

@@ -1,8 +1,8 @@
-"""The channels of a program that somebody attends to: a terminal of its own where they sit at one, else pipes.
+"""The channels of a program: a pseudo-terminal if the user is at a terminal, otherwise pipes.
 
-Invariant: every byte that the program prints is shown as it is, in order, and then handed on. Where nobody reads any more,
-the program finds its pipe closed, as it would without us; at a terminal that is gone it is only heard. The user's terminal
-is afterwards as it was before, unless this process is killed outright.
+Invariant: every byte that the program prints is shown unchanged and in order, and then passed on. If the reader goes away, the
+program's pipe is closed, as it would be without clia; if the user's terminal goes away, output is still recorded. The user's
+terminal is restored at the end, unless this process is killed.
 """
 
 from __future__ import annotations

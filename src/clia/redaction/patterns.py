@@ -126,7 +126,7 @@ _TOKENS = (
 def _run(
     name: str, hints: tuple[str, ...], before: str, body: str, least: int = 1, *, kind: str = "", head: str = "", **more: str
 ) -> SecretPattern:
-    """A run of characters that what stands before it makes a secret. ``head``: the part of it that is no secret."""
+    """Characters that are a secret because of the text before them. ``head``: their first part, which is not secret."""
     return SecretPattern(name, kind or name, hints, f"{before}(?P<s>{head}(?P<b>{body}++))", f"{body}*+", least, **more)
 
 

@@ -41,13 +41,13 @@ def pem_spans(text: str, *, cut: bool) -> list[tuple[int, int, str]]:
 
 
 def swallow_pem(text: str, inside: str) -> tuple[str, str]:
-    """What is left of a chunk that starts inside a key, and what it is still inside of: "" or all is swallowed."""
+    """The rest of a chunk that starts inside a key, and the state at its end: "" if the key has ended."""
     end, inside = _body(text, 0, inside)
     return text[end:], inside
 
 
 def _body(text: str, at: int, inside: str) -> tuple[int, str]:
-    """Where the key that goes on at ``at`` ends; what the text is inside of, should it end before."""
+    """The end of the key that continues at ``at``, and the state at the end of the text if the key continues beyond it."""
     while at < len(text):
         if inside == _END:
             return _after_end(text, at)

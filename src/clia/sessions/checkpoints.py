@@ -182,7 +182,7 @@ def session_counts(values: Store | Values, name: str) -> dict[str, int]:
 
 def damaged_row(name: str, session: str) -> CorruptJournal:
     message = f"the row of session {session} of {name!r} in the store is damaged; its events are not"
-    hints = ["clia doctor --repair derives it anew"]
+    hints = ["rebuild it with: clia doctor --repair"]
     return CorruptJournal(message, code="damaged-row", hints=hints, fields={"agent": name, "session": session})
 
 

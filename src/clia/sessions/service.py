@@ -215,6 +215,6 @@ def _rule(config: Config, kind: str, payload: Any) -> Rule:
     problem = schema_problem(config.answers[kind]) if kind in config.answers else None
     if problem is not None:
         field = f"answers.{kind}.schema"
-        message = f"{config.path}: {field} is no JSON Schema: {problem}"
+        message = f"{config.path}: {field} is not a valid JSON Schema: {problem}"
         raise InvalidDocument(message, code="invalid-config", fields={"path": config.path, "field": field})
     return rule_of(config.answers, kind, payload)

@@ -252,7 +252,7 @@ class Envelope:
         return complaints
 
     def _is_ours_to_settle(self, transaction: Transaction, intent: Intent) -> bool:
-        """Finish an intent. Whoever deletes it settles it; another machine may have undone it before it landed."""
+        """Whether this process settles an intent: the one that deletes it does. Another machine may have undone it."""
         values = transaction.values
         rows = {INTENT + intent.agent: values.get(INTENT + intent.agent)}
         if self._core.clone is not None:
@@ -319,8 +319,8 @@ def _fits(transaction: Transaction, intent: Intent) -> bool:
 
 
 def _taken_over(name: str) -> Conflict:
-    hints = ["look again, and try again if it is still to be done"]
-    return Conflict(f"another machine has gone on with {name!r} meanwhile", code="taken-over", hints=hints, fields={"agent": name})
+    hints = ["check the agent, and try again if needed"]
+    return Conflict(f"another machine has continued {name!r} meanwhile", code="taken-over", hints=hints, fields={"agent": name})
 
 
 def settle(transaction: Transaction, intent: Intent) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 SECONDS = 5.0
-_BATCH = 1000  # texts
+BATCH_SIZE = 1000  # texts
 _CHARACTERS = 1024 * 1024  # characters of a batch, unless one text is longer
 
 
@@ -47,7 +47,7 @@ def _batches(texts: Iterable[tuple[str, T]]) -> Iterator[list[tuple[str, T]]]:
     for item in texts:
         batch.append(item)
         characters += len(item[0])
-        if len(batch) >= _BATCH or characters >= _CHARACTERS:
+        if len(batch) >= BATCH_SIZE or characters >= _CHARACTERS:
             yield batch
             batch, characters = [], 0
     yield batch

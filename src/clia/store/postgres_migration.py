@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, LiteralString
 
-    from clia.store.sql_store import GuardedConnection, SpaceKeys
+    from clia.store.sql_store import GuardedConnection, StoreKeys
     from clia.store.sqlite_store import SqliteExport
 
 _MAX_LISTED = 20
@@ -174,12 +174,12 @@ def _conflict(names: list[str], message: str, hints: tuple[str, ...], kept: str)
 # Importing an SQLite store
 
 
-def copy_mark(keys: SpaceKeys) -> str:
+def copy_mark(keys: StoreKeys) -> str:
     """Return the key that marks imported state as a copy, unique per clone."""
     return f"arrival/{keys.own}"
 
 
-def import_store(connection: GuardedConnection, export: SqliteExport, keys: SpaceKeys) -> None:
+def import_store(connection: GuardedConnection, export: SqliteExport, keys: StoreKeys) -> None:
     """Import the rows of another store. The caller holds the lock of the space."""
     alone = keys.own == keys.shared
     if alone:
@@ -213,12 +213,12 @@ def _write_rows(connection: GuardedConnection, export: SqliteExport, staging: st
     return clone_keys
 
 
-def _drop_unused_copy(connection: GuardedConnection, keys: SpaceKeys) -> None:
+def _drop_unused_copy(connection: GuardedConnection, keys: StoreKeys) -> None:
     rows = connection.fetch(_GET, keys.shared, copy_mark(keys))
     if rows and rows[0][0] == f'"{_digest(connection, keys)}"':
         for sql in _DROP_SPACE:
             connection.write(sql, keys.shared)
 
 
-def _digest(connection: GuardedConnection, keys: SpaceKeys) -> str:
+def _digest(connection: GuardedConnection, keys: StoreKeys) -> str:
     return str(connection.fetch(_DIGEST, *[keys.shared] * 3)[0][0])

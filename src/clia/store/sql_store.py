@@ -97,7 +97,7 @@ class Connection(Protocol):
         """End the transaction and return the connection, even if this raises."""
 
 
-class SpaceKeys(NamedTuple):
+class StoreKeys(NamedTuple):
     """The database keys of a space: one for shared names and one for a clone's own. Usually they are the same."""
 
     shared: str
@@ -125,7 +125,7 @@ class SqlStore(ABC):
 
     def __init__(self, space: str, own: str | None = None) -> None:
         self._space = rules.check_name(space)
-        self._keys = SpaceKeys(space, space if own is None else rules.check_name(own))
+        self._keys = StoreKeys(space, space if own is None else rules.check_name(own))
         self._thread = threading.local()
 
     @abstractmethod
@@ -199,7 +199,7 @@ class SqlStore(ABC):
 
 
 class SqlTransaction:
-    def __init__(self, connection: GuardedConnection, keys: SpaceKeys) -> None:
+    def __init__(self, connection: GuardedConnection, keys: StoreKeys) -> None:
         self.streams = Streams(connection, keys)
         self.values = Values(connection, keys)
         self.edges = Edges(connection, keys.own)
@@ -270,7 +270,7 @@ class Streams(NamedTuple):
     """Named append-only streams."""
 
     db: GuardedConnection
-    keys: SpaceKeys
+    keys: StoreKeys
 
     def append(self, stream: str, bodies: Sequence[Any], expected: int | None = None) -> int:
         """Append bodies and return the last position. ``Conflict`` (stale-position) if it does not end at ``expected``."""
@@ -330,7 +330,7 @@ class Values(NamedTuple):
     """Named values with versions."""
 
     db: GuardedConnection
-    keys: SpaceKeys
+    keys: StoreKeys
 
     def get(self, key: str) -> Versioned | None:
         return _versioned(key, *self._row(key))
@@ -368,7 +368,7 @@ class Values(NamedTuple):
         return version, text
 
 
-def _under(connection: GuardedConnection, sql: str, keys: SpaceKeys, prefix: str) -> list[Any]:
+def _under(connection: GuardedConnection, sql: str, keys: StoreKeys, prefix: str) -> list[Any]:
     """Return the rows of all names with a prefix, sorted by name, the first column."""
     key, bounds = keys.under(prefix), rules.prefix_range(prefix)
     if key is not None:

@@ -111,7 +111,7 @@ class SpanTree(NamedTuple):
         return max(span.end for span in self.spans)
 
 
-class RunKey(NamedTuple):
+class TracedRun(NamedTuple):
     """A session of an agent, or the agent outside its sessions; ``top`` is the root run of the tree."""
 
     agent: str
@@ -146,7 +146,7 @@ class SpanBuilder:
     def trees(self, stories: Iterable[AgentRecord], wanted: Container[str] | None = None) -> list[SpanTree]:
         """Return the trees of a family; ``stories`` lists parents before children. ``wanted``: only spans of these agents."""
         known: dict[str, AgentRuns] = {}
-        runs: dict[tuple[str, str], RunKey] = {}
+        runs: dict[tuple[str, str], TracedRun] = {}
         contents: dict[tuple[str, str], RunContent] = {}
         for story in stories:
             history = known[story.agent] = runs_of(story)
@@ -154,7 +154,7 @@ class SpanBuilder:
             top = None if above is None else runs[above].top
             for session in (ITSELF, *history.windows):
                 key = (story.agent, session)
-                runs[key] = RunKey(*key, top or key, above)
+                runs[key] = TracedRun(*key, top or key, above)
             contents |= self._contents(history, {session: runs[story.agent, session] for session in (ITSELF, *history.windows)})
         for key in reversed(runs):
             above = runs[key].above
@@ -168,7 +168,7 @@ class SpanBuilder:
                 listed += sorted(contents[key].children, key=lambda span: (span.start, span.end, span.id))
         return [SpanTree(*top, tuple(listed)) for top, listed in spans.items()]
 
-    def _contents(self, history: AgentRuns, runs: Mapping[str, RunKey]) -> dict[tuple[str, str], RunContent]:
+    def _contents(self, history: AgentRuns, runs: Mapping[str, TracedRun]) -> dict[tuple[str, str], RunContent]:
         """Return the content of each run of an agent."""
         contents = {session: RunContent() for session in runs}
         runs_by_commit = {commit.cid: session for session, _, commit in history.commits}
@@ -192,7 +192,7 @@ class SpanBuilder:
 
     # Ids
 
-    def _trace(self, run: RunKey) -> str:
+    def _trace(self, run: TracedRun) -> str:
         return self._hash("trace", *run.top)[:32]
 
     def _id(self, agent: str, session: str, *words: str) -> str:
@@ -201,7 +201,7 @@ class SpanBuilder:
     def _hash(self, *words: str) -> str:
         return hashlib.sha256(json.dumps([self._space, *words]).encode("ascii")).hexdigest()
 
-    def _inside(self, run: RunKey, key: tuple[str, str], name: str, times: Iterable[int], attributes: Mapping[str, Any]) -> Span:
+    def _inside(self, run: TracedRun, key: tuple[str, str], name: str, times: Iterable[int], attributes: Mapping[str, Any]) -> Span:
         """Return a child span of a run."""
         start, *later = sorted(times)
         ids = self._trace(run), self._id(run.agent, run.session, *key), self._id(run.agent, run.session)
@@ -209,7 +209,7 @@ class SpanBuilder:
 
     # Spans
 
-    def _of_run(self, run: RunKey, history: AgentRuns, contents: RunContent) -> Span:
+    def _of_run(self, run: TracedRun, history: AgentRuns, contents: RunContent) -> Span:
         window = history.windows.get(run.session)
         ran = None if window is None else window.ran
         span = Span(
@@ -227,7 +227,7 @@ class SpanBuilder:
         why = cut(ran.reason) if self._content else ""
         return span._replace(failed=True, reason=why, attributes={**span.attributes, "error.type": ran.status})
 
-    def _about(self, run: RunKey, history: AgentRuns, ran: SessionRun | None) -> dict[str, str | None]:
+    def _about(self, run: TracedRun, history: AgentRuns, ran: SessionRun | None) -> dict[str, str | None]:
         story = history.story
         tool, conversation, model = (text_of(story.meta.get(name)) for name in ("tool", "session", "model"))
         behaviours = [commit.behaviour for session, _, commit in history.commits if session == run.session and commit.behaviour]
@@ -254,7 +254,7 @@ class SpanBuilder:
             }
         return attributes
 
-    def _commit(self, run: RunKey, at: int, commit: AgentCommit, entries: list[PlacedEntry]) -> Span:
+    def _commit(self, run: TracedRun, at: int, commit: AgentCommit, entries: list[PlacedEntry]) -> Span:
         """Return the span of a commit: from its first trace entry to the commit, with the entries as events."""
         attributes = {
             "clia.commit.id": commit.cid,
@@ -270,7 +270,7 @@ class SpanBuilder:
         span = self._inside(run, ("commit", commit.cid), name, [at, *(entry.at for entry in entries)], attributes)
         return span._replace(events=tuple(self._events(entries)))
 
-    def _tool(self, run: RunKey, use: ToolUse) -> Span:
+    def _tool(self, run: TracedRun, use: ToolUse) -> Span:
         tool = use.field("tool")
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": "execute_tool",
@@ -294,7 +294,7 @@ class SpanBuilder:
         )
         return span._replace(failed=failed)
 
-    def _request(self, run: RunKey, history: AgentRuns, answered: AnsweredRequest) -> Span:
+    def _request(self, run: TracedRun, history: AgentRuns, answered: AnsweredRequest) -> Span:
         """Return the span of a request, from question to answer; LLM answers include token usage."""
         session, _, call = answered.id.rpartition(".")
         window = history.windows.get(session)

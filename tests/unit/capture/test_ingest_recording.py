@@ -53,17 +53,19 @@ def test_a_name_that_is_none_is_told_in_the_trace(root: Path, space: clia.Space)
 
 def test_where_a_space_is_served_is_known_while_it_is(root: Path, space: clia.Space) -> None:
     """A forge that was killed leaves its mark behind; it names a process that is gone."""
-    assert address_of(space) is None
-    mark(space, "http://127.0.0.1:8337/s/repo")
-    assert address_of(space) == "http://127.0.0.1:8337/s/repo"
-    unmark(space)
-    assert address_of(space) is None
-    code = "import sys, clia; from clia.facade.forge_address import mark; mark(clia.open(sys.argv[1]), 'http://127.0.0.1:1/s/x')"
+    assert address_of(space.home) is None
+    mark(space.home, "http://127.0.0.1:8337/s/repo")
+    assert address_of(space.home) == "http://127.0.0.1:8337/s/repo"
+    unmark(space.home)
+    assert address_of(space.home) is None
+    code = (
+        "import sys, clia; from clia.facade.forge_address import mark; mark(clia.open(sys.argv[1]).home, 'http://127.0.0.1:1/s/x')"
+    )
     subprocess.run([sys.executable, "-c", code, str(root)], check=True)
     assert os.path.isfile(root / ".git" / "clia" / "forge.json")
-    assert address_of(space) is None
+    assert address_of(space.home) is None
     (root / ".git" / "clia" / "forge.json").write_text('{"address": 7, "pid": 1}')
-    assert address_of(space) is None
+    assert address_of(space.home) is None
 
 
 def hook(root: Path, name: str, session: str = "abcdef12-9", **more: Any) -> None:

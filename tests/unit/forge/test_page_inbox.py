@@ -158,7 +158,7 @@ def test_a_question_whose_rule_cannot_be_read_hides_no_other(tmp_path: Path) -> 
         page = forge.browser().get(f"{forge.base}/inbox")
         assert page.status_code == 200
         assert questions(page.text) == ["Legal?", "Plain?"]
-        assert "is no JSON Schema" in page.text
+        assert "is not a valid JSON Schema" in page.text
         assert forge.browser().post(f"{forge.base}/inbox/scout/1.1", {"v": "1"}).status_code == 422
 
 

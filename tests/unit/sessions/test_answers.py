@@ -133,7 +133,7 @@ def test_an_operators_broken_schema_is_named_by_file_and_field_wherever_it_is_me
         ):
             error = refused("invalid-config", call)
             assert error.fields == {"path": chosen.config, "field": "answers.human.schema"}
-            assert error.message.startswith(f"{chosen.config}: answers.human.schema is no JSON Schema: ")
+            assert error.message.startswith(f"{chosen.config}: answers.human.schema is not a valid JSON Schema: ")
         assert (space.head("scout"), len(space.pending())) == (head, 1)
         with_agents(space, "other").start("other", "product")
         assert space.resume("other", 1).pending, "other kinds of requests are not touched by it"

@@ -97,7 +97,7 @@ def test_entries_that_go_over_in_many_batches_are_found_as_before(scout: clia.Sp
     made = scout.commit_with_trace("scout", "test", {})
     for text, data in ENTRIES:
         scout.trace("scout", "console", text, data=data)
-    monkeypatch.setattr(pattern_search, "_BATCH", 2)
+    monkeypatch.setattr(pattern_search, "BATCH_SIZE", 2)
     monkeypatch.setattr(pattern_search, "SECONDS", 60.0)
     monkeypatch.setattr(apart, "Timer", Noted)
     for pattern in (r"(?i)ö", r"^.*\n", r"x{9}!", "\0|data", r"\U0001f600.*y+", "(?s)."):

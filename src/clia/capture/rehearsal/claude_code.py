@@ -10,7 +10,7 @@ import difflib
 import json
 import re
 
-from clia.capture.rehearsal.stage import RehearsedTool, ToolUse, input_of, lines_of
+from clia.capture.rehearsal.stage import PlayedToolUse, RehearsedTool, input_of, lines_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,19 +108,19 @@ class ClaudeCode(RehearsedTool):
         block = {"type": "thinking", "thinking": text, "signature": self.stage.word("signature", 40)}
         self._happen("thinking", actor, text=text, lines=[self._block(actor, block)])
 
-    def call(self, actor: Actor, job: FileJob) -> ToolUse:
+    def call(self, actor: Actor, job: FileJob) -> PlayedToolUse:
         return self._call(actor, _NAMES[job.kind], input_of(job, {"replace_all": False}))
 
-    def _call(self, actor: Actor, name: str, arguments: dict[str, Any]) -> ToolUse:
+    def _call(self, actor: Actor, name: str, arguments: dict[str, Any]) -> PlayedToolUse:
         use = f"toolu_01{self.stage.word('use', 22)}"
         block = {"type": "tool_use", "id": use, "name": name, "input": arguments, "caller": {"type": "direct"}}
         line = self._block(actor, block)
         hook = {**self._base_of(actor, "PreToolUse", effort=True), "tool_name": name, "tool_input": arguments, "tool_use_id": use}
         self._happen("tool-call", actor, text=name, lines=[line], hook=hook, tool=name, input=arguments, tool_use_id=use)
         actor.uses += 1
-        return ToolUse(use, name, arguments, line[1]["uuid"])
+        return PlayedToolUse(use, name, arguments, line[1]["uuid"])
 
-    def result(self, actor: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
+    def result(self, actor: Actor, use: PlayedToolUse, job: FileJob, outcome: JobOutcome) -> None:
         if outcome.ok:
             self._succeed(actor, use, _shown(job, outcome), _response(job, outcome))
             return
@@ -131,13 +131,13 @@ class ClaudeCode(RehearsedTool):
         line = self._answer(actor, use, block, f"Error: {error}")
         self._happen("tool-failure", actor, text=error, lines=[line], hook=hook, tool=use.name, tool_use_id=use.id)
 
-    def _succeed(self, actor: Actor, use: ToolUse, shown: Any, response: dict[str, Any]) -> None:
+    def _succeed(self, actor: Actor, use: PlayedToolUse, shown: Any, response: dict[str, Any]) -> None:
         hook = self._after(actor, use, "PostToolUse", tool_response=response)
         line = self._answer(actor, use, {"tool_use_id": use.id, "type": "tool_result", "content": shown}, response)
         text = shown if isinstance(shown, str) else shown[0]["text"]
         self._happen("tool-result", actor, text=text, lines=[line], hook=hook, tool=use.name, tool_use_id=use.id)
 
-    def _after(self, actor: Actor, use: ToolUse, name: str, **outcome: Any) -> dict[str, Any]:
+    def _after(self, actor: Actor, use: PlayedToolUse, name: str, **outcome: Any) -> dict[str, Any]:
         fields = {"tool_name": use.name, "tool_input": use.input, "tool_use_id": use.id, **outcome}
         return self._base_of(actor, name, effort=True) | fields | {"duration_ms": self._took()}
 
@@ -146,18 +146,18 @@ class ClaudeCode(RehearsedTool):
 
     # Sub-agents.
 
-    def delegate(self, kind: str, task: str, about: str) -> tuple[ToolUse, Actor]:
+    def delegate(self, kind: str, task: str, about: str) -> tuple[PlayedToolUse, Actor]:
         arguments = {"description": about, "prompt": task, "subagent_type": kind, "run_in_background": False}
         use = self._call(self.main, "Agent", arguments)
         name = f"a{self.stage.fresh('agent')[:16]}"
         return use, self.add_agent(f"{self._project()}/{self.session}/subagents/agent-{name}.jsonl", name, kind, task)
 
-    def launch(self, use: ToolUse, child: Actor) -> None:
+    def launch(self, use: PlayedToolUse, child: Actor) -> None:
         hook = self._base_of(child, "SubagentStart", mode=False)
         self._happen("sub-start", child, text=child.type, hook=hook, agent_type=child.type, tool_use_id=use.id)
         self._happen("prompt", child, text=child.task, lines=[self._line(child, "user", message=_said(child.task))])
 
-    def settle(self, use: ToolUse, child: Actor) -> None:
+    def settle(self, use: PlayedToolUse, child: Actor) -> None:
         hook = {**self._base_of(child, "SubagentStop", effort=True), "agent_transcript_path": child.transcript, **_stopped(child)}
         self._happen("sub-stop", child, text=child.last_text, hook=hook, agent_type=child.type)
         content = [{"type": "text", "text": child.last_text}]
@@ -219,7 +219,7 @@ class ClaudeCode(RehearsedTool):
         message |= {"stop_reason": reason, "stop_sequence": None, "usage": _USAGE}
         return self._line(actor, "assistant", message=message, requestId=request)
 
-    def _answer(self, actor: Actor, use: ToolUse, block: dict[str, Any], result: Any) -> Line:
+    def _answer(self, actor: Actor, use: PlayedToolUse, block: dict[str, Any], result: Any) -> Line:
         actor.message = None
         message = {"role": "user", "content": [block]}
         return self._line(actor, "user", message=message, toolUseResult=result, sourceToolAssistantUUID=use.source)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from clia.capture.rehearsal.stage import RehearsedTool, ToolUse, earlier, lines_of, stamp_of, uuid_of
+from clia.capture.rehearsal.stage import PlayedToolUse, RehearsedTool, earlier, lines_of, stamp_of, uuid_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Codex(RehearsedTool):
         ]
         self._happen("thinking", actor, text=text, lines=lines)
 
-    def call(self, actor: Actor, job: FileJob) -> ToolUse:
+    def call(self, actor: Actor, job: FileJob) -> PlayedToolUse:
         if job.kind in ("write", "edit"):
             patch = _patch(job)
             item = {"type": "custom_tool_call", "status": "completed", "name": "apply_patch", "input": patch}
@@ -133,15 +133,15 @@ class Codex(RehearsedTool):
         command = job.command or f"cat {job.name}"
         return self._call(actor, "Bash", {"command": command}, _function_call("exec_command", {"cmd": command}))
 
-    def _call(self, actor: Actor, name: str, arguments: Mapping[str, Any], item: Mapping[str, Any]) -> ToolUse:
+    def _call(self, actor: Actor, name: str, arguments: Mapping[str, Any], item: Mapping[str, Any]) -> PlayedToolUse:
         use = f"call_{self.stage.word('use', 24)}"
         hook = {**self._base_of(actor, "PreToolUse"), "tool_name": name, "tool_input": arguments, "tool_use_id": use}
         lines = [self._line(actor, "response_item", {**item, "call_id": use})]
         self._happen("tool-call", actor, text=name, lines=lines, hook=hook, tool=name, input=arguments, tool_use_id=use)
         actor.uses += 1
-        return ToolUse(use, name, arguments)
+        return PlayedToolUse(use, name, arguments)
 
-    def result(self, actor: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
+    def result(self, actor: Actor, use: PlayedToolUse, job: FileJob, outcome: JobOutcome) -> None:
         if use.name == "Bash":
             output = outcome.output if job.kind == "bash" or outcome.ok else f"cat: {job.name}: No such file or directory"
             code = outcome.code if job.kind == "bash" else int(not outcome.ok)
@@ -156,7 +156,7 @@ class Codex(RehearsedTool):
             line = self._line(actor, "response_item", {"type": "custom_tool_call_output", "call_id": use.id, "output": failed})
             self._happen("tool-failure", actor, text=failed, lines=[line], tool=use.name, tool_use_id=use.id)
 
-    def _return(self, actor: Actor, use: ToolUse, full: str, shown: str, *, kind: str, **more: Any) -> None:
+    def _return(self, actor: Actor, use: PlayedToolUse, full: str, shown: str, *, kind: str, **more: Any) -> None:
         line = self._line(actor, "response_item", {"type": kind, "call_id": use.id, "output": full})
         hook = {**self._base_of(actor, "PostToolUse"), "tool_name": use.name, "tool_input": use.input}
         hook |= {"tool_response": shown, "tool_use_id": use.id}
@@ -164,7 +164,7 @@ class Codex(RehearsedTool):
 
     # Sub-agents: separate threads, started and awaited by tools.
 
-    def delegate(self, kind: str, task: str, about: str) -> tuple[ToolUse, Actor]:
+    def delegate(self, kind: str, task: str, about: str) -> tuple[PlayedToolUse, Actor]:
         del about
         arguments = {"message": task, "agent_type": kind}
         use = self._call(self.main, "spawn_agent", arguments, _function_call("spawn_agent", arguments))
@@ -174,13 +174,13 @@ class Codex(RehearsedTool):
         self._return(self.main, use, answer, answer, kind="function_call_output")
         return use, child
 
-    def launch(self, use: ToolUse, child: Actor) -> None:
+    def launch(self, use: PlayedToolUse, child: Actor) -> None:
         line = self._meta(child, parent_thread_id=self.session, agent_role=child.type)
         hook = self._base_of(child, "SubagentStart")
         self._happen("sub-start", child, text=child.type, lines=[line], hook=hook, agent_type=child.type, tool_use_id=use.id)
         self._ask(child, child.task)
 
-    def settle(self, use: ToolUse, child: Actor) -> None:
+    def settle(self, use: PlayedToolUse, child: Actor) -> None:
         del use
         done = {"type": "task_complete", "turn_id": self.turn, "last_agent_message": child.last_text or None}
         hook = {**self._base_of(child, "SubagentStop"), "transcript_path": self.main.transcript, "stop_hook_active": False}

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 
-from clia.capture.rehearsal.stage import RehearsedTool, ToolUse, earlier, input_of
+from clia.capture.rehearsal.stage import PlayedToolUse, RehearsedTool, earlier, input_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,17 +97,17 @@ class Gemini(RehearsedTool):
         message: dict[str, Any] = actor.message
         return message
 
-    def call(self, actor: Actor, job: FileJob) -> ToolUse:
+    def call(self, actor: Actor, job: FileJob) -> PlayedToolUse:
         return self._call(actor, _NAMES[job.kind], input_of(job, {"instruction": "Change it"}))
 
-    def _call(self, actor: Actor, name: str, arguments: dict[str, Any]) -> ToolUse:
+    def _call(self, actor: Actor, name: str, arguments: dict[str, Any]) -> PlayedToolUse:
         use = f"{name}_{self.stage.number('use', 10**13):013d}_{actor.uses}"
         hook = {**self.base("BeforeTool"), "tool_name": name, "tool_input": arguments}
         self._happen("tool-call", actor, text=name, hook=hook, tool=name, input=arguments, tool_use_id=use)
         actor.uses += 1
-        return ToolUse(use, name, arguments)
+        return PlayedToolUse(use, name, arguments)
 
-    def result(self, actor: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
+    def result(self, actor: Actor, use: PlayedToolUse, job: FileJob, outcome: JobOutcome) -> None:
         if outcome.ok or job.kind == "bash":
             code = {"exit_code": outcome.code} if job.kind == "bash" else {}
             shown = _shown(job, outcome)
@@ -116,7 +116,7 @@ class Gemini(RehearsedTool):
             error = {"message": outcome.output, "type": _ERRORS[job.kind]}
             self._return(actor, use, {"llmContent": outcome.output, "returnDisplay": f"Error: {outcome.output}", "error": error})
 
-    def _return(self, actor: Actor, use: ToolUse, response: dict[str, Any], **more: Any) -> None:
+    def _return(self, actor: Actor, use: PlayedToolUse, response: dict[str, Any], **more: Any) -> None:
         failed = "error" in response
         hook = {**self.base("AfterTool"), "tool_name": use.name, "tool_input": use.input, "tool_response": response}
         answer = {"error" if failed else "output": response["llmContent"]}
@@ -133,17 +133,17 @@ class Gemini(RehearsedTool):
 
     # Sub-agents: Gemini has no hooks for them.
 
-    def delegate(self, kind: str, task: str, about: str) -> tuple[ToolUse, Actor]:
+    def delegate(self, kind: str, task: str, about: str) -> tuple[PlayedToolUse, Actor]:
         del about
         use = self._call(self.main, "invoke_agent", {"agent_name": kind, "prompt": task})
         name = self.stage.uuid("agent")
         return use, self.add_agent(f"{os.path.dirname(self.main.transcript)}/{self.session}/{name}.jsonl", name, kind, task)
 
-    def launch(self, use: ToolUse, child: Actor) -> None:
+    def launch(self, use: PlayedToolUse, child: Actor) -> None:
         lines = [self._first(child, "subagent"), *self._user(child, child.task)]
         self._happen("prompt", child, text=child.task, lines=lines, agent_type=child.type, tool_use_id=use.id)
 
-    def settle(self, use: ToolUse, child: Actor) -> None:
+    def settle(self, use: PlayedToolUse, child: Actor) -> None:
         self._return(self.main, use, {"llmContent": child.last_text, "returnDisplay": child.last_text})
 
     # Hooks and lines.

@@ -334,7 +334,7 @@ class Actor:
     uses: int = 0
 
 
-class ToolUse(NamedTuple):
+class PlayedToolUse(NamedTuple):
     """A tool call."""
 
     id: str
