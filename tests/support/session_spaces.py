@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 import clia
-from clia.facade.joining import HubWish
+from clia.facade.joining import HubTarget
 from clia.facade.setup import set_hub
 from clia.testing import components, use_backend
 from support import git
@@ -55,7 +55,7 @@ class Place(NamedTuple):
         for each in [*directory.glob("space.db*"), *directory.glob("clone")]:
             each.unlink()
         if self.hub is not None and self.store is not None:  # a person has to say that what machines shared is gone
-            set_hub(self.root, HubWish(self.hub, new_store=True), settings=settings(store=self.store)).close()
+            set_hub(self.root, HubTarget(self.hub, new_store=True), settings=settings(store=self.store)).close()
 
     def configured(self, text: str) -> Place:
         """With an operator's file."""

@@ -1,1 +1,1 @@
-"""Behaviours: skills as content-addressed versions, what was observed of each, and what follows from that."""
+"""Behaviours: content-addressed versions of flows and prompts, observations of them, and suggestions."""

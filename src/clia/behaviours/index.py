@@ -1,8 +1,8 @@
 """The index of observations, derived from git.
 
-Invariant: the index agrees with git at the tips that were read, whether it was read incrementally or at once, and can be
-rebuilt if the store is lost. Sources are read outside transactions and written in short ones. A source that this clone has
-only in part is read again when missing objects arrive. No answer is given while another process rebuilds the index.
+Invariant: the index agrees with git at the tips that were read, whether incrementally or at once, and can be rebuilt if the
+store is lost. Sources are read outside transactions and written in short ones. A source with objects missing from this clone is
+read again when they arrive. Readers wait while another process rebuilds the index.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _ATTEMPTS = 20
 
 
 class SourceUpdate(NamedTuple):
-    """A source that was read. ``replaces``: drop its previous observations; ``known`` is the mark that reading continued from."""
+    """The result of reading a source. ``replaces``: drop its previous observations; ``previous_mark``: where reading started."""
 
     source: ObservationSource
-    known: Any
+    previous_mark: Any
     mark: Any  # the new mark; None if the source no longer exists
     part: SourceReading
     sums: dict[str, ObservationSum]
@@ -53,8 +53,8 @@ class ObservationIndex:
     def sums(self, cids: Iterable[str], progress: Progress | None = None) -> dict[str, ObservationSum]:
         """The current observations of some behaviours."""
         with self._settled(progress) as view:
-            found = {cid: view.values.get(SUM + cid) for cid in cids}
-        return {cid: sum_from_json(None if row is None else row.value) for cid, row in found.items()}
+            rows = {cid: view.values.get(SUM + cid) for cid in cids}
+        return {cid: sum_from_json(None if row is None else row.value) for cid, row in rows.items()}
 
     def every(self, progress: Progress | None = None) -> dict[str, ObservationSum]:
         """The current observations of every behaviour."""
@@ -63,13 +63,13 @@ class ObservationIndex:
 
     @contextmanager
     def _settled(self, progress: Progress | None) -> Iterator[Transaction]:
-        """A view of the up-to-date index; retried while another process rebuilds it."""
+        """A transaction that reads the up-to-date index; retried while another process rebuilds it."""
         for turn in range(_ATTEMPTS):
-            listed = self.catch_up(progress)
+            source_names = self.catch_up(progress)
             with self._core.store.reading() as view:
                 marks = dict(view.values.scan(READ))
                 reverts = marks.get(READ + sources.PEOPLE_NAME, {})
-                if (all(READ + name in marks for name in listed) and "stale" not in reverts) or turn == _ATTEMPTS - 1:
+                if (all(READ + name in marks for name in source_names) and "stale" not in reverts) or turn == _ATTEMPTS - 1:
                     yield view
                     return
 
@@ -85,11 +85,11 @@ class ObservationIndex:
 
     def catch_up(self, progress: Progress | None = None) -> Iterable[str]:
         """Update the index from git, reverts last because they refer to landings; returns the names of the sources."""
-        known = {key.removeprefix(READ): row for key, row in self._core.store.scan(READ)}
-        listed = {each.name: each for each in sources.of_agents(self._core)}
-        behind = [each for each in listed.values() if self._is_behind(known.get(each.name), each.tip)]
-        gone = sorted(known.keys() - listed.keys() - {sources.PEOPLE_NAME})
-        self._read(behind + [ObservationSource(*name.partition("/")[::2], None) for name in gone], known, progress)
+        marks = {key.removeprefix(READ): row for key, row in self._core.store.scan(READ)}
+        listed = {source.name: source for source in sources.of_agents(self._core)}
+        behind = [source for source in listed.values() if self._is_behind(marks.get(source.name), source.tip)]
+        gone = sorted(marks.keys() - listed.keys() - {sources.PEOPLE_NAME})
+        self._read(behind + [ObservationSource(*name.partition("/")[::2], None) for name in gone], marks, progress)
         self.catch_up_reverts()
         return listed
 
@@ -114,7 +114,7 @@ class ObservationIndex:
             people = sources.of_people(core, landings, None if part is None else part.value["memo"])
             self._read([people], {people.name: row.value}, None)
 
-    def _read(self, behind: list[ObservationSource], known: Mapping[str, Any], progress: Progress | None) -> None:
+    def _read(self, behind: list[ObservationSource], marks: Mapping[str, Any], progress: Progress | None) -> None:
         if not behind:
             return
         waiting: list[SourceUpdate] = []
@@ -122,7 +122,7 @@ class ObservationIndex:
         if progress:
             progress(0, len(behind))  # the first source may take long
         for number, source in enumerate(behind, 1):
-            waiting.append(self._found(record, source, known.get(source.name)))
+            waiting.append(self._read_source(record, source, marks.get(source.name)))
             size += len(waiting[-1].part.observations)
             if size >= BATCH_SIZE or number == len(behind):
                 self.write(waiting)
@@ -130,62 +130,64 @@ class ObservationIndex:
             if progress:
                 progress(number, len(behind))
 
-    def _found(self, record: HistoryReader, source: ObservationSource, known: Any) -> SourceUpdate:
+    def _read_source(self, record: HistoryReader, source: ObservationSource, previous_mark: Any) -> SourceUpdate:
         """Read a source, incrementally if possible."""
-        row = None if known is None else self._core.store.get(PART + source.name)
+        row = None if previous_mark is None else self._core.store.get(PART + source.name)
         if source.tip is None:
-            return SourceUpdate(source, known, None, SourceReading([], None), {}, replaces=True)
+            return SourceUpdate(source, previous_mark, None, SourceReading([], None), {}, replaces=True)
         memo = None if row is None else row.value.get("memo")
-        part = None if row is None else _read_on(record, source, known, memo)
+        part = None if row is None else _read_since(record, source, previous_mark, memo)
         replaces = part is None
         if part is None:
-            part = _read_whole(record, source)
-        lacks = part.lacks
-        mark = source.tip if lacks is None else {_PARTIAL: source.tip, "lacks": lacks}
-        return SourceUpdate(source, known, mark, part, sum_observations(part.observations), replaces)
+            part = _read_all(record, source)
+        missing = part.missing
+        mark = source.tip if missing is None else {_PARTIAL: source.tip, "lacks": missing}
+        return SourceUpdate(source, previous_mark, mark, part, sum_observations(part.observations), replaces)
 
     def write(self, updates: list[SourceUpdate]) -> None:
         with self._core.store.writing() as transaction:
             sums: dict[str, ObservationSum] = {}
             stale: set[str] = set()
             for update in updates:
-                kept = transaction.values.get(READ + update.source.name)
-                if (None if kept is None else kept.value) != update.known:
-                    continue  # another process read it meanwhile
+                row = transaction.values.get(READ + update.source.name)
+                if (None if row is None else row.value) != update.previous_mark:
+                    continue  # another process has read it
                 self._replace(transaction, update, sums, stale)
             if stale:
-                self._look_again(transaction, {cid: sums[cid] for cid in stale})
-            for cid, made in sums.items():
-                if made.days:
-                    transaction.values.put(SUM + cid, made.to_json())
+                self._recompute_commits(transaction, {cid: sums[cid] for cid in stale})
+            for cid, total in sums.items():
+                if total.days:
+                    transaction.values.put(SUM + cid, total.to_json())
                 else:
                     transaction.values.delete(SUM + cid)
 
     def _replace(self, transaction: Transaction, update: SourceUpdate, sums: dict[str, ObservationSum], stale: set[str]) -> None:
         values, name = transaction.values, update.source.name
         row = values.get(PART + name)
-        before = {} if row is None else {cid: sum_from_json(made) for cid, made in row.value["sums"].items()}
+        before = {} if row is None else {cid: sum_from_json(data) for cid, data in row.value["sums"].items()}
         if update.replaces:
-            for cid, made in before.items():
-                add_sum(_sum_of(transaction, cid, sums), made, -1)
-                if not contains_commits(made.seen, update.sums[cid].seen if cid in update.sums else {}):
+            for cid, subtotal in before.items():
+                add_sum(_sum_of(transaction, cid, sums), subtotal, -1)
+                if not contains_commits(subtotal.commits, update.sums[cid].commits if cid in update.sums else {}):
                     stale.add(cid)
             before = {}
-        for cid, made in update.sums.items():
-            add_sum(_sum_of(transaction, cid, sums), made)
-            add_sum(before.setdefault(cid, ObservationSum({}, {})), made)
+        for cid, subtotal in update.sums.items():
+            add_sum(_sum_of(transaction, cid, sums), subtotal)
+            add_sum(before.setdefault(cid, ObservationSum({}, {})), subtotal)
         if update.mark is None:
             values.delete(PART + name)
             values.delete(READ + name)
         else:
-            values.put(PART + name, {"sums": {cid: made.to_json() for cid, made in before.items()}, "memo": update.part.memo})
+            values.put(
+                PART + name, {"sums": {cid: subtotal.to_json() for cid, subtotal in before.items()}, "memo": update.part.memo}
+            )
             values.put(READ + name, update.mark)
         sources.keep_landings(values, update.source, update.part.memo if update.mark is not None else None)
 
-    def _look_again(self, transaction: Transaction, sums: Mapping[str, ObservationSum]) -> None:
+    def _recompute_commits(self, transaction: Transaction, sums: Mapping[str, ObservationSum]) -> None:
         """Recompute the newest commits of sums that lost some."""
-        for made in sums.values():
-            made.seen.clear()
+        for total in sums.values():
+            total.commits.clear()
         for _, row in transaction.values.scan(PART):
             for cid in row["sums"].keys() & sums.keys():
                 add_sum(sums[cid], ObservationSum({}, row["sums"][cid]["seen"]))
@@ -206,15 +208,15 @@ def _sum_of(transaction: Transaction, cid: str, sums: dict[str, ObservationSum])
     return sums[cid]
 
 
-def _read_on(record: HistoryReader, source: ObservationSource, known: Any, memo: Any) -> SourceReading | None:
+def _read_since(record: HistoryReader, source: ObservationSource, mark: Any, memo: Any) -> SourceReading | None:
     try:
-        return source.go_on(record, known, memo)
+        return source.read_since(record, mark, memo)
     except CliaError:
         return None
 
 
-def _read_whole(record: HistoryReader, source: ObservationSource) -> SourceReading:
+def _read_all(record: HistoryReader, source: ObservationSource) -> SourceReading:
     try:
-        return source.whole(record)
+        return source.read_all(record)
     except CliaError as err:
         return SourceReading([gap_of(err)], None)

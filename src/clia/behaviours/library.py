@@ -59,17 +59,17 @@ class BehaviourDraft(NamedTuple):
 
 
 class AdoptionOrder(NamedTuple):
-    """The reason and conditions of an adoption or retirement. ``expect``: the expected current version, or ``NOTHING``."""
+    """Reason and conditions of an adoption or retirement. ``expect``: the expected current version, or ``NOTHING``."""
 
     why: str = ""
     expect: str | None = None
-    said: Mapping[str, Any] = MappingProxyType({})
+    details: Mapping[str, Any] = MappingProxyType({})
     by: Stamp | None = None
 
-    def check(self, name: str, now: ChainState) -> None:
+    def check(self, name: str, state: ChainState) -> None:
         """``StaleRef`` if another version is current."""
-        if self.expect is not None and self.expect != (now.current or NOTHING):
-            raise stale_behaviour(name, self.expect, now.current)
+        if self.expect is not None and self.expect != (state.current or NOTHING):
+            raise stale_behaviour(name, self.expect, state.current)
 
 
 class BehaviourLibrary:
@@ -82,8 +82,8 @@ class BehaviourLibrary:
 
     def all(self) -> list[KnownBehaviour]:
         """Every readable behaviour, sorted by name."""
-        found = (self._known(name, state) for name, state in self._chains.states())
-        return [each for each in found if each is not None]
+        behaviours = (self._known(name, state) for name, state in self._chains.states())
+        return [behaviour for behaviour in behaviours if behaviour is not None]
 
     def get(self, name: str) -> KnownBehaviour:
         """A behaviour by its name."""
@@ -93,11 +93,11 @@ class BehaviourLibrary:
         tip = self._core.refs.get(names.behaviour(name)) if names.is_name(name) else None
         behaviour = None if tip is None else self._known(name, self._chains.at(tip))
         if behaviour is None:
-            known = ", ".join(each.name for each in self.all()) or "none"
+            known_names = ", ".join(behaviour.name for behaviour in self.all()) or "none"
             raise NotFound(
                 f"no behaviour {name!r}",
                 code="no-such-behaviour",
-                hints=[f"behaviours here: {known}", "add one with: clia behaviour add NAME FILE"],
+                hints=[f"behaviours here: {known_names}", "add one with: clia behaviour add NAME FILE"],
                 fields={"behaviour": name},
             )
         return behaviour
@@ -107,7 +107,7 @@ class BehaviourLibrary:
         versions = self._versions(name, state, history)
         if not versions:
             return None
-        events = tuple(BehaviourEvent(*each[:6], each.evidence, each.measure) for each in history)
+        events = tuple(BehaviourEvent(*entry[:6], entry.evidence, entry.measure) for entry in history)
         current = next((version.cid for version in versions if version.state == CURRENT), None)
         return KnownBehaviour(name, versions[0].kind, current, versions, events)
 
@@ -115,8 +115,8 @@ class BehaviourLibrary:
         """The events, as far back as this clone has them."""
         events: list[ChainEntry] = []
         with suppress(CliaError):
-            for each in self._chains.history(tip):
-                events.append(each)  # keep what was read before a missing object
+            for entry in self._chains.history(tip):
+                events.append(entry)  # keep what was read before a missing object
         return tuple(events)
 
     def _versions(self, name: str, state: ChainState, history: Sequence[ChainEntry]) -> tuple[BehaviourVersion, ...]:
@@ -124,22 +124,22 @@ class BehaviourLibrary:
         evidence: dict[str, list[str]] = {}
         before: dict[str, str | None] = {}
         last: dict[str, str] = {}
-        for each in reversed(history):
-            if each.event != PROPOSE:
-                last[each.cid] = each.event
-            if each.cid not in first:
-                first[each.cid] = each
-                before[each.cid] = each.was
-            evidence.setdefault(each.cid, []).extend(each.evidence)
+        for entry in reversed(history):
+            if entry.event != PROPOSE:
+                last[entry.cid] = entry.event
+            if entry.cid not in first:
+                first[entry.cid] = entry
+                before[entry.cid] = entry.was
+            evidence.setdefault(entry.cid, []).extend(entry.evidence)
         ordered = [cid for cid in first if cid in state.versions] + sorted(state.versions - first.keys())
-        found = []
+        versions = []
         for cid in ordered:
             behaviour = self._read(cid)
             if behaviour is None:
                 continue
-            said = first.get(cid)
-            parent = behaviour.parent or (said.parent if said else None) or before.get(cid)
-            found.append(
+            first_entry = first.get(cid)
+            parent = behaviour.parent or (first_entry.parent if first_entry else None) or before.get(cid)
+            versions.append(
                 BehaviourVersion(
                     name,
                     cid,
@@ -148,12 +148,12 @@ class BehaviourLibrary:
                     behaviour.body,
                     parent if parent != cid else None,
                     behaviour.notes,
-                    *((said.by, said.at, said.why) if said else ("", 0, "")),
+                    *((first_entry.by, first_entry.at, first_entry.why) if first_entry else ("", 0, "")),
                     tuple(dict.fromkeys(evidence.get(cid, ()))),
-                    said.origin if said else None,
+                    first_entry.origin if first_entry else None,
                 )
             )
-        return tuple(found)
+        return tuple(versions)
 
     def _read(self, cid: str) -> Behaviour | None:
         try:
@@ -169,23 +169,23 @@ class BehaviourLibrary:
         named = name is None and names.is_name(text) and self._core.refs.get(names.behaviour(text)) is not None
         if named and not names.is_start_of_id(text):
             return self.current(text)
-        known = self.all() if name is None else [self._get(name)]
-        found = {version.cid: version for behaviour in known for version in behaviour.versions if _begins(version.cid, text)}
+        behaviours = self.all() if name is None else [self._get(name)]
+        matches = {version.cid: version for behaviour in behaviours for version in behaviour.versions if _begins(version.cid, text)}
         if named and not names.is_id(text):  # a name that looks like an id, from another clone or plain git
-            if found:
-                raise Ambiguous(f"{text!r} is both a behaviour and the start of a version id", fields={"matches": sorted(found)})
+            if matches:
+                raise Ambiguous(f"{text!r} is both a behaviour and the start of a version id", fields={"matches": sorted(matches)})
             return self.current(text)
-        if len(found) > 1:
-            raise Ambiguous(f"{text!r} is the start of several version ids", fields={"matches": sorted(found)})
-        if found:
-            return next(iter(found.values()))
+        if len(matches) > 1:
+            raise Ambiguous(f"{text!r} is the start of several version ids", fields={"matches": sorted(matches)})
+        if matches:
+            return next(iter(matches.values()))
         if name is None and names.is_id(text):
-            made = read_behaviour(self._core.objects, text)
-            if made is None:
+            behaviour = read_behaviour(self._core.objects, text)
+            if behaviour is None:
                 raise NoSuchObject(f"object {text} is not a behaviour", code="not-a-behaviour", fields={"cid": text})
-            return _foreign(text, made)
+            return _foreign(text, behaviour)
         of = f" of {name!r}" if name else ""
-        known_names = ", ".join(each.name for each in known) or "none"
+        known_names = ", ".join(behaviour.name for behaviour in behaviours) or "none"
         raise NoSuchObject(
             f"no version {text!r}{of}" if name else f"no behaviour or version {text!r}",
             code="no-such-version",
@@ -194,7 +194,7 @@ class BehaviourLibrary:
         )
 
     def stray(self, cid: str) -> BehaviourVersion | None:
-        """A behaviour that is on no chain here, such as a peer's; None if the id is not a behaviour."""
+        """A behaviour that is not on any chain of this space, such as a peer's; None if the id is not a behaviour."""
         behaviour = self._read(cid)
         return None if behaviour is None else _foreign(cid, behaviour)
 
@@ -202,58 +202,62 @@ class BehaviourLibrary:
         """The current version of a name."""
         return current_of(self.get(name))
 
-    def diff(self, one: BehaviourVersion, other: BehaviourVersion) -> str:
+    def diff(self, old: BehaviourVersion, new: BehaviourVersion) -> str:
         """The difference between two versions, as a patch."""
-        before, after = (_lines(each.body) for each in (one, other))
-        made = difflib.unified_diff(before, after, f"{one.name}@{one.cid[:12]}", f"{other.name}@{other.cid[:12]}")
-        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)
+        before, after = (_lines(version.body) for version in (old, new))
+        lines = difflib.unified_diff(before, after, f"{old.name}@{old.cid[:12]}", f"{new.name}@{new.cid[:12]}")
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
     # Writing
 
     def add(self, draft: BehaviourDraft, by: Stamp | None) -> BehaviourVersion:
         """Add a person's own version, which becomes current at once."""
         behaviour = self._checked(draft, draft.kind or self._kind(draft.name))
-        return self._put(draft.name, behaviour, DEFINE, by or self._person(), draft.why, {})
+        return self._put(draft.name, behaviour, DEFINE, by or self._core.person_stamp(), draft.why, {})
 
-    def propose(self, draft: BehaviourDraft, said: dict[str, Any], by: Stamp | None) -> BehaviourVersion:
+    def propose(self, draft: BehaviourDraft, details: dict[str, Any], by: Stamp | None) -> BehaviourVersion:
         """Propose a version, which may run once a person adopts it."""
         behaviour = self._checked(draft, draft.kind or self._kind(draft.name))
         parent = draft.parent or self._chains.state(draft.name).current
-        return self._put(draft.name, behaviour._replace(parent=parent), PROPOSE, by or self._person(), draft.why, said)
+        return self._put(
+            draft.name, behaviour._replace(parent=parent), PROPOSE, by or self._core.person_stamp(), draft.why, details
+        )
 
-    def _put(self, name: str, behaviour: Behaviour, event: str, by: Stamp, why: str, said: dict[str, Any]) -> BehaviourVersion:
+    def _put(self, name: str, behaviour: Behaviour, event: str, by: Stamp, why: str, details: dict[str, Any]) -> BehaviourVersion:
         core = self._core
         text = core.clean.text(why, "why")
         put: list[str] = []
 
-        def decide(now: ChainState) -> ChainChange | None:
-            self._check_kind(name, now, behaviour.kind)
-            there = self._same(now, behaviour, event)
-            cid = there or core.objects.blob_id(as_bytes(behaviour.to_object()))
+        def decide(state: ChainState) -> ChainChange | None:
+            self._check_kind(name, state, behaviour.kind)
+            existing = self._same(state, behaviour, event)
+            cid = existing or core.objects.blob_id(as_bytes(behaviour.to_object()))
             put[:] = [cid]
-            known = event == PROPOSE and there is not None and not (said.get("evidence") and self._is_new(now, cid, said))
-            if known or (event == DEFINE and now.current == cid):
+            is_known = (
+                event == PROPOSE and existing is not None and not (details.get("evidence") and self._is_new(state, cid, details))
+            )
+            if is_known or (event == DEFINE and state.current == cid):
                 return None
-            more = said | ({"parent": behaviour.parent} if behaviour.parent else {})
-            return ChainChange(event, cid, by, text, None if there else as_bytes(behaviour.to_object()), more)
+            all_details = details | ({"parent": behaviour.parent} if behaviour.parent else {})
+            return ChainChange(event, cid, by, text, None if existing else as_bytes(behaviour.to_object()), all_details)
 
         self._chains.change(name, decide)
         return self.version(put[0], name)
 
-    def _same(self, now: ChainState, made: Behaviour, event: str) -> str | None:
-        """The version with this body. A person's version keeps the person's notes, not those of a proposal."""
-        for cid in sorted(now.versions):
+    def _same(self, state: ChainState, new: Behaviour, event: str) -> str | None:
+        """The existing version with the same body, if its notes can be used: a person's version needs the person's notes."""
+        for cid in sorted(state.versions):
             behaviour = self._read(cid)
-            if behaviour is None or behaviour.body != made.body:
+            if behaviour is None or behaviour.body != new.body:
                 continue
-            if event == PROPOSE or behaviour.notes == made.notes or (not made.notes and now.may_run(cid)):
+            if event == PROPOSE or behaviour.notes == new.notes or (not new.notes and state.may_run(cid)):
                 return cid
         return None
 
-    def _is_new(self, now: ChainState, cid: str, said: dict[str, Any]) -> bool:
+    def _is_new(self, state: ChainState, cid: str, details: dict[str, Any]) -> bool:
         """Whether there is new evidence."""
-        commits = {commit for event in self._history(now.tip or "") if event.cid == cid for commit in event.evidence}
-        return not commits.issuperset(said["evidence"])
+        commits = {commit for event in self._history(state.tip or "") if event.cid == cid for commit in event.evidence}
+        return not commits.issuperset(details["evidence"])
 
     def adopt(
         self, name: str, cid: str, order: AdoptionOrder, *, trial: bool = False, data: bytes | None = None, by_person: bool = True
@@ -263,17 +267,19 @@ class BehaviourLibrary:
         Only a person (``by_person``) may adopt a version that was never allowed to run, or that is retired.
         """
         text = self._core.clean.text(order.why, "why")
-        made = read_behaviour(self._core.objects, cid)
+        behaviour = read_behaviour(self._core.objects, cid)
 
-        def decide(now: ChainState) -> ChainChange | None:
-            order.check(name, now)
-            if made is not None:
-                self._check_kind(name, now, made.kind)
-            if not by_person and not now.may_run(cid):
+        def decide(state: ChainState) -> ChainChange | None:
+            order.check(name, state)
+            if behaviour is not None:
+                self._check_kind(name, state, behaviour.kind)
+            if not by_person and not state.may_run(cid):
                 raise not_adopted(name, cid)
-            if now.may_run(cid) and (trial or now.current == cid):
+            if state.may_run(cid) and (trial or state.current == cid):
                 return None
-            return ChainChange(TRIAL_EVENT if trial else ADOPT, cid, order.by or self._person(), text, data, order.said)
+            return ChainChange(
+                TRIAL_EVENT if trial else ADOPT, cid, order.by or self._core.person_stamp(), text, data, order.details
+            )
 
         self._chains.change(name, decide)
         return self.version(cid, name)
@@ -282,27 +288,24 @@ class BehaviourLibrary:
         """Retire a version; its running sessions continue."""
         text = self._core.clean.text(order.why, "why")
 
-        def decide(now: ChainState) -> ChainChange | None:
-            order.check(name, now)
-            if cid in now.retired and now.current != cid:
+        def decide(state: ChainState) -> ChainChange | None:
+            order.check(name, state)
+            if cid in state.retired and state.current != cid:
                 return None
-            return ChainChange(RETIRE, cid, order.by or self._person(), text, said=order.said)
+            return ChainChange(RETIRE, cid, order.by or self._core.person_stamp(), text, details=order.details)
 
         self._chains.change(name, decide)
         return self.version(cid, name)
 
     # Checking
 
-    def _person(self) -> Stamp:
-        return self._core.person_stamp()
-
     def _checked(self, draft: BehaviourDraft, kind: str) -> Behaviour:
         """The validated content of a new version."""
         self.check_body(draft.name, kind, draft.body)
-        said = self._core.clean.text(draft.notes, "notes")
-        if len(said) > NOTES_MAX:
+        notes = self._core.clean.text(draft.notes, "notes")
+        if len(notes) > NOTES_MAX:
             raise InvalidInput(f"notes have at most {NOTES_MAX} characters", code="too-long", fields={"field": "notes"})
-        return Behaviour(draft.name, kind, draft.body, notes=said)
+        return Behaviour(draft.name, kind, draft.body, notes=notes)
 
     def check_body(self, name: str, kind: str, body: str) -> None:
         """``InvalidInput`` if the body is not valid for the kind, or the name is not valid."""
@@ -329,27 +332,27 @@ class BehaviourLibrary:
     def _kind(self, name: str) -> str:
         """The kind of a behaviour."""
         check_new_name(name)
-        found = self._kind_in(self._chains.state(name))
-        if found is not None:
-            return found
+        kind = self._kind_in(self._chains.state(name))
+        if kind is not None:
+            return kind
         raise InvalidInput(
-            f"no behaviour {name!r} yet: give its kind",
+            f"behaviour {name!r} does not exist; a new one needs a kind",
             code="kind-needed",
             hints=[f"--kind {SESSION_FLOW} or --kind {PROMPT}"],
             fields={"field": "kind", "behaviour": name},
         )
 
     def _kind_in(self, state: ChainState) -> str | None:
-        return next((made.kind for cid in sorted(state.versions) if (made := self._read(cid)) is not None), None)
+        return next((behaviour.kind for cid in sorted(state.versions) if (behaviour := self._read(cid)) is not None), None)
 
-    def _check_kind(self, name: str, now: ChainState, kind: str) -> None:
-        known = self._kind_in(now)
-        if known not in (None, kind):
+    def _check_kind(self, name: str, state: ChainState, kind: str) -> None:
+        existing = self._kind_in(state)
+        if existing not in (None, kind):
             raise Conflict(
-                f"behaviour {name!r} is a {known}; a {kind} cannot be a version of it",
+                f"behaviour {name!r} is a {existing}; a {kind} cannot be a version of it",
                 code="wrong-kind",
                 hints=["use another name"],
-                fields={"behaviour": name, "kind": known, "given": kind},
+                fields={"behaviour": name, "kind": existing, "given": kind},
             )
 
 
@@ -357,16 +360,16 @@ def _foreign(cid: str, behaviour: Behaviour) -> BehaviourVersion:
     return BehaviourVersion(behaviour.name, cid, behaviour.kind, FOREIGN, behaviour.body, behaviour.parent, behaviour.notes)
 
 
-def current_of(known: KnownBehaviour) -> BehaviourVersion:
+def current_of(behaviour: KnownBehaviour) -> BehaviourVersion:
     """The current version of a behaviour; ``NotFound`` if there is none."""
-    for version in known.versions:
-        if version.cid == known.current:
+    for version in behaviour.versions:
+        if version.cid == behaviour.current:
             return version
     raise NotFound(
-        f"behaviour {known.name!r} has no current version: it is retired, or not adopted yet",
+        f"behaviour {behaviour.name!r} has no current version: it is retired, or not adopted yet",
         code="nothing-adopted",
-        hints=[f"clia behaviour show {known.name}", f"clia behaviour adopt {known.name} CID"],
-        fields={"behaviour": known.name},
+        hints=[f"clia behaviour show {behaviour.name}", f"clia behaviour adopt {behaviour.name} CID"],
+        fields={"behaviour": behaviour.name},
     )
 
 
@@ -383,12 +386,12 @@ def checked_evidence(evidence: Iterable[str], find: Callable[[str], str]) -> lis
     """The full ids of commits given as evidence."""
     if isinstance(evidence, (str, bytes)) or not isinstance(evidence, Iterable):
         raise InvalidInput("evidence must be a list of commits", code="invalid-evidence", fields={"field": "evidence"})
-    found = list(dict.fromkeys(find(check_text(each, "evidence")) for each in evidence))
-    if len(found) > EVIDENCE_MAX:
+    commits = list(dict.fromkeys(find(check_text(text, "evidence")) for text in evidence))
+    if len(commits) > EVIDENCE_MAX:
         raise InvalidInput(
             f"at most {EVIDENCE_MAX} commits can be given as evidence", code="too-much", fields={"field": "evidence"}
         )
-    return found
+    return commits
 
 
 def stale_behaviour(name: str, expected: str, actual: str | None) -> StaleRef:
@@ -411,8 +414,8 @@ def not_adopted(name: str, cid: str) -> Conflict:
 
 def _lines(text: str) -> list[str]:
     """The lines of a body; as in git, only a newline ends one."""
-    found = text.split("\n")
-    return [f"{line}\n" for line in found[:-1]] + ([found[-1]] if found[-1] else [])
+    lines = text.split("\n")
+    return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 
 def _begins(cid: str, text: str) -> bool:

@@ -1,7 +1,7 @@
 """Sums of observations, and the measures and statistics of a behaviour.
 
-Invariant: sums are only added, and the order does not matter; anything that must be taken back is read again. A measure
-counts things that went well or not; what is neither, such as a cancelled session, is reported separately.
+Invariant: sums can be added in any order; a source whose observations changed is read again. A measure counts successes and
+failures; anything else, such as a cancelled session, is reported separately.
 """
 
 from __future__ import annotations
@@ -40,70 +40,70 @@ _WITHOUT_EVIDENCE = (TRACE, TOKENS, MERGED_AFTER, LANDED_AFTER)
 """Quantities without a single commit as evidence."""
 
 Days = dict[str, dict[str, int]]  # day -> key -> count
-Seen = dict[str, list[list[Any]]]  # key -> [time, commit] of the newest
+CommitsByKey = dict[str, list[list[Any]]]  # key -> [time, commit] of the newest
 
 
 class ObservationSum(NamedTuple):
     """The observations of one behaviour."""
 
     days: Days
-    seen: Seen
+    commits: CommitsByKey
 
     def to_json(self) -> dict[str, Any]:
-        return {"days": self.days, "seen": self.seen}
+        return {"days": self.days, "seen": self.commits}
 
 
-def sum_from_json(made: Mapping[str, Any] | None) -> ObservationSum:
-    return ObservationSum({}, {}) if made is None else ObservationSum(made["days"], made["seen"])
+def sum_from_json(data: Mapping[str, Any] | None) -> ObservationSum:
+    return ObservationSum({}, {}) if data is None else ObservationSum(data["days"], data["seen"])
 
 
 def sum_observations(observations: Iterable[Observation]) -> dict[str, ObservationSum]:
     """Observations by behaviour."""
     sums: dict[str, ObservationSum] = {}
     for observation in observations:
-        made = sums.setdefault(observation.behaviour, ObservationSum({}, {}))
-        day = made.days.setdefault(day_of(observation.at), {})
+        total = sums.setdefault(observation.behaviour, ObservationSum({}, {}))
+        day = total.days.setdefault(day_of(observation.at), {})
         day[observation.key] = day.get(observation.key, 0) + observation.times
         if not observation.key.startswith(_WITHOUT_EVIDENCE):
-            made.seen.setdefault(observation.key, []).append([observation.at, observation.origin])
-    for made in sums.values():
-        for key, seen in made.seen.items():
-            made.seen[key] = newest_commits(seen)
+            total.commits.setdefault(observation.key, []).append([observation.at, observation.origin])
+    for total in sums.values():
+        for key, commits in total.commits.items():
+            total.commits[key] = newest_commits(commits)
     return sums
 
 
-def add_sum(into: ObservationSum, more: ObservationSum, sign: int = 1) -> None:
+def add_sum(into: ObservationSum, addend: ObservationSum, sign: int = 1) -> None:
     """Add one sum to another; ``sign`` -1 subtracts its counts, but not its commits."""
-    for day, counts in more.days.items():
-        there = into.days.setdefault(day, {})
+    for day, counts in addend.days.items():
+        day_counts = into.days.setdefault(day, {})
         for key, count in counts.items():
-            there[key] = there.get(key, 0) + sign * count
-            if not there[key]:
-                del there[key]
-        if not there:
+            day_counts[key] = day_counts.get(key, 0) + sign * count
+            if not day_counts[key]:
+                del day_counts[key]
+        if not day_counts:
             del into.days[day]
     if sign > 0:
-        for key, seen in more.seen.items():
-            into.seen[key] = newest_commits([*into.seen.get(key, ()), *seen])
+        for key, commits in addend.commits.items():
+            into.commits[key] = newest_commits([*into.commits.get(key, ()), *commits])
 
 
-def newest_commits(seen: Iterable[Sequence[Any]]) -> list[list[Any]]:
+def newest_commits(commits: Iterable[Sequence[Any]]) -> list[list[Any]]:
     """The newest commits, each once."""
-    return [list(each) for each in sorted({(at, origin) for at, origin in seen}, reverse=True)[:COMMITS_KEPT]]
+    return [list(row) for row in sorted({(at, origin) for at, origin in commits}, reverse=True)[:COMMITS_KEPT]]
 
 
-def contains_commits(some: Seen, others: Seen) -> bool:
+def contains_commits(some: CommitsByKey, others: CommitsByKey) -> bool:
     """Whether all commits of ``some`` are among ``others``."""
-    return all(set(map(tuple, seen)) <= set(map(tuple, others.get(key, ()))) for key, seen in some.items())
+    return all(set(map(tuple, commits)) <= set(map(tuple, others.get(key, ()))) for key, commits in some.items())
 
 
 def totals(days: Days) -> dict[str, int]:
     """The counts of all days together."""
-    found: dict[str, int] = {}
+    sums: dict[str, int] = {}
     for counts in days.values():
         for key, count in counts.items():
-            found[key] = found.get(key, 0) + count
-    return found
+            sums[key] = sums.get(key, 0) + count
+    return sums
 
 
 class Measure(NamedTuple):
@@ -137,7 +137,7 @@ def check_measure(text: str) -> str:
     raise InvalidInput(
         f"unknown measure {text!r}",
         code="no-such-measure",
-        hints=[f"{name}: {each.says}" for name, each in MEASURES.items()],
+        hints=[f"{name}: {measure.says}" for name, measure in MEASURES.items()],
         fields={"field": "measure", "measure": text},
     )
 
@@ -152,45 +152,45 @@ def usual_measure(kind: str) -> str:
     return "finished" if kind == SESSION_FLOW else "merged"
 
 
-def count_of(seen: Mapping[str, int], measure: str) -> Count:
+def count_of(counts: Mapping[str, int], measure: str) -> Count:
     if measure == "kept":
-        reverted = min(seen.get(REVERTED, 0), seen.get(LANDED, 0))
-        return Count(seen.get(LANDED, 0) - reverted, reverted)
-    each = MEASURES[measure]
-    return Count(sum(seen.get(key, 0) for key in each.good), sum(seen.get(key, 0) for key in each.bad))
+        reverted = min(counts.get(REVERTED, 0), counts.get(LANDED, 0))
+        return Count(counts.get(LANDED, 0) - reverted, reverted)
+    definition = MEASURES[measure]
+    return Count(sum(counts.get(key, 0) for key in definition.good), sum(counts.get(key, 0) for key in definition.bad))
 
 
 def rate_of(measure: str, count: Count, level: float = LEVEL) -> Rate:
     return Rate(measure, count.good, count.n, count.rate, *interval(count, level))
 
 
-def rates_of(seen: Mapping[str, int]) -> tuple[Rate, ...]:
+def rates_of(counts: Mapping[str, int]) -> tuple[Rate, ...]:
     """The rates of every measure with observations."""
-    return tuple(rate_of(name, count) for name in MEASURES if (count := count_of(seen, name)).n)
+    return tuple(rate_of(name, count) for name in MEASURES if (count := count_of(counts, name)).n)
 
 
-def stats_of(cid: str, name: str | None, state: str | None, found: ObservationSum, over: str | None = None) -> BehaviourStats:
-    seen = totals(found.days)
-    days = sorted(found.days)
+def stats_of(cid: str, name: str | None, state: str | None, observed: ObservationSum, over: str | None = None) -> BehaviourStats:
+    counts = totals(observed.days)
+    days = sorted(observed.days)
     return BehaviourStats(
         cid=cid,
         name=name,
         state=state,
-        commits=_below(seen, KIND),
-        sessions=_below(seen, SESSION),
-        decisions=_below(seen, VERDICT),
-        merges=_below(seen, MERGE),
-        outcomes=_below(seen, OUTCOME),
-        landed=seen.get(LANDED, 0),
-        reverted=seen.get(REVERTED, 0),
-        merge_seconds=_durations(seen, MERGED_AFTER),
-        land_seconds=_durations(seen, LANDED_AFTER),
-        trace=_below(seen, TRACE),
-        tokens=_below(seen, TOKENS),
+        commits=_below(counts, KIND),
+        sessions=_below(counts, SESSION),
+        decisions=_below(counts, VERDICT),
+        merges=_below(counts, MERGE),
+        outcomes=_below(counts, OUTCOME),
+        landed=counts.get(LANDED, 0),
+        reverted=counts.get(REVERTED, 0),
+        merge_seconds=_durations(counts, MERGED_AFTER),
+        land_seconds=_durations(counts, LANDED_AFTER),
+        trace=_below(counts, TRACE),
+        tokens=_below(counts, TOKENS),
         first=days[0] if days else None,
         last=days[-1] if days else None,
-        rates=rates_of(seen),
-        series=series(found.days, over) if over else (),
+        rates=rates_of(counts),
+        series=series(observed.days, over) if over else (),
     )
 
 
@@ -200,8 +200,8 @@ def series(days: Days, over: str) -> tuple[Period, ...]:
     periods: dict[str, Days] = {}
     for day, counts in days.items():
         periods.setdefault(_start(day, over), {})[day] = counts
-    made = (Period(start, rates_of(totals(inside))) for start, inside in sorted(periods.items()))
-    return tuple(each for each in made if each.rates)
+    rated = (Period(start, rates_of(totals(inside))) for start, inside in sorted(periods.items()))
+    return tuple(period for period in rated if period.rates)
 
 
 def _start(day: str, over: str) -> str:
@@ -209,28 +209,28 @@ def _start(day: str, over: str) -> str:
         return day
     if over == MONTH:
         return f"{day[:7]}-01"
-    made = date.fromisoformat(day)
-    return date.fromordinal(max(1, made.toordinal() - made.weekday())).isoformat()
+    parsed = date.fromisoformat(day)
+    return date.fromordinal(max(1, parsed.toordinal() - parsed.weekday())).isoformat()
 
 
-def _below(seen: Mapping[str, int], prefix: str) -> dict[str, int]:
-    return {key.removeprefix(prefix): count for key, count in sorted(seen.items()) if key.startswith(prefix)}
+def _below(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
+    return {key.removeprefix(prefix): count for key, count in sorted(counts.items()) if key.startswith(prefix)}
 
 
-def _durations(seen: Mapping[str, int], prefix: str) -> dict[str, int]:
-    """How long something took: how often, and the seconds that half and nine tenths of all stayed below."""
-    counted = {int(key): count for key, count in _below(seen, prefix).items()}
-    median, most = quantile(counted, 0.5), quantile(counted, 0.9)
-    return {} if median is None or most is None else {"n": sum(counted.values()), "median": median, "p90": most}
+def _durations(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
+    """The number of durations, their median and their 90th percentile, in seconds."""
+    counted = {int(key): count for key, count in _below(counts, prefix).items()}
+    median, p90 = quantile(counted, 0.5), quantile(counted, 0.9)
+    return {} if median is None or p90 is None else {"n": sum(counted.values()), "median": median, "p90": p90}
 
 
 def compared(
     before: ObservationSum, after: ObservationSum, error: float = ERROR, measures: Sequence[str] = tuple(MEASURES)
 ) -> tuple[Compared, ...]:
-    """Two versions by each measure of which either has something."""
-    seen = totals(before.days), totals(after.days)
-    made = ((name, count_of(seen[0], name), count_of(seen[1], name)) for name in measures)
-    return tuple(compare(*each, error) for each in made if each[1].n or each[2].n)
+    """Two versions by each measure with observations of either."""
+    counts = totals(before.days), totals(after.days)
+    rows = ((name, count_of(counts[0], name), count_of(counts[1], name)) for name in measures)
+    return tuple(compare(*row, error) for row in rows if row[1].n or row[2].n)
 
 
 def compare(measure: str, before: Count, after: Count, error: float = ERROR) -> Compared:

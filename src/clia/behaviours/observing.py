@@ -58,14 +58,14 @@ def day_of(at: int) -> str:
     return datetime.fromtimestamp(min(max(at, 0), 253402300799), UTC).date().isoformat()
 
 
-def gap(lacking: str = "") -> Observation:
+def gap(missing: str = "") -> Observation:
     """A gap, with the missing object if it is known."""
-    return Observation(UNKNOWN_BEHAVIOUR, GAP, 0, lacking)
+    return Observation(UNKNOWN_BEHAVIOUR, GAP, 0, missing)
 
 
 def gap_of(err: CliaError) -> Observation:
-    lacking = err.fields.get("cid")
-    return gap(str(lacking) if names.is_id(lacking) else "")
+    missing = err.fields.get("cid")
+    return gap(str(missing) if names.is_id(missing) else "")
 
 
 def behaviour_of(commit: AgentCommit) -> str | None:
@@ -86,8 +86,8 @@ class HistoryReader:
     def commit(self, cid: str) -> AgentCommit:
         return self.read(self.core.objects.commit(cid))
 
-    def read(self, found: Commit) -> AgentCommit:
-        commit = agent_commit(found)
+    def read(self, raw: Commit) -> AgentCommit:
+        commit = agent_commit(raw)
         behaviour = behaviour_of(commit)
         is_work = behaviour and commit.agent and commit.kind != SPAWN
         self._ran[commit.cid] = (behaviour, commit.committer.at) if behaviour and is_work else None
@@ -104,8 +104,8 @@ class HistoryReader:
         if cid not in self._squashed:
             commit = self.commit(cid)
             head = (commit.range or "").partition("..")[2] if commit.landed and len(commit.parents) == 1 else ""
-            is_one = names.is_id(head) and self.core.objects.kind(head) == "commit"
-            self._squashed[cid] = (commit.landed, head) if commit.landed and is_one else None
+            is_squash = names.is_id(head) and self.core.objects.kind(head) == "commit"
+            self._squashed[cid] = (commit.landed, head) if commit.landed and is_squash else None
         return self._squashed[cid]
 
 
@@ -147,21 +147,21 @@ def behaviours_between(record: HistoryReader, head: str, hidden: Sequence[str]) 
     check_complete_history(record, head, *hidden)
     if not all(record.core.objects.kind(cid) == "commit" for cid in (head, *hidden)):
         return {}  # an event can name anything
-    found: dict[str, int] = {}
+    oldest: dict[str, int] = {}
     for cid in record.between(head, hidden):
         ran = record.ran(cid)
         if ran is not None:
             behaviour, at = ran
-            found[behaviour] = min(at, found.get(behaviour, at))
-    return found
+            oldest[behaviour] = min(at, oldest.get(behaviour, at))
+    return oldest
 
 
 def check_complete_history(record: HistoryReader, *cids: str) -> None:
     """``NoSuchObject`` if this clone does not have the complete history of some commits."""
     kind = record.core.objects.kind
-    lacking = [*sorted(record.cut_off)[:1], *(cid for cid in cids if kind(cid) is None)]
-    if lacking:
-        raise NoSuchObject(f"history is cut off at {lacking[0]}", fields={"cid": lacking[0]})
+    missing = [*sorted(record.cut_off)[:1], *(cid for cid in cids if kind(cid) is None)]
+    if missing:
+        raise NoSuchObject(f"the history is incomplete: {missing[0]} is missing", fields={"cid": missing[0]})
 
 
 def verdict_of(value: Any) -> str:
@@ -202,8 +202,8 @@ def ended_of(body: Mapping[str, Any]) -> SessionEnd | None:
     flow, session, status = body.get("flow"), body.get("session"), body.get("status")
     if body.get("event") != "session-ended" or not names.is_id(flow):
         return None
-    named = session if names.is_name(session) else ascii(session)[:64]  # stores do not accept every text
-    return SessionEnd(str(named), str(flow), status if status in STATUSES else _OTHER)
+    session_id = session if names.is_name(session) else ascii(session)[:64]  # stores do not accept every text
+    return SessionEnd(str(session_id), str(flow), status if status in STATUSES else _OTHER)
 
 
 class LandedWork(NamedTuple):
@@ -246,38 +246,38 @@ def of_refusal(record: HistoryReader, body: Mapping[str, Any], at: int, origin: 
 # Traces
 
 
-def of_trace(record: HistoryReader, commit: str, blob: str) -> Iterator[Observation]:
+def of_trace(record: HistoryReader, cid: str, blob: str) -> Iterator[Observation]:
     """The size of a commit's trace, and its token counts."""
     kind = record.core.objects.kind
-    if kind(commit) not in (None, "commit") or kind(blob) not in (None, "blob"):
+    if kind(cid) not in (None, "commit") or kind(blob) not in (None, "blob"):
         return  # plain git can attach notes to anything
     try:
-        made = record.commit(commit)
+        commit = record.commit(cid)
         data = record.core.objects.blob(blob)
     except CliaError as err:
         yield gap_of(err)
         return
-    behaviour = behaviour_of(made)
+    behaviour = behaviour_of(commit)
     if not behaviour:
         return
-    at = made.committer.at
+    at = commit.committer.at
     trace = _json(data.decode("utf-8", "replace"))
     entries = trace.get("entries") if isinstance(trace, dict) else None
     entries = entries if isinstance(entries, list) else []
-    yield Observation(behaviour, TRACE + "entries", at, commit, len(entries))
-    yield Observation(behaviour, TRACE + "bytes", at, commit, len(data))
+    yield Observation(behaviour, TRACE + "entries", at, cid, len(entries))
+    yield Observation(behaviour, TRACE + "bytes", at, cid, len(data))
     for side, count in tokens_of(entries).items():
-        yield Observation(behaviour, TOKENS + side, at, commit, count)
+        yield Observation(behaviour, TOKENS + side, at, cid, count)
 
 
 def tokens_of(entries: Sequence[Any]) -> dict[str, int]:
     """The input and output tokens of a trace, by the usual field names."""
-    found: dict[str, int] = {}
+    tokens: dict[str, int] = {}
     for entry in entries:
         data = entry.get("data") if isinstance(entry, dict) else None
         usage = data.get("usage") if isinstance(data, dict) else None
-        for side, spelt in (("input", ("input_tokens", "prompt_tokens")), ("output", ("output_tokens", "completion_tokens"))):
-            said = next((usage[key] for key in spelt if type(usage.get(key)) is int), 0) if isinstance(usage, dict) else 0
-            if 0 < said <= _TOKENS_MAX:
-                found[side] = found.get(side, 0) + said
-    return found
+        for side, fields in (("input", ("input_tokens", "prompt_tokens")), ("output", ("output_tokens", "completion_tokens"))):
+            count = next((usage[key] for key in fields if type(usage.get(key)) is int), 0) if isinstance(usage, dict) else 0
+            if 0 < count <= _TOKENS_MAX:
+                tokens[side] = tokens.get(side, 0) + count
+    return tokens

@@ -21,19 +21,19 @@ _TASK_ALONE = "The task is the one that you are given."
 
 def placeholders(body: str) -> frozenset[str]:
     """The placeholders in a prompt: task, agent, title."""
-    return frozenset(found[1] for found in _PLACEHOLDER.finditer(body))
+    return frozenset(match[1] for match in _PLACEHOLDER.finditer(body))
 
 
 def rendered(body: str, task: str = "", *, agent: str = "", title: str = "") -> str:
     """The prompt with its placeholders filled; without a task placeholder, the task is appended."""
-    given = {TASK: task, AGENT: agent, TITLE: title}
-    return _filled(body, task, lambda found: given[found[1]])
+    values = {TASK: task, AGENT: agent, TITLE: title}
+    return _filled(body, task, lambda match: values[match[1]])
 
 
 def readable(body: str, task: str = "", *, agent: str = "", title: str = "") -> str:
     """As ``rendered``, with readable default words for missing values."""
-    given = {TASK: task, AGENT: agent, TITLE: title}
-    return _filled(body, task, lambda found: given[found[1]] or _default_text(found))
+    values = {TASK: task, AGENT: agent, TITLE: title}
+    return _filled(body, task, lambda match: values[match[1]] or _default_text(match))
 
 
 def _filled(body: str, task: str, fill: Callable[[re.Match[str]], str]) -> str:
@@ -43,10 +43,10 @@ def _filled(body: str, task: str, fill: Callable[[re.Match[str]], str]) -> str:
     return f"{text.rstrip()}\n\n{task}"
 
 
-def _default_text(place: re.Match[str]) -> str:
+def _default_text(match: re.Match[str]) -> str:
     """The default for a missing value: a sentence if the task has its own line, otherwise a phrase."""
-    before, after = place.string[: place.start()].rpartition("\n")[2], place.string[place.end() :].partition("\n")[0]
-    return _TASK_ALONE if place[1] == TASK and not (before + after).strip() else _DEFAULT_WORDS[place[1]]
+    before, after = match.string[: match.start()].rpartition("\n")[2], match.string[match.end() :].partition("\n")[0]
+    return _TASK_ALONE if match[1] == TASK and not (before + after).strip() else _DEFAULT_WORDS[match[1]]
 
 
 def briefing(cid: str, body: str, title: str, task: str = "", agent: str = "") -> Briefing:

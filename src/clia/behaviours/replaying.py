@@ -1,7 +1,7 @@
-"""Replaying a past session with another version, as evidence before adoption.
+"""Replay of a past session with another version of its flow, as evidence before adoption.
 
-Invariant: nothing is written and nothing has an effect. The other version gets the recorded input, clock and randomness, and the
-recorded answer to each request that the session also made. At any other request it stops.
+Invariant: nothing is written and no effect runs. The other version gets the recorded input, clock and randomness, and the
+recorded answer to each request that the session also made. It stops at any other request.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PastSession(NamedTuple):
     session: str
     journal: Journal
     status: str
-    in_part: bool = False  # the store lost it, and git has only a part
+    in_part: bool = False  # the store lost it, and git has only a part of it
 
 
 LOST = "lost"
@@ -52,17 +52,17 @@ def past_in_git(core: Core, checkpoints: Checkpoints, agent: str, head: str, ses
     """
     ended = _session_ends(core, agent)
     for commit in core.own_commits(agent, head):
-        kept = checkpoints.at(agent, commit.cid)
-        if kept is not None and session in (None, kept.session):
-            origin, resumes = kept.journal
-            journal = Journal(origin, [*resumes, *_decision_answer(commit, kept.session)])
-            status, count = ended.get(kept.session, (LOST, None))
-            return PastSession(agent, kept.session, journal, status, in_part=status == LOST or count != len(journal.resumes))
+        checkpoint = checkpoints.at(agent, commit.cid)
+        if checkpoint is not None and session in (None, checkpoint.session):
+            origin, resumes = checkpoint.journal
+            journal = Journal(origin, [*resumes, *_decision_answer(commit, checkpoint.session)])
+            status, count = ended.get(checkpoint.session, (LOST, None))
+            return PastSession(agent, checkpoint.session, journal, status, in_part=status == LOST or count != len(journal.resumes))
     if session in ended:
         raise NotFound(
             f"session {session} of {agent!r} is {ended[session][0]}, but its requests are not recorded in git",
             code="session-lost",
-            hints=["requests are stored with commits made while a session is live"],
+            hints=["git records requests only with commits made while the session is live"],
             fields={"agent": agent, "session": session},
         )
     raise no_session(agent, session)
@@ -70,18 +70,18 @@ def past_in_git(core: Core, checkpoints: Checkpoints, agent: str, head: str, ses
 
 def _session_ends(core: Core, agent: str) -> dict[str, tuple[str, Any]]:
     """The final status of sessions by the events in git, and their number of answers."""
-    found: dict[str, tuple[str, Any]] = {}
+    ends: dict[str, tuple[str, Any]] = {}
     for event in read_events(core, core.refs.get(names.events(agent))):
         body = event.body
         if body.get("event") == "session-ended" and isinstance(body.get("status"), str):
-            found.setdefault(str(body.get("session")), (str(body["status"]), body.get("resumes")))
-    return found
+            ends.setdefault(str(body.get("session")), (str(body["status"]), body.get("resumes")))
+    return ends
 
 
 def _decision_answer(commit: AgentCommit, session: str) -> list[Resumed]:
     """The answer in a decision commit, whose checkpoint is the state before it."""
-    asked, _, number = (commit.request or "").rpartition(".")
-    if commit.kind != DECISION or asked != session or not number.isdecimal() or commit.value is None:
+    session_id, _, number = (commit.request or "").rpartition(".")
+    if commit.kind != DECISION or session_id != session or not number.isdecimal() or commit.value is None:
         return []
     return [Resumed(int(number), "", json.loads(commit.value), None, commit.cid, commit.by)]
 
@@ -131,18 +131,18 @@ def replayed(engine: Engine, past: PastSession, sources: tuple[str, str], with_:
 
 
 def _by_request(recorded: Transcript) -> dict[str, deque[tuple[int, FlowAnswer]]]:
-    found: dict[str, deque[tuple[int, FlowAnswer]]] = {}
+    answers: dict[str, deque[tuple[int, FlowAnswer]]] = {}
     for number, (call, answer) in enumerate(recorded.steps, 1):
-        found.setdefault(_request_key(call), deque()).append((number, answer))
-    return found
+        answers.setdefault(_request_key(call), deque()).append((number, answer))
+    return answers
 
 
 def _next(run: FlowRun, waiting: Mapping[str, deque[tuple[int, FlowAnswer]]]) -> tuple[FlowCall, int, FlowAnswer] | None:
     """The pending request whose recorded answer came first, if any."""
-    known = [(waiting[key][0][0], call, key) for call in run.turn.pending if waiting.get(key := _request_key(call))]
-    if not known:
+    candidates = [(waiting[key][0][0], call, key) for call in run.turn.pending if waiting.get(key := _request_key(call))]
+    if not candidates:
         return None
-    _, call, key = min(known, key=lambda each: each[0])
+    _, call, key = min(candidates, key=lambda candidate: candidate[0])
     number, answer = waiting[key].popleft()
     return call, number, answer
 
@@ -159,13 +159,13 @@ def _step(call: FlowCall, answer: FlowAnswer | None, number: int | None) -> Repl
 
 def _replay_result(past: PastSession, with_: str, recorded: Transcript, now: tuple[Turn, Sequence[ReplayStep], str]) -> Replayed:
     turn, steps, printed = now
-    was = [_step(call, answer, number) for number, (call, answer) in enumerate(recorded.steps, 1)]
-    was += [_step(call, None, None) for call in recorded.turn.pending]
-    before, after = ([json.dumps(each[:3], sort_keys=True) for each in some] for some in (was, steps))
-    departs = next((place for place, pair in enumerate(zip(before, after, strict=False), 1) if pair[0] != pair[1]), None)
+    recorded_steps = [_step(call, answer, number) for number, (call, answer) in enumerate(recorded.steps, 1)]
+    recorded_steps += [_step(call, None, None) for call in recorded.turn.pending]
+    before, after = ([json.dumps(step[:3], sort_keys=True) for step in sequence] for sequence in (recorded_steps, steps))
+    departs = next((index for index, pair in enumerate(zip(before, after, strict=False), 1) if pair[0] != pair[1]), None)
     if departs is None and len(before) != len(after):
         departs = min(len(before), len(after)) + 1
-    asked = {step.recorded for step in steps}
+    matched = {step.recorded for step in steps}
     failure, recorded_failure = _failure(turn), _failure(recorded.turn)
     ends = (turn.ended, turn.result, failure) == (recorded.turn.ended, recorded.turn.result, recorded_failure)
     return Replayed(
@@ -176,8 +176,8 @@ def _replay_result(past: PastSession, with_: str, recorded: Transcript, now: tup
         same=departs is None and ends,
         steps=tuple(steps),
         departs_at=departs,
-        recorded=tuple(was),
-        unasked=tuple(number for number in range(1, len(recorded.steps) + 1) if number not in asked),
+        recorded=tuple(recorded_steps),
+        unasked=tuple(number for number in range(1, len(recorded.steps) + 1) if number not in matched),
         ended=turn.ended,
         result=turn.result,
         failure=failure,
@@ -193,5 +193,5 @@ def _failure(turn: Turn) -> dict[str, Any] | None:
     """The failure without line numbers, which differ between versions."""
     if turn.failure is None:
         return None
-    made = failure_json(turn.failure)
-    return {key: made[key] for key in ("reason", "message")}
+    failure = failure_json(turn.failure)
+    return {key: failure[key] for key in ("reason", "message")}

@@ -1,7 +1,7 @@
 """Behaviours of a space: versions, observations of them, and suggestions.
 
-Invariant: nothing is decided here. The rules of a verb are in the module of ``clia.behaviours`` that implements it, and that is
-loaded with the first verb that needs it.
+Invariant: this module contains no rules. Those of a verb are in the module of ``clia.behaviours`` that implements it, which is
+imported when the first verb needs it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class BehaviourService:
 
     @property
     def library(self) -> BehaviourLibrary:
-        """The versions in git: for a page that reads several of them."""
+        """The versions in git, for pages that read several of them."""
         return self._components.library
 
     @property
     def observations(self) -> ObservationIndex:
-        """The index of observations: for a page that reads several of them."""
+        """The index of observations, for pages that read several of them."""
         return self._components.observations
 
     # Versions
@@ -81,7 +81,7 @@ class BehaviourService:
         return self._components.library.diff(self.version(one), self.version(other))
 
     @verb("POST", "/behaviours/{name}/proposals", ADMIN, "behaviours", "propose_behaviour")
-    def propose(  # noqa: PLR0913  # what a proposal says; all but the body may be left out
+    def propose(  # noqa: PLR0913  # the fields of a proposal; only the body is required
         self,
         name: str,
         body: str,
@@ -99,18 +99,18 @@ class BehaviourService:
         if agent is not None:
             self._components.core.require_known(agent)
         by = None if agent is None else self._components.core.agent_stamp(agent)
-        return library.propose(self._draft(name, body, kind, from_, why, notes), self._said(evidence), by)
+        return library.propose(self._draft(name, body, kind, from_, why, notes), self._details(evidence), by)
 
-    def _said(self, evidence: Sequence[str], measure: str | None = None) -> dict[str, Any]:
+    def _details(self, evidence: Sequence[str], measure: str | None = None) -> dict[str, Any]:
         from clia.behaviours.library import checked_evidence
         from clia.behaviours.measures import check_measure
 
-        found = checked_evidence(evidence, self._named)
-        said: dict[str, Any] = {"evidence": found} if found else {}
-        return said if measure is None else said | {"measure": check_measure(check_text(measure, "measure"))}
+        commits = checked_evidence(evidence, self._named)
+        details: dict[str, Any] = {"evidence": commits} if commits else {}
+        return details if measure is None else details | {"measure": check_measure(check_text(measure, "measure"))}
 
     def _stamp(self, by: str | None) -> Stamp | None:
-        """Who does it, where that is not the person that is accountable here."""
+        """The author of a change; None for the accountable person of this clone."""
         if by is None:
             return None
         from clia.sessions.lifecycle import person_named
@@ -118,7 +118,7 @@ class BehaviourService:
         return Stamp(*person_named(self._components.lifecycle.by(by)), self._components.core.now())
 
     @verb("POST", "/behaviours/{name}/adopt", ADMIN, "behaviours", "adopt_behaviour")
-    def adopt(  # noqa: PLR0913  # what an adoption says; all but the version may be left out
+    def adopt(  # noqa: PLR0913  # the fields of an adoption; only the version is required
         self,
         name: str,
         version: str | None = None,
@@ -136,31 +136,31 @@ class BehaviourService:
         ``StaleRef``. ``evidence`` and ``measure``: the commits that support it, and how they were judged.
         """
         check_flag(trial, "trial")
-        said = self._said(evidence, measure)
-        named = names.remote_agent(check_text(name, "behaviour"))
-        if named is not None:
-            peer, own = named
-            found, data = self._of_peer(name, own)
-            order = self._order(own, expect, why, by, said | {"from": peer})
-            return self._components.library.adopt(own, found, order, trial=trial, data=data)
+        details = self._details(evidence, measure)
+        remote = names.remote_agent(check_text(name, "behaviour"))
+        if remote is not None:
+            peer, own_name = remote
+            cid, data = self._of_peer(name, own_name)
+            order = self._order(own_name, expect, why, by, details | {"from": peer})
+            return self._components.library.adopt(own_name, cid, order, trial=trial, data=data)
         if version is None:
-            raise InvalidInput(f"say which version of {name!r}", code="version-needed", fields={"field": "version"})
+            raise InvalidInput(f"no version of {name!r} given", code="version-needed", fields={"field": "version"})
         chosen = self._components.library.version(check_text(version, "version"), name)
-        return self._components.library.adopt(name, chosen.cid, self._order(name, expect, why, by, said), trial=trial)
+        return self._components.library.adopt(name, chosen.cid, self._order(name, expect, why, by, details), trial=trial)
 
     def _of_peer(self, text: str, name: str) -> tuple[str, bytes]:
-        """A peer's current version, checked as one that is added here."""
-        found = self._components.library.version(self._components.tracking.readable(text))
-        self._components.library.check_body(name, found.kind, found.body)
-        return found.cid, self._components.core.objects.blob(found.cid)
+        """A peer's current version, with the same checks as a version that is added here."""
+        version = self._components.library.version(self._components.tracking.readable(text))
+        self._components.library.check_body(name, version.kind, version.body)
+        return version.cid, self._components.core.objects.blob(version.cid)
 
-    def _order(self, name: str, expect: str | None, why: str, by: str | None, said: Mapping[str, Any]) -> AdoptionOrder:
-        """``expect``: a full id that is no version is compared as it is."""
+    def _order(self, name: str, expect: str | None, why: str, by: str | None, details: Mapping[str, Any]) -> AdoptionOrder:
+        """``expect``: a full id is compared as it is, even if it is not a version."""
         from clia.behaviours.library import NOTHING, AdoptionOrder
 
         if expect is not None and expect != NOTHING and not names.is_id(expect):
             expect = self._components.library.version(check_text(expect, "expect"), name).cid
-        return AdoptionOrder(why, expect, said, self._stamp(by))
+        return AdoptionOrder(why, expect, details, self._stamp(by))
 
     @verb("POST", "/behaviours/{name}/retire", ADMIN, "behaviours", "retire_behaviour")
     def retire(
@@ -178,11 +178,11 @@ class BehaviourService:
         """The briefing that a prompt renders for a task, for ``spawn``. ``prompt``: a name, or the id of a version."""
         from clia.behaviours.prompts import briefing
 
-        found = self.version(prompt)
-        if found.kind != PROMPT:
-            raise _not_a_prompt(found.cid, found.name)
-        self._components.tracking.runnable(prompt if names.remote_agent(prompt) else found.cid)
-        return briefing(found.cid, found.body, check_text(title, "title"), check_text(task, "task"), check_text(agent, "agent"))
+        version = self.version(prompt)
+        if version.kind != PROMPT:
+            raise _not_a_prompt(version.cid, version.name)
+        self._components.tracking.runnable(prompt if names.remote_agent(prompt) else version.cid)
+        return briefing(version.cid, version.body, check_text(title, "title"), check_text(task, "task"), check_text(agent, "agent"))
 
     def check_prompt(self, cid: str) -> None:
         """Raise an error unless an id is that of a prompt that may be used here."""
@@ -190,7 +190,7 @@ class BehaviourService:
 
         behaviour = read_behaviour(self._components.core.objects, check_text(cid, "behaviour"))
         if behaviour is None:
-            raise NoSuchObject(f"the briefing's behaviour {cid} is no behaviour", code="not-a-behaviour", fields={"cid": cid})
+            raise NoSuchObject(f"the briefing's behaviour {cid} is not a behaviour", code="not-a-behaviour", fields={"cid": cid})
         if behaviour.kind != PROMPT:
             raise _not_a_prompt(cid, behaviour.name)
         self._components.tracking.runnable(cid)
@@ -199,7 +199,7 @@ class BehaviourService:
         """Raise an error unless a flow or prompt may be run here."""
         self._components.tracking.runnable(text)
 
-    # What was observed
+    # Observations
 
     @verb("GET", "/behaviour-stats", VIEWER, "behaviours", "behaviour_stats")
     def stats(self, text: str | None = None, *, over: str | None = None, progress: Progress | None = None) -> list[BehaviourStats]:
@@ -212,18 +212,17 @@ class BehaviourService:
         if over is not None:
             check_span(over)
         if text is None:
-            known = {each.cid: each for behaviour in self._components.library.all() for each in behaviour.versions}
-            found = self._components.observations.every(progress)
-            cids = [*known, *sorted(found.keys() - known.keys())]
+            versions = {version.cid: version for behaviour in self._components.library.all() for version in behaviour.versions}
+            sums = self._components.observations.every(progress)
+            cids = [*versions, *sorted(sums.keys() - versions.keys())]
         else:
-            listed = self._versions_of(text)
-            known = {each.cid: each for each in listed}
-            found, cids = self._components.observations.sums(known, progress), [*known]
-        made = ((cid, known.get(cid) or self._components.library.stray(cid)) for cid in cids if names.is_id(cid))
+            versions = {version.cid: version for version in self._versions_of(text)}
+            sums, cids = self._components.observations.sums(versions, progress), [*versions]
+        pairs = ((cid, versions.get(cid) or self._components.library.stray(cid)) for cid in cids if names.is_id(cid))
         nothing = self._components.observations.nothing()
         return [
-            stats_of(cid, each.name if each else None, each.state if each else None, found.get(cid, nothing), over)
-            for cid, each in made
+            stats_of(cid, version.name if version else None, version.state if version else None, sums.get(cid, nothing), over)
+            for cid, version in pairs
         ]
 
     def _versions_of(self, text: str) -> tuple[BehaviourVersion, ...]:
@@ -242,12 +241,12 @@ class BehaviourService:
         from clia.behaviours.measures import compared, stats_of
         from clia.behaviours.model import Comparison
 
-        one, other = self.version(before), self.version(after)
-        if one.cid == other.cid:
-            raise InvalidInput("a version cannot be compared with itself", code="same-version", fields={"cid": one.cid})
-        sums = self._components.observations.sums([one.cid, other.cid], progress)
-        stats = [stats_of(each.cid, each.name, each.state, sums[each.cid]) for each in (one, other)]
-        return Comparison(stats[0], stats[1], compared(sums[one.cid], sums[other.cid]))
+        earlier, later = self.version(before), self.version(after)
+        if earlier.cid == later.cid:
+            raise InvalidInput("a version cannot be compared with itself", code="same-version", fields={"cid": earlier.cid})
+        sums = self._components.observations.sums([earlier.cid, later.cid], progress)
+        stats = [stats_of(version.cid, version.name, version.state, sums[version.cid]) for version in (earlier, later)]
+        return Comparison(stats[0], stats[1], compared(sums[earlier.cid], sums[later.cid]))
 
     @verb("GET", "/behaviours/{name}/suggestion", VIEWER, "behaviours", "suggest_behaviour")
     def suggest(self, name: str, measure: str | None = None, *, progress: Progress | None = None) -> Suggestion:
@@ -256,12 +255,12 @@ class BehaviourService:
         from clia.behaviours.measures import check_measure
         from clia.behaviours.suggesting import suggest
 
-        known = self._components.library.get(check_text(name, "behaviour"))
+        behaviour = self._components.library.get(check_text(name, "behaviour"))
         policy = self.policy(name)
         if measure is not None:
             policy = policy._replace(measure=check_measure(check_text(measure, "measure")))
-        sums = self._components.observations.sums([each.cid for each in known.versions], progress)
-        return suggest(known, current_of(known), sums, policy)
+        sums = self._components.observations.sums([version.cid for version in behaviour.versions], progress)
+        return suggest(behaviour, current_of(behaviour), sums, policy)
 
     def policy(self, name: str) -> Policy:
         """The operator's policy for a behaviour."""
@@ -289,28 +288,32 @@ class BehaviourService:
         try:
             return self._components.library.adopt(name, suggestion.cid, order, by_person=False)
         except Conflict:
-            return None  # somebody was quicker, or no person has let it run
+            return None  # the current version has changed, or no person has allowed this one to run
 
-    # Trying out
+    # Replay
 
     @verb("POST", "/agents/{agent}/replays", ADMIN, "behaviours", "replay_behaviour")
     def replay(self, agent: str, with_: str, session_id: str | None = None) -> Replayed:
         """Replay a past session with another version of its flow. Nothing is written and no effect is carried out."""
         from clia.behaviours.replaying import replayed
 
-        other = self.version(check_text(with_, "with"))
-        if other.kind != SESSION_FLOW:
+        version = self.version(check_text(with_, "with"))
+        if version.kind != SESSION_FLOW:
             raise InvalidInput(
-                f"{other.cid[:12]} is a {other.kind}: only a flow can be replayed", code="not-a-flow", fields={"cid": other.cid}
+                f"{version.cid[:12]} is a {version.kind}: only a flow can be replayed",
+                code="not-a-flow",
+                fields={"cid": version.cid},
             )
-        self._components.tracking.check_trying(other.cid)
+        self._components.tracking.check_trying(version.cid)
         past = self._past(agent, session_id)
-        self._components.tracking.check_trying(past.journal.origin.flow)  # it runs, too: what it asked for is recorded nowhere else
-        sources = self._components.flows.source(past.journal.origin.flow), other.body
-        return replayed(self._components.session_backend.engine, past, sources, other.cid)
+        self._components.tracking.check_trying(
+            past.journal.origin.flow
+        )  # it also runs, because its requests are recorded nowhere else
+        sources = self._components.flows.source(past.journal.origin.flow), version.body
+        return replayed(self._components.session_backend.engine, past, sources, version.cid)
 
     def _past(self, agent: str, session_id: str | None) -> PastSession:
-        """A session by the store; where that has lost it, as far as git has it."""
+        """A session from the store; if the store has lost it, as far as git has it."""
         from clia.behaviours.replaying import PastSession, past_in_git
 
         components = self._components
@@ -323,7 +326,7 @@ class BehaviourService:
         return PastSession(agent, session.id, components.lifecycle.recorded(agent, session.id), session.status)
 
     def _named(self, text: str) -> str:
-        """The commit that is named as evidence: of an agent's work, or an event on a chain."""
+        """The commit named as evidence: an agent's commit, or an event on a chain."""
         if names.is_id(text) and self._components.core.objects.kind(text) == "commit":
             return text
         return self._components.history.find(text)
@@ -331,7 +334,7 @@ class BehaviourService:
 
 def _not_a_prompt(cid: str, name: str) -> InvalidInput:
     return InvalidInput(
-        f"{name!r} is a flow: a session runs it; only a prompt makes a briefing",
+        f"{name!r} is a flow; a briefing needs a prompt",
         code="not-a-prompt",
         hints=[f"clia session start AGENT {name}"],
         fields={"cid": cid, "behaviour": name},

@@ -1,7 +1,7 @@
 """The sources of observations: each agent's branch, events and traces, and the branches that its work landed on.
 
-Invariant: a source is read incrementally only if nothing that was read has changed meaning; otherwise ``go_on`` returns None,
-and the whole source is read. ``memo`` holds what incremental reading needs: ended sessions, refused merges, landings.
+Invariant: a source is read incrementally only if nothing that was read has changed meaning; otherwise ``read_since`` returns
+None, and the whole source is read. ``memo`` holds what incremental reading needs: ended sessions, refused merges, landings.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class SourceReading(NamedTuple):
     memo: Any
 
     @property
-    def lacks(self) -> list[str] | None:
-        """The missing objects, as far as they are known; None if nothing is missing."""
-        found = sorted({observation.origin for observation in self.observations if observation.key == GAP})
-        return ([] if found[0] == "" else found) if found else None
+    def missing(self) -> list[str] | None:
+        """The ids of missing objects, if known; None if nothing is missing."""
+        missing = sorted({observation.origin for observation in self.observations if observation.key == GAP})
+        return ([] if missing[0] == "" else missing) if missing else None
 
 
 class ObservationSource:
@@ -80,12 +80,12 @@ class ObservationSource:
     def name(self) -> str:
         return f"{self.kind}/{self.of}"
 
-    def go_on(self, record: HistoryReader, known: Any, memo: Any) -> SourceReading | None:
-        """Read what came after ``known``; None if that is not possible. May fail where ``whole`` does not."""
-        del record, known, memo
+    def read_since(self, record: HistoryReader, mark: Any, memo: Any) -> SourceReading | None:
+        """Read what was added after ``mark``; None if that is not possible. May fail where ``read_all`` does not."""
+        del record, mark, memo
         return None
 
-    def whole(self, record: HistoryReader) -> SourceReading:
+    def read_all(self, record: HistoryReader) -> SourceReading:
         """Read everything; ``CliaError`` if nothing can be read."""
         raise NotImplementedError
 
@@ -102,8 +102,8 @@ def of_agents(core: Core) -> list[ObservationSource]:
         for ref, tip in core.refs.under(prefix):
             name = ref.removeprefix(prefix)
             if names.is_name(name):
-                made = kind(name, tip)
-                sources[made.name] = made
+                source = kind(name, tip)
+                sources[source.name] = source
     return list(sources.values())
 
 
@@ -113,11 +113,11 @@ class _AgentBranch(ObservationSource):
     def __init__(self, name: str, tip: str) -> None:
         super().__init__(BRANCH, name, tip)
 
-    def go_on(self, record: HistoryReader, known: Any, memo: Any) -> SourceReading | None:
+    def read_since(self, record: HistoryReader, mark: Any, memo: Any) -> SourceReading | None:
         del memo
-        return self._read(record, known) if names.is_id(known) else None
+        return self._read(record, mark) if names.is_id(mark) else None
 
-    def whole(self, record: HistoryReader) -> SourceReading:
+    def read_all(self, record: HistoryReader) -> SourceReading:
         return self._read(record, None) or SourceReading([], None)
 
     def _read(self, record: HistoryReader, until: str | None) -> SourceReading | None:
@@ -134,7 +134,7 @@ class _AgentBranch(ObservationSource):
                     return None if until else SourceReading(observations, None)
         if until:
             return None
-        # A branch made by plain git has no spawn commit and is complete all the same.
+        # A branch created by plain git has no spawn commit but is complete.
         if last is not None and (last.parents or last.cid in record.cut_off):
             observations.append(gap(last.parents[0] if last.parents else last.cid))
         return SourceReading(observations, None)
@@ -146,52 +146,52 @@ class _AgentEvents(ObservationSource):
     def __init__(self, name: str, tip: str) -> None:
         super().__init__(EVENTS, name, tip)
 
-    def go_on(self, record: HistoryReader, known: Any, memo: Any) -> SourceReading | None:
+    def read_since(self, record: HistoryReader, mark: Any, memo: Any) -> SourceReading | None:
         core = record.core
-        if not _is_ancestor(core, self.tip, known) or not isinstance(memo, dict):
+        if not _is_ancestor(core, self.tip, mark) or not isinstance(memo, dict):
             return None
-        new = list(core.graph.walk([self.tip], [known]))
-        if any(len(each.parents) > 1 for each in new):
-            return None  # chains were united: new events may be older than those already read
+        new = list(core.graph.walk([self.tip], [mark]))
+        if any(len(commit.parents) > 1 for commit in new):
+            return None  # chains were merged: new events may be older than those already read
         return self._read(record, new, memo)
 
-    def whole(self, record: HistoryReader) -> SourceReading:
+    def read_all(self, record: HistoryReader) -> SourceReading:
         core = record.core
         commits = list(core.graph.walk([self.tip]))
-        found = self._read(record, commits, _NOTHING_YET) or SourceReading([], _NOTHING_YET)
+        reading = self._read(record, commits, _NOTHING_YET) or SourceReading([], _NOTHING_YET)
         cut = sorted(record.cut_off.intersection(commit.cid for commit in commits))
-        return found._replace(observations=[*found.observations, *map(gap, cut)])
+        return reading._replace(observations=[*reading.observations, *map(gap, cut)])
 
     def _read(self, record: HistoryReader, commits: Sequence[Commit], memo: Mapping[str, Any]) -> SourceReading | None:
         """Read events; None if a session that ended before was reopened and ended again."""
         before, refused = frozenset(memo["ended"]), set(memo["refused"])
-        landed = [_landing(each) for each in memo["landed"]]
-        known = {(each.cid, each.head, each.onto) for each in landed}
+        landed = [_landing(row) for row in memo["landed"]]
+        recorded = {(landing.cid, landing.head, landing.onto) for landing in landed}
         observations: list[Observation] = []
         last: dict[str, Observation] = {}
         for commit in reversed(commits):
             body = event_of(commit) or {}
             at, origin = commit.committer.at, commit.cid
-            over = ended_of(body)
-            if over is not None and over.session in before:
+            end = ended_of(body)
+            if end is not None and end.session in before:
                 return None
-            if over is not None:
-                last[over.session] = Observation(over.behaviour, SESSION + over.status, at, origin)
+            if end is not None:
+                last[end.session] = Observation(end.behaviour, SESSION + end.status, at, origin)
             if body.get("event") == "merge-refused":
                 heads = body.get("ours"), body.get("theirs")
                 pair = f"{heads[0]}..{heads[1]}"
-                if all(map(names.is_id, heads)) and pair not in refused:  # who tries the same again learns nothing new
+                if all(map(names.is_id, heads)) and pair not in refused:  # a repeated attempt is not a new observation
                     refused.add(pair)
                     observations += of_refusal(record, body, at, origin)
             landing = landing_of(body, at)
-            if landing is not None and (landing.cid, landing.head, landing.onto) not in known:
-                known.add((landing.cid, landing.head, landing.onto))
+            if landing is not None and (landing.cid, landing.head, landing.onto) not in recorded:
+                recorded.add((landing.cid, landing.head, landing.onto))
                 landed.append(self._landed(record, landing, landed, observations))
         observations += last.values()
         after = {
             "ended": sorted(before.union(last)),
             "refused": sorted(refused),
-            "landed": [[*each[:5], list(each.behaviours)] for each in landed],
+            "landed": [[*landing[:5], list(landing.behaviours)] for landing in landed],
         }
         return SourceReading(observations, after)
 
@@ -199,7 +199,7 @@ class _AgentEvents(ObservationSource):
         self, record: HistoryReader, landing: LandedWork, before: Sequence[LandedWork], observations: list[Observation]
     ) -> LandedWork:
         """The landing with the behaviours of what was new in it: a squash does not show what earlier ones brought."""
-        hidden = [each.head for each in before if each.onto == landing.onto][-_LOOK_BACK:]
+        hidden = [earlier.head for earlier in before if earlier.onto == landing.onto][-_LOOK_BACK:]
         try:
             hidden += [] if landing.base is None else [landing.base, *_squashed(record, self.of, landing.head, landing.base)]
             oldest = behaviours_between(record, landing.head, hidden)
@@ -213,10 +213,10 @@ class _AgentEvents(ObservationSource):
 
 
 def _squashed(record: HistoryReader, agent: str, head: str, base: str) -> list[str]:
-    """The heads of others that squashes brought to a branch since it parted from ``head``; git does not see that they did."""
+    """The heads of other agents that were squashed onto a branch since it diverged from ``head``; git does not record them."""
     check_complete_history(record, head, base)
-    found = (record.squashed(cid) for cid in record.between(base, [head]))
-    return [each[1] for each in found if each is not None and each[0] != agent]
+    squashes = (record.squashed(cid) for cid in record.between(base, [head]))
+    return [squash[1] for squash in squashes if squash is not None and squash[0] != agent]
 
 
 class _AgentTraces(ObservationSource):
@@ -225,17 +225,17 @@ class _AgentTraces(ObservationSource):
     def __init__(self, name: str, tip: str) -> None:
         super().__init__(TRACES, name, tip)
 
-    def go_on(self, record: HistoryReader, known: Any, memo: Any) -> SourceReading | None:
+    def read_since(self, record: HistoryReader, mark: Any, memo: Any) -> SourceReading | None:
         del memo
         core = record.core
-        if not names.is_id(known) or core.objects.kind(known) != "commit":
+        if not names.is_id(mark) or core.objects.kind(mark) != "commit":
             return None
-        before, now = self._notes(core, known), self._notes(core, self.tip)
+        before, now = self._notes(core, mark), self._notes(core, self.tip)
         if any(now.get(commit) != blob for commit, blob in before.items()):
             return None  # a trace was replaced or removed
         return self._of(record, {commit: blob for commit, blob in now.items() if commit not in before})
 
-    def whole(self, record: HistoryReader) -> SourceReading:
+    def read_all(self, record: HistoryReader) -> SourceReading:
         return self._of(record, self._notes(record.core, self.tip))
 
     def _notes(self, core: Core, tip: str) -> dict[str, str]:
@@ -243,17 +243,17 @@ class _AgentTraces(ObservationSource):
         return {path.replace("/", ""): entry.cid for path, entry in entries.items() if names.is_id(path.replace("/", ""))}
 
     def _of(self, record: HistoryReader, notes: Mapping[str, str]) -> SourceReading:
-        found = [each for commit, blob in notes.items() for each in of_trace(record, commit, blob)]
-        return SourceReading(found, None)
+        observations = [observation for commit, blob in notes.items() for observation in of_trace(record, commit, blob)]
+        return SourceReading(observations, None)
 
 
 # Reverts
 
 
 def of_people(core: Core, landings: Mapping[str, list[Any]], memo: Any) -> ObservationSource:
-    """The branches of people that work came to, with all that landed on them: what a revert is about depends on both."""
-    known = {agent: [_landing(row) for row in rows] for agent, rows in landings.items()}
-    return _PeopleBranches(tips_of(core, sorted({each.onto for rows in known.values() for each in rows})), known, memo)
+    """The branches that work landed on, with all landings: both determine what a revert refers to."""
+    by_agent = {agent: [_landing(row) for row in rows] for agent, rows in landings.items()}
+    return _PeopleBranches(tips_of(core, sorted({landing.onto for rows in by_agent.values() for landing in rows})), by_agent, memo)
 
 
 def tips_of(core: Core, refs: Iterable[str]) -> dict[str, str | None]:
@@ -269,7 +269,7 @@ def _tip(core: Core, ref: str) -> str | None:
 
 
 class _PeopleBranches(ObservationSource):
-    """Reverts on people's branches, recomputed each time because one can undo another; commits are walked once."""
+    """Reverts on branches that are not an agent's; recomputed each time because one can undo another. Commits are walked once."""
 
     def __init__(self, tips: Mapping[str, str | None], landings: Mapping[str, list[LandedWork]], memo: Any) -> None:
         super().__init__(PEOPLE, "branches", {"tips": dict(tips)})
@@ -277,19 +277,19 @@ class _PeopleBranches(ObservationSource):
         self._landings = landings
         self._memo = memo if isinstance(memo, dict) else {}
 
-    def whole(self, record: HistoryReader) -> SourceReading:
+    def read_all(self, record: HistoryReader) -> SourceReading:
         core = record.core
         old, cut = self._old(core), record.cut_off
         walked, reverts = self._known(core, old)
-        lacking: list[str] = []
+        missing: list[str] = []
         for commit in core.graph.walk(self._tips, [*old, *walked]):
             target = _REVERTS.search(commit.message)
             if target is not None:
                 reverts.append((commit.cid, target[1], commit.committer.at))
             if commit.cid in cut:
-                lacking.append(commit.cid)
-        observations = [*self._reverted(core, reverts), *map(gap, sorted(lacking))]
-        return SourceReading(observations, {"tips": self._tips, "old": old, "reverts": sorted(reverts)} if not lacking else None)
+                missing.append(commit.cid)
+        observations = [*self._reverted(core, reverts), *map(gap, sorted(missing))]
+        return SourceReading(observations, {"tips": self._tips, "old": old, "reverts": sorted(reverts)} if not missing else None)
 
     def _known(self, core: Core, old: list[str]) -> tuple[list[str], list[tuple[str, str, int]]]:
         """Where the last walk stopped, and its reverts; empty if branches were rewritten."""
@@ -305,20 +305,20 @@ class _PeopleBranches(ObservationSource):
             for row in rows:
                 if row.onto not in first or row.at < first[row.onto].at:
                     first[row.onto] = row
-        bases = [each.base for each in first.values()]
+        bases = [landing.base for landing in first.values()]
         if None in bases or len(set(bases)) > 1:
             return []  # one branch may have been created from another later
         return [cid for cid in bases if cid is not None and core.objects.kind(cid) == "commit"]
 
     def _reverted(self, core: Core, reverts: Sequence[tuple[str, str, int]]) -> Iterator[Observation]:
         """Reverts, dated by their landing, so that a period shows how much of its work was reverted."""
-        found: dict[tuple[str, str], tuple[int, Observation]] = {}
-        standing = effective_reverts({cid: target for cid, target, _ in reverts})
+        latest: dict[tuple[str, str], tuple[int, Observation]] = {}
+        effective = effective_reverts({cid: target for cid, target, _ in reverts})
         for cid, target, at in sorted(reverts):
-            for landing, behaviour in self._about(core, cid, target) if cid in standing else ():
+            for landing, behaviour in self._about(core, cid, target) if cid in effective else ():
                 observation = Observation(behaviour, REVERTED, landing.at, cid)
-                found[landing.cid, behaviour] = max(found.get((landing.cid, behaviour), (at, observation)), (at, observation))
-        return (observation for _, observation in found.values())
+                latest[landing.cid, behaviour] = max(latest.get((landing.cid, behaviour), (at, observation)), (at, observation))
+        return (observation for _, observation in latest.values())
 
     def _about(self, core: Core, revert: str, target: str) -> list[tuple[LandedWork, str]]:
         """The landings and behaviours that a commit reverted."""
@@ -326,18 +326,23 @@ class _PeopleBranches(ObservationSource):
             return []
         commit = agent_commit(core.objects.commit(target))
         if commit.landed:
-            landed = (each for each in self._landings.get(commit.landed, ()) if each.cid == target)
-            return [(each, behaviour) for each in landed for behaviour in each.behaviours if self._took_back(core, each, revert)]
+            landed = (landing for landing in self._landings.get(commit.landed, ()) if landing.cid == target)
+            return [
+                (landing, behaviour)
+                for landing in landed
+                for behaviour in landing.behaviours
+                if self._is_reverted(core, landing, revert)
+            ]
         if not commit.agent or not commit.behaviour:
             return []
         first: dict[str, LandedWork] = {}  # by branch; later landings repeat the first
-        rows = [each for each in self._landings.get(commit.agent, ()) if commit.behaviour in each.behaviours]
-        for each in sorted(rows, key=lambda row: row.at < commit.committer.at):  # usually the first landing after the commit
-            if each.onto not in first and core.graph.descends(each.head, target):
-                first[each.onto] = each
-        return [(each, commit.behaviour) for each in first.values() if self._took_back(core, each, revert)]
+        rows = [landing for landing in self._landings.get(commit.agent, ()) if commit.behaviour in landing.behaviours]
+        for landing in sorted(rows, key=lambda row: row.at < commit.committer.at):  # usually the first landing after the commit
+            if landing.onto not in first and core.graph.descends(landing.head, target):
+                first[landing.onto] = landing
+        return [(landing, commit.behaviour) for landing in first.values() if self._is_reverted(core, landing, revert)]
 
-    def _took_back(self, core: Core, landing: LandedWork, revert: str) -> bool:
+    def _is_reverted(self, core: Core, landing: LandedWork, revert: str) -> bool:
         """Whether the branch has the revert and the landed work does not: an agent may revert its own commit before landing."""
         tip = self.tip["tips"].get(landing.onto)
         return tip is not None and core.graph.descends(tip, revert) and not core.graph.descends(landing.head, revert)
@@ -362,8 +367,8 @@ def keep_landings(values: Values, source: ObservationSource, memo: Any) -> None:
     if source.kind != EVENTS:
         return
     landed = memo["landed"] if isinstance(memo, dict) else []
-    kept = values.get(LANDINGS + source.of)
-    if landed == ([] if kept is None else kept.value):
+    row = values.get(LANDINGS + source.of)
+    if landed == ([] if row is None else row.value):
         return
     if landed:
         values.put(LANDINGS + source.of, landed)
@@ -374,10 +379,10 @@ def keep_landings(values: Values, source: ObservationSource, memo: Any) -> None:
     values.put(READ + PEOPLE_NAME, {"stale": 1 if mark is None else mark.version + 1})
 
 
-def _landing(made: Sequence[Any]) -> LandedWork:
-    cid, head, onto, base, at, behaviours = made
+def _landing(row: Sequence[Any]) -> LandedWork:
+    cid, head, onto, base, at, behaviours = row
     return LandedWork(cid, head, onto, base, at, tuple(behaviours))
 
 
-def _is_ancestor(core: Core, tip: str, known: Any) -> bool:
-    return names.is_id(known) and core.objects.kind(known) == "commit" and core.graph.descends(tip, known)
+def _is_ancestor(core: Core, tip: str, ancestor: Any) -> bool:
+    return names.is_id(ancestor) and core.objects.kind(ancestor) == "commit" and core.graph.descends(tip, ancestor)

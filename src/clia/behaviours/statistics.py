@@ -58,12 +58,13 @@ def difference(before: Count, after: Count, level: float = LEVEL) -> Interval:
     """Newcombe's interval of the difference ``after - before``, from both of Wilson's."""
     if not before.n or not after.n:
         return Interval(-1.0, 1.0)
-    one, other = before.good / before.n, after.good / after.n
+    rate_before, rate_after = before.good / before.n, after.good / after.n
     low, high = interval(before, level)
-    its_low, its_high = interval(after, level)
-    apart = other - one
+    after_low, after_high = interval(after, level)
+    delta = rate_after - rate_before
     return Interval(
-        apart - sqrt((other - its_low) ** 2 + (high - one) ** 2), apart + sqrt((its_high - other) ** 2 + (one - low) ** 2)
+        delta - sqrt((rate_after - after_low) ** 2 + (high - rate_before) ** 2),
+        delta + sqrt((after_high - rate_after) ** 2 + (rate_before - low) ** 2),
     )
 
 
@@ -84,9 +85,9 @@ def better(before: Count, after: Count) -> float:
     return 1 - _exceeds((b, a), (d, c))
 
 
-def _exceeds(one: tuple[int, int], other: tuple[int, int]) -> float:
+def _exceeds(first: tuple[int, int], second: tuple[int, int]) -> float:
     """The probability that a beta variable of ``other`` exceeds one of ``one``."""
-    (a, b), (c, d) = one, other
+    (a, b), (c, d) = first, second
     top = _largest(a, b, c, d)
     most = _log_beta(a + top, b + d) - log(d + top) - _log_beta(1 + top, d) - _log_beta(a, b)
     total, term, at = 1.0, 0.0, top
@@ -137,19 +138,19 @@ def proven(before: Count, after: Count, error: float = ERROR) -> Proof:
         return Proof(0, 0.0)
     pooled = good / (n + m)
     information = n * m / (n + m)
-    apart = after.good / m - before.good / n
-    score = apart * apart * information / (pooled * (1 - pooled))
+    delta = after.good / m - before.good / n
+    score = delta * delta * information / (pooled * (1 - pooled))
     ratio = 2 * (_likelihood(before) + _likelihood(after) - _likelihood(Count(good, n + m - good)))
     square = max(0.0, min(score, ratio))  # rounding can make the ratio of equal rates negative
     spread = information * _SCALE * _SCALE
     bar = (1 + 1 / spread) * (log(1 + spread) + 2 * log(1 / error))
-    sign = (apart > 0) - (apart < 0)
+    sign = (delta > 0) - (delta < 0)
     return Proof(sign if square >= bar else 0, square / bar)
 
 
 def _likelihood(count: Count) -> float:
     """The log-likelihood of a count at its own rate."""
-    return sum(each * log(each / count.n) for each in count if each)
+    return sum(n * log(n / count.n) for n in count if n)
 
 
 def still_needed(before: Count, after: Count, error: float = ERROR) -> int | None:
@@ -157,16 +158,16 @@ def still_needed(before: Count, after: Count, error: float = ERROR) -> int | Non
     if not before.n or not after.n or before.rate == after.rate:
         return None
     for factor in range(1, 80):
-        more = round(1.3**factor)
-        if proven(_grown(before, more), _grown(after, more), error).sign:
-            return more
+        extra = round(1.3**factor)
+        if proven(_grown(before, extra), _grown(after, extra), error).sign:
+            return extra
     return None
 
 
-def _grown(count: Count, more: int) -> Count:
+def _grown(count: Count, extra: int) -> Count:
     """A count after more observations at its own rate."""
-    good = round(more * count.good / count.n)
-    return Count(count.good + good, count.bad + more - good)
+    good = round(extra * count.good / count.n)
+    return Count(count.good + good, count.bad + extra - good)
 
 
 def _z(level: float) -> float:
@@ -179,10 +180,10 @@ def _z(level: float) -> float:
 
 def quantile(counted: dict[int, int], share: float) -> int | None:
     """The quantile of values with their counts."""
-    total, seen = sum(counted.values()), 0
+    total, cumulative = sum(counted.values()), 0
     for value in sorted(counted):
-        seen += counted[value]
-        if seen >= share * total:
+        cumulative += counted[value]
+        if cumulative >= share * total:
             return value
     return None
 

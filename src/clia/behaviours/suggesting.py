@@ -1,8 +1,8 @@
 """Suggestions from observations, and the policies that adopt them.
 
 Invariant: nothing is suggested with fewer observations than required. Among equally good versions, a change is suggested with
-at most the stated probability, however often one asks. The evidence is named commit by commit. A policy only adopts versions
-that people allowed to run; a behaviour that cannot be judged now is left for the next time.
+at most the stated probability, however often suggestions are requested. The evidence lists commits. A policy only adopts versions
+that people allowed to run; a behaviour that cannot be judged is tried again the next time.
 """
 
 from __future__ import annotations
@@ -37,48 +37,48 @@ class Policy(NamedTuple):
     adopt: bool = False
 
 
-def suggest(known: KnownBehaviour, current: BehaviourVersion, sums: Mapping[str, ObservationSum], policy: Policy) -> Suggestion:
+def suggest(behaviour: KnownBehaviour, current: BehaviourVersion, sums: Mapping[str, ObservationSum], policy: Policy) -> Suggestion:
     """Compare the current version with every other that can be adopted."""
-    measure = check_measure(policy.measure or usual_measure(known.kind))
-    others = [version for version in known.versions if version.cid != current.cid and version.state != RETIRED]
-    # Divide the error among the comparisons. Proposals do not count: they must not raise the bar,
-    error = policy.error / max(1, sum(other.state in MAY_RUN for other in others))
+    measure = check_measure(policy.measure or usual_measure(behaviour.kind))
+    others = [version for version in behaviour.versions if version.cid != current.cid and version.state != RETIRED]
+    # Divide the error among the comparisons. Proposals are not counted, so that they do not raise the threshold,
+    error = policy.error / max(1, sum(version.state in MAY_RUN for version in others))
     own = count_of(totals(sums[current.cid].days), measure)
-    candidates = [_candidate(each, measure, own, sums[each.cid], error) for each in others]
-    # and are never suggested, whatever commits claim.
+    candidates = [_candidate(version, measure, own, sums[version.cid], error) for version in others]
+    # and are never suggested.
     enough = [
         candidate
         for candidate in candidates
         if candidate.state in MAY_RUN and min(own.n, candidate.compared.after.n) >= policy.least
     ]
     action, chosen = _chosen(enough, own.n >= policy.least, candidates)
-    rest = [current.cid] + [each.cid for each in ([chosen] if chosen else enough or candidates)]
+    cids = [current.cid] + [candidate.cid for candidate in ([chosen] if chosen else enough or candidates)]
     return Suggestion(
-        name=known.name,
+        name=behaviour.name,
         action=action,
         cid=chosen.cid if chosen else None if action == NOT_ENOUGH else current.cid,
         measure=measure,
         current=rate_of(measure, own),
         candidates=tuple(candidates),
         why=_why(action, rate_of(measure, own), chosen, candidates, policy),
-        evidence=_evidence([sums[cid] for cid in rest], measure),
+        evidence=_evidence([sums[cid] for cid in cids], measure),
         least=policy.least,
         error=policy.error,
         expect=current.cid,
     )
 
 
-def _candidate(version: BehaviourVersion, measure: str, own: Count, its: ObservationSum, error: float) -> Candidate:
-    count = count_of(totals(its.days), measure)
-    made = compare(measure, own, count, error)
-    return Candidate(version.cid, version.state, made, None if made.proven else still_needed(own, count, error))
+def _candidate(version: BehaviourVersion, measure: str, own: Count, observed: ObservationSum, error: float) -> Candidate:
+    count = count_of(totals(observed.days), measure)
+    comparison = compare(measure, own, count, error)
+    return Candidate(version.cid, version.state, comparison, None if comparison.proven else still_needed(own, count, error))
 
 
 def _chosen(enough: Sequence[Candidate], is_known: bool, all_: Sequence[Candidate]) -> tuple[str, Candidate | None]:
-    ahead = [each for each in enough if each.compared.proven > 0]
+    ahead = [candidate for candidate in enough if candidate.compared.proven > 0]
     if ahead:
         return ADOPT, max(ahead, key=_rate)
-    behind = [each for each in enough if each.compared.proven < 0]
+    behind = [candidate for candidate in enough if candidate.compared.proven < 0]
     if behind:
         return RETIRE, min(behind, key=_rate)
     return (KEEP if enough or (is_known and not all_) else NOT_ENOUGH), None
@@ -89,17 +89,17 @@ def _rate(candidate: Candidate) -> float:
 
 
 def _why(action: str, own: Rate, chosen: Candidate | None, candidates: Sequence[Candidate], policy: Policy) -> str:
-    what = f"{own.measure} ({MEASURES[own.measure].says})"
+    criterion = f"{own.measure} ({MEASURES[own.measure].says})"
     if chosen is not None:
         side = "better" if action == ADOPT else "worse"
-        its = chosen.compared.after
-        return f"{chosen.cid[:12]} is proven {side} by {what}: {rate_text(its)}, the current version {rate_text(own)}"
+        rate = chosen.compared.after
+        return f"{chosen.cid[:12]} is proven {side} by {criterion}: {rate_text(rate)}, the current version {rate_text(own)}"
     if action == KEEP:
         if not candidates:
-            return f"no other version; the current one by {what}: {rate_text(own)}"
-        return f"no version is proven better or worse than the current one by {what}: {rate_text(own)}"
-    one = policy.least == 1
-    needed = f"{policy.least} observation{'' if one else 's'} of each {'is' if one else 'are'} needed by {what}"
+            return f"no other version; the current one by {criterion}: {rate_text(own)}"
+        return f"no version is proven better or worse than the current one by {criterion}: {rate_text(own)}"
+    singular = policy.least == 1
+    needed = f"{policy.least} observation{'' if singular else 's'} of each {'is' if singular else 'are'} needed by {criterion}"
     others = "".join(f", {candidate.cid[:12]} {candidate.compared.after.n}" for candidate in candidates) or ", no other version"
     return f"not enough data: {needed}; the current version has {own.n or 'none'}{others}"
 
@@ -122,13 +122,13 @@ def percentage(value: float) -> str:
 
 def _evidence(sums: Sequence[ObservationSum], measure: str) -> tuple[str, ...]:
     """The newest good and bad commits of each version."""
-    each = MEASURES[measure]
-    keys = (*each.good, *each.bad) if measure != "kept" else (LANDED, REVERTED)
-    found: list[Sequence[Any]] = []
-    for made in sums:
+    definition = MEASURES[measure]
+    keys = (*definition.good, *definition.bad) if measure != "kept" else (LANDED, REVERTED)
+    commits: list[Sequence[Any]] = []
+    for observed in sums:
         for key in keys:
-            found += newest_commits(made.seen.get(key, ()))
-    return tuple(dict.fromkeys(origin for _, origin in sorted(map(tuple, found), reverse=True)))
+            commits += newest_commits(observed.commits.get(key, ()))
+    return tuple(dict.fromkeys(origin for _, origin in sorted(map(tuple, commits), reverse=True)))
 
 
 class PolicyFollower:
@@ -146,16 +146,16 @@ class PolicyFollower:
         """Whether any policy adopts without a person."""
         return any(policy.adopt for policy in self._policies.values())
 
-    def keep_following(self, over: threading.Event, tell: Callable[[], None]) -> None:
-        """Judge once at the start, so that a worker with --once does too, then periodically."""
+    def keep_following(self, stop: threading.Event, notify: Callable[[], None]) -> None:
+        """Judge at the start, so that ``clia worker --once`` also does it, then periodically."""
         while True:
-            self.trouble = self._followed(tell)
+            self.trouble = self._follow_once(notify)
             if self.trouble is not None:
-                tell()
-            if self._wait(over, self._seconds):
+                notify()
+            if self._wait(stop, self._seconds):
                 return
 
-    def _followed(self, tell: Callable[[], None]) -> str | None:
+    def _follow_once(self, notify: Callable[[], None]) -> str | None:
         """Judge each behaviour once; returns the last error."""
         trouble = None
         try:
@@ -164,15 +164,15 @@ class PolicyFollower:
             return f"policies: {describe(err)}"
         for name in names:
             try:
-                made = self._behaviours.follow_policy(name)
+                version = self._behaviours.follow_policy(name)
             except NotFound:  # no current version, or removed
                 continue
             except Exception as err:  # noqa: BLE001  # as above
                 trouble = f"policy of {name}: {describe(err)}"
                 continue
-            if made is not None:
-                self.adopted += (f"{name} {made.cid}",)
-                tell()
+            if version is not None:
+                self.adopted += (f"{name} {version.cid}",)
+                notify()
         return trouble
 
     def _adopts(self, name: str) -> bool:

@@ -96,7 +96,7 @@ def target(scope: str, path: str, environment: Mapping[str, str]) -> SettingsFil
     hints = ["--scope user installs for every repository of yours"]
     if root is None and scope != USER:
         path = os.path.abspath(path)
-        raise NotFound(f"{path} is in no git repository", code="no-such-repository", hints=hints, fields={"path": path})
+        raise NotFound(f"{path} is not in a git repository", code="no-such-repository", hints=hints, fields={"path": path})
     if root is not None and scope != USER and not os.path.lexists(os.path.join(root, ".git")):
         message = f"{root} is a repository without files: no tool works in it"
         raise InvalidInput(message, code="bare-repository", hints=hints, fields={"path": root})

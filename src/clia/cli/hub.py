@@ -57,13 +57,13 @@ def hub_set(
 
     Publishes and fetches nothing yet. A hub that is unreachable or holds another space is refused.
     """
-    from clia.facade.joining import HubWish
+    from clia.facade.joining import HubTarget
     from clia.facade.setup import set_hub
     from clia.space.model import as_json
     from clia.workers.hub_inspection import address_at
 
     before = address_at(path, settings)
-    with set_hub(path, HubWish(hub, heads, new_store, new_hub), settings=settings) as space:
+    with set_hub(path, HubTarget(hub, heads, new_store, new_hub), settings=settings) as space:
         status = space.hub.status()
 
     def show() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from clia.facade.joining import HubWish
+    from clia.facade.joining import HubTarget
     from clia.facade.settings import Settings
     from clia.facade.space import Space
 
@@ -38,16 +38,16 @@ def init(
 
     Running it again only fetches what is new from remotes and the hub. A password is never written to a file.
     """
-    from clia.facade.joining import HubWish
+    from clia.facade.joining import HubTarget
 
     if store is not None:
         _check_store(store)
     if heads and hub is None:
         hints = ["to change an existing hub: clia hub set REMOTE --heads …"]
         raise invalid_option("--hub-heads goes with --hub", hints, option="--hub-heads")
-    wish = None if hub is None else HubWish(hub, heads)
+    target = None if hub is None else HubTarget(hub, heads)
     try:
-        report, hints = _init(settings, directory, wish, claim, adopt=not no_adopt, move=bool(store), json_output=json_output)
+        report, hints = _init(settings, directory, target, claim, adopt=not no_adopt, move=bool(store), json_output=json_output)
     except TransportError as err:
         if hub is None:
             err.hints = (*err.hints, "ask no remote with: clia init --no-adopt")
@@ -82,7 +82,7 @@ def _check_store(store: str) -> None:
 def _init(
     settings: Settings,
     directory: str,
-    wish: HubWish | None,
+    target: HubTarget | None,
     claims: Sequence[str],
     *,
     adopt: bool,
@@ -93,13 +93,13 @@ def _init(
     from clia.facade.joining import check
     from clia.facade.setup import move_store, set_up
 
-    if wish is not None:
-        check(wish)  # before anything is moved
+    if target is not None:
+        check(target)  # before anything is moved
     moved = move_store(directory, settings) if move else None  # first: other processes are refused until it is complete
-    hints = None if wish is None else _set_hub(directory, settings, wish)
+    hints = None if target is None else _set_hub(directory, settings, target)
     exists = hints is not None  # then hub_sync publishes everything, with a progress bar
     news = adopt and not exists
-    done = set_up(directory, settings=settings, adopt=adopt, news=news, keep_store=move, hub=None if exists else wish)
+    done = set_up(directory, settings=settings, adopt=adopt, news=news, keep_store=move, hub=None if exists else target)
     with done.space as space:
         synced = []
         if exists:
@@ -110,7 +110,7 @@ def _init(
         fetched = (item for item in synced if item.what not in (PUBLISHED, ELSEWHERE))
         adopted = (*done.adopted, *(Adopted(item.ref, item.what, item.cid or "") for item in fetched))
         published = [item.ref for item in synced if item.what == PUBLISHED]
-        published += [names.SPACE] if done.created and wish is not None else []
+        published += [names.SPACE] if done.created and target is not None else []
         report = {
             "space": space.id,
             "path": done.path,
@@ -125,14 +125,14 @@ def _init(
     return report, hints or []
 
 
-def _set_hub(directory: str, settings: Settings, wish: HubWish) -> list[str] | None:
+def _set_hub(directory: str, settings: Settings, target: HubTarget) -> list[str] | None:
     """Set the hub of an existing space; return hints, or None if there is no space yet."""
     from clia.facade.setup import set_hub
     from clia.workers.hub_inspection import address_at
 
     before = address_at(directory, settings)
     try:
-        with set_hub(directory, wish, settings=settings) as space:
+        with set_hub(directory, target, settings=settings) as space:
             return restart_hints(before, space.hub.status())
     except NotFound as err:
         if err.code in ("no-such-repository", "no-such-space"):

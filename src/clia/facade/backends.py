@@ -1,4 +1,4 @@
-"""What stands behind a space: git, live state, the engine and the keys.
+"""The backends of a space: git, live state, the engine and the keys.
 
 Invariant: nothing here imports the façade, and each backend is imported when it is first needed.
 """
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
     from clia.store.interface import Locks, Queue, Store
     from clia.values.clock import Clock
 
-_SHELF_LOCK = Lock()
+_SHELVES_LOCK = Lock()
 _engines: dict[FlowLimits, Engine] = {}
 _shelves: list[KeptRuns] = []
 
 
-def unwatched(step: str) -> None:
-    """The default for ``Settings.reached``: nothing watches the steps."""
+def ignore_step(step: str) -> None:
+    """The default for ``Settings.reached``."""
     del step
 
 
 def _nothing() -> None:
-    """The default for ``LiveState.close``: nothing but the store is open."""
+    """The default for ``LiveState.close``: only the store is open."""
 
 
 class Git(NamedTuple):
-    """One repository, through every port that it serves."""
+    """One repository: its handle, and the objects, refs, graph, notes and worktrees in it."""
 
     handle: GitHandle
     objects: GitObjects
@@ -74,24 +74,24 @@ def connect(root: str, settings: Settings) -> Git:
     handle.set_durable(durable)
     command = GitCommand(handle.common_dir, environment, durable=durable)
     objects = GitObjects(handle, command)
-    refs = GitRefs(handle, command, settings.reached or unwatched)
+    refs = GitRefs(handle, command, settings.reached or ignore_step)
     graph = GitGraph(handle, objects)
     return Git(handle, objects, refs, graph, GitNotes(handle, objects, refs, graph), GitWorkbench(handle, command), command)
 
 
 class LiveState(NamedTuple):
-    """Where live state is kept: the store, the locks around it and, if machines share it, the queue and the id of this clone."""
+    """Storage of live state: the store, its locks and, if machines share it, the queue and the id of this clone."""
 
     store: Store
     locks: Locks
     queue: Queue | None = None  # None: the store's own
     clone: str | None = None
     close: Callable[[], None] = _nothing
-    clock: Clock | None = None  # the clock that all machines go by
+    clock: Clock | None = None  # the clock that all machines use
 
 
-class Options(NamedTuple):
-    """What the settings say about a space's parts."""
+class SpaceOptions(NamedTuple):
+    """Options of a space's components."""
 
     place: str  # the directory where identities are resolved
     redact_chunk: Chunks
@@ -100,12 +100,12 @@ class Options(NamedTuple):
 
 
 def session_backend(components: Components) -> SessionBackend:
-    """What sessions need beside the space."""
+    """The resources that sessions need in addition to the space."""
     from clia.sessions.service import SessionBackend
 
     config, home = components.config, components.home
     return SessionBackend(
-        engine=_Lazily(config.flows),
+        engine=_LazyEngine(config.flows),
         shelf=_shelf(),
         place=(home, components.options.store, config.flows),
         queue=components.queue,
@@ -117,7 +117,7 @@ def session_backend(components: Components) -> SessionBackend:
 
 
 def federation_resources(components: Components) -> FederationResources:
-    """What federation needs beside the space: keys are next to the store, where no commit reaches them."""
+    """The resources that federation needs in addition to the space. Keys are next to the store, outside of every commit."""
     from clia.facade.forge_address import peer_address
     from clia.federation.service import FederationResources
     from clia.federation.signing import Ed25519Verifier, KeyFiles
@@ -136,13 +136,13 @@ def federation_resources(components: Components) -> FederationResources:
 
 
 def engine_with(limits: FlowLimits) -> Engine:
-    """One engine for all spaces of a process: its workers take milliseconds to start, and stay until the process ends.
+    """The engine of the process, shared by all spaces: its workers take milliseconds to start and live as long as the process.
 
-    Of threads that come at the same time one wins. What the others made has no workers yet, and is let go.
+    If threads race, one engine is kept; the others have no workers yet and are dropped.
     """
-    there = _engines.get(limits)
-    if there is not None:
-        return there
+    engine = _engines.get(limits)
+    if engine is not None:
+        return engine
     from clia.engine.monty import MontyEngine
     from clia.engine.records import EngineLimits
 
@@ -150,18 +150,18 @@ def engine_with(limits: FlowLimits) -> Engine:
 
 
 def _shelf() -> KeptRuns:
-    """One for all spaces of a process: kept runs take up workers of the one engine."""
+    """The kept runs of the process, shared by all spaces because they occupy workers of the shared engine."""
     if not _shelves:
         from clia.sessions.replay import KeptRuns
 
-        with _SHELF_LOCK:
+        with _SHELVES_LOCK:
             if not _shelves:
                 _shelves.append(KeptRuns())
     return _shelves[0]
 
 
-class _Lazily:
-    """The engine, loaded when the first flow runs: it takes a hundred milliseconds, and most commands run none."""
+class _LazyEngine:
+    """The engine, loaded when the first flow runs: loading takes 100 ms, and most commands run no flow."""
 
     def __init__(self, limits: FlowLimits) -> None:
         self._limits = limits
@@ -183,4 +183,4 @@ class _Lazily:
         return self._loaded().check(source, types=types)
 
     def close(self) -> None:
-        """Other spaces may run flows on it."""
+        """Do nothing: other spaces of the process may use the engine."""

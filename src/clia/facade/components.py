@@ -1,7 +1,7 @@
-"""The parts of one open space.
+"""The components of an open space.
 
-Invariant: a part is built, and its module imported, when it is first used. Opening a space builds the core and the envelope only.
-Threads may share a space: each part is built once.
+Invariant: a component is built, and its module imported, when it is first used. Opening a space builds the core and the envelope
+only. Threads may share a space: each component is built once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clia.behaviours.index import ObservationIndex
     from clia.behaviours.library import BehaviourLibrary
     from clia.capture.service import Captures
-    from clia.facade.backends import Git, LiveState, Options
+    from clia.facade.backends import Git, LiveState, SpaceOptions
     from clia.facade.config import Config
     from clia.federation.announcing import Announcer, PeerTokens
     from clia.federation.capabilities import Capabilities
@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 class part(Generic[T]):  # noqa: N801  # used as a decorator
-    """A property that is computed once, also where threads ask at the same time."""
+    """A thread-safe cached property."""
 
     def __init__(self, build: Callable[[Any], T]) -> None:
         self._build = build
@@ -84,16 +84,16 @@ class part(Generic[T]):  # noqa: N801  # used as a decorator
 
 
 def built(home: str, needs: str) -> Any:
-    """A part of the class ``home`` (``module:Class``), built from the parts that ``needs`` names, in this order."""
+    """A component of the class ``home`` (``module:Class``); ``needs`` names its arguments in order, which are components."""
     module, _, name = home.partition(":")
     arguments = [attrgetter(need) for need in needs.split()]
     return part(lambda components: getattr(import_module(module), name)(*(argument(components) for argument in arguments)))
 
 
 class Components:
-    """``hub_sync``: the hub of the space; None if it has none."""
+    """The components of a space. ``hub_sync``: None without a hub."""
 
-    def __init__(self, git: Git, core: Core, state: LiveState, options: Options, hub_sync: HubSync | None) -> None:
+    def __init__(self, git: Git, core: Core, state: LiveState, options: SpaceOptions, hub_sync: HubSync | None) -> None:
         self.building = RLock()
         self.git = git
         self.core = core
@@ -103,11 +103,11 @@ class Components:
         self._state = state
         self.envelope = envelope = Envelope(core, git.workbench, hub_sync.sync_agent if hub_sync else None)
         if hub_sync is not None:
-            hub_sync.continues_keys = lambda tip: self.keys.continues(tip)  # noqa: PLW0108  # builds the keys when they are needed
+            hub_sync.continues_keys = lambda tip: self.keys.continues(tip)  # noqa: PLW0108  # builds the keys only if needed
             hub_sync.hold, hub_sync.hold_recovered = envelope.held, envelope.at_work
 
     def close(self) -> None:
-        """Release the store and the runs that are kept for it."""
+        """Close the store and the runs kept for it."""
         with self.building:
             if "replay" in self.__dict__:
                 self.replay.close()
@@ -180,7 +180,7 @@ class Components:
         from clia.sessions.lifecycle import Lifecycle
 
         seed = self.session_backend.seed
-        check = lambda flow, cid=None: self.tracking.check_running(flow, cid)  # noqa: E731  # federation is loaded if it is needed
+        check = lambda flow, cid=None: self.tracking.check_running(flow, cid)  # noqa: E731  # loads federation only if needed
         return Lifecycle(self.core, self.envelope, self.flows, self.replay, self.transitions, seed, check)
 
     @part
@@ -222,5 +222,5 @@ class Components:
         from clia.federation.announcing import FETCH_TOKEN
         from clia.federation.syncing import PeerSync
 
-        fetch_token = lambda peer: self.peer_tokens.token(peer, FETCH_TOKEN)  # noqa: E731  # built if it is needed
+        fetch_token = lambda peer: self.peer_tokens.token(peer, FETCH_TOKEN)  # noqa: E731  # builds the tokens only if needed
         return PeerSync(self.core, self.envelope, self.registry, self.peers, self.capabilities, self.resources, fetch_token)

@@ -174,9 +174,9 @@ def _forge(table: _Table) -> ForgeOptions:
 
 def _hook_events(value: Any) -> tuple[str, ...]:
     events = _texts(value)
-    known = Webhook._field_defaults["events"]
-    if not events or any(event not in known for event in events):
-        raise _Refused(f"must be a list of {' and '.join(known)}")
+    allowed = Webhook._field_defaults["events"]
+    if not events or any(event not in allowed for event in events):
+        raise _Refused(f"must be a list of {' and '.join(allowed)}")
     return events
 
 
@@ -210,10 +210,10 @@ class _Table:
         self.values = values
         self._where = where
 
-    def only(self, *known: str) -> _Table:
+    def only(self, *allowed: str) -> _Table:
         for key in self.values:
-            if key not in known:
-                raise _invalid(self.path, self._name(key), f"is unknown; known here: {', '.join(known)}")
+            if key not in allowed:
+                raise _invalid(self.path, self._name(key), f"is unknown; known here: {', '.join(allowed)}")
         return self
 
     def take(self, key: str, read: Callable[[Any], Any]) -> Any:

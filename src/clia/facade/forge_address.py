@@ -48,11 +48,11 @@ def _read(home: str) -> tuple[str | None, int]:
     return _entry(_file(home), "address")
 
 
-def _entry(path: str, what: str) -> tuple[str | None, int]:
+def _entry(path: str, field: str) -> tuple[str | None, int]:
     try:
         with open(path, encoding="utf-8") as file:
             entry = json.load(file)
-        address, pid = entry[what], entry["pid"]
+        address, pid = entry[field], entry["pid"]
     except (OSError, ValueError, KeyError, TypeError):
         return None, 0
     sound = isinstance(address, str) and address.startswith(("http://", "https://")) and isinstance(pid, int) and pid > 0

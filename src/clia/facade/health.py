@@ -1,6 +1,6 @@
-"""What ``clia doctor`` reports: the programs clia runs on, the space at a path, and its identities.
+"""The report of ``clia doctor``: versions of programs, the space at a path, and its identities.
 
-Opening a space settles what a dead process left behind. Beyond that nothing is written, unless ``repair`` is set.
+Opening a space completes or undoes operations of crashed processes. Nothing else is written, unless ``repair`` is set.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The hub of a space when it is opened or joined: its settings, and the store that its machines share.
 
-Invariant: machines that share a store share a hub. The ids of a store and of a hub are written once, and checked before anything
-else.
+Invariant: machines that share a store share a hub. The ids of a store and a hub are written once, and are checked first.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from clia.hub.records import BRANCHES, PUBLISHED_REFS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.facade.backends import Git
-    from clia.facade.joining import HubWish, Mark
+    from clia.facade.joining import HubTarget, Mark
     from clia.facade.settings import Settings
     from clia.hub.remote import RemoteHub
     from clia.hub.sync import HubSync
@@ -64,8 +63,8 @@ def hub_of(git: Git) -> RemoteHub | None:
     return RemoteHub(git.handle, git.command, git.refs, options)
 
 
-def meet(git: Git, alone: Core) -> tuple[Core, HubSync | None]:
-    """The core over refs that the hub shares, and the sync between the two."""
+def core_with_hub(git: Git, alone: Core) -> tuple[Core, HubSync | None]:
+    """The core with refs that are shared through the hub, and the sync with the hub; unchanged without a hub."""
     hub = hub_of(git)
     if hub is None:
         return alone, None
@@ -92,24 +91,24 @@ def meet(git: Git, alone: Core) -> tuple[Core, HubSync | None]:
     return core, hub_sync
 
 
-def check_state(git: Git, space_id: str, settings: Settings, wish: HubWish, before: Mark | None) -> None:
-    """Check, before anything is written to a hub, that this clone uses the store and the hub of the space's machines.
+def check_state(git: Git, space_id: str, settings: Settings, target: HubTarget, before: Mark | None) -> None:
+    """Check, before writing to a hub, that this clone uses the store and the hub of the space's machines.
 
     ``before``: the mark of the hub that this clone had joined. A clone with its own store may keep it.
     """
-    where, mark = store_address(git, settings), mark_of(git)
-    shared = None if mark is None or wish.new_store else mark.store
-    if where is None:
+    address, mark = store_address(git, settings), mark_of(git)
+    shared = None if mark is None or target.new_store else mark.store
+    if address is None:
         if mark is not None and shared is not None and (before is None or before.id != mark.id):
             raise _other_store("the machines of this space share a database, but this one has no store address")
         return
     from clia.store.postgres_store import PostgresStore
 
-    store = PostgresStore(where, space_id, own=f"{space_id}/{clone_id(git.handle.common_dir)}")
+    store = PostgresStore(address, space_id, own=f"{space_id}/{clone_id(git.handle.common_dir)}")
     try:
         _check_writable(store)
         hub, name = _hub_of_store(store), store.get(_STORE_ID)
-        if hub is not None and not wish.new_hub and (mark is None or mark.id != hub):
+        if hub is not None and not target.new_hub and (mark is None or mark.id != hub):
             raise _two_hubs()
         if shared is not None and (name is None or name.value != shared):
             raise _other_store()
@@ -118,7 +117,7 @@ def check_state(git: Git, space_id: str, settings: Settings, wish: HubWish, befo
 
 
 class _Undone(Exception):
-    """Rolls a transaction back."""
+    """Rolls back a transaction."""
 
 
 def _check_writable(store: Store) -> None:
@@ -127,40 +126,40 @@ def _check_writable(store: Store) -> None:
         raise _Undone
 
 
-def bring_state(git: Git, space_id: str, settings: Settings, *, anew: bool = False, new_hub: bool = False) -> None:
-    """Hand a clone's own state in PostgreSQL to the space; ``Conflict`` if another clone has the same keys.
+def bring_state(git: Git, space_id: str, settings: Settings, *, replace: bool = False, new_hub: bool = False) -> None:
+    """Move a clone's own state in PostgreSQL to the space; ``Conflict`` if another clone has the same keys.
 
-    ``anew``: the store that machines shared before is lost, and this one replaces it; ``new_hub``: the same for their hub.
+    ``replace``: this store replaces the one that machines shared before, which is lost; ``new_hub``: the same for their hub.
     """
-    where = store_address(git, settings)
+    address = store_address(git, settings)
     person, now = person_of(settings, git.setting), clock_of(settings)()
     by = Stamp(person.name, person.email, int(now.timestamp()))
-    if where is None:
-        if anew:
-            agree_on_store(git, None, by, anew=True)
+    if address is None:
+        if replace:
+            agree_on_store(git, None, by, replace=True)
         return
     from clia.store.postgres_store import PostgresStore
 
     own = f"{space_id}/{clone_id(git.handle.common_dir)}"
-    store = PostgresStore(where, space_id, own=own)
+    store = PostgresStore(address, space_id, own=own)
     try:
         mark = mark_of(git)
-        _check_one_hub(store, None if mark is None else mark.id, anew=new_hub)
+        _check_one_hub(store, None if mark is None else mark.id, replace=new_hub)
         name = _name_of(store)
-        if agree_on_store(git, name, by, anew=anew) != name:
+        if agree_on_store(git, name, by, replace=replace) != name:
             raise _other_store()
         store.merge_clone_state(own)
     finally:
         store.close()
 
 
-def _check_one_hub(store: Store, hub: str | None, *, anew: bool) -> None:
+def _check_one_hub(store: Store, hub: str | None, *, replace: bool) -> None:
     """Machines that share a store must share a hub: with two, they would diverge silently."""
     with store.writing() as transaction:
-        known = transaction.values.get(_HUB_ID)
-        if known is None or anew:
+        row = transaction.values.get(_HUB_ID)
+        if row is None or replace:
             transaction.values.put(_HUB_ID, hub)
-        elif known.value != hub:
+        elif row.value != hub:
             raise _two_hubs()
 
 
@@ -169,16 +168,16 @@ def _two_hubs() -> Conflict:
 
 
 def _hub_of_store(store: Store) -> str | None:
-    known = store.get(_HUB_ID)
-    return None if known is None or known.value is None else str(known.value)
+    row = store.get(_HUB_ID)
+    return None if row is None or row.value is None else str(row.value)
 
 
 def _name_of(store: Store) -> str:
-    """The id of a store; created once, and copied along with the database."""
+    """The id of a store; created once, and copied with the database."""
     with store.writing() as transaction:
-        known = transaction.values.get(_STORE_ID)
-        if known is not None:
-            return str(known.value)
+        row = transaction.values.get(_STORE_ID)
+        if row is not None:
+            return str(row.value)
         name = str(uuid4())
         transaction.values.put(_STORE_ID, name)
     return name
@@ -188,8 +187,8 @@ def _check_is_the_store(git: Git, store: Store) -> None:
     mark = mark_of(git)
     if mark is None or mark.store is None:
         return
-    known = store.get(_STORE_ID)
-    if known is None or known.value != mark.store:
+    row = store.get(_STORE_ID)
+    if row is None or row.value != mark.store:
         raise _other_store()
 
 
@@ -198,8 +197,8 @@ def _other_store(message: str = "the machines of this space use another database
         message,
         code="other-store",
         hints=[
-            "give its address with --store; to see it, run git config clia.store on another machine",
-            "if it is lost, or each machine should have its own: clia hub set URL --new-store on a machine that works",
+            "give its address with --store; git config clia.store shows it on another machine",
+            "if it is lost, or each machine should have its own: clia hub set URL --new-store on a working machine",
         ],
         fields={"field": "store"},
     )

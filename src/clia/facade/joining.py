@@ -1,7 +1,7 @@
-"""Setting the hub of a repository.
+"""Set the hub of a repository.
 
 Invariant: a repository and its hub hold the same space. Settings and tracking refs change only after the new hub was reached and
-holds this space or none. Everything is checked before the hub is written. A password is never written to a file.
+holds this space or none. All checks precede the first write to the hub. A password is never written to a file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MARK, _TRAILER = names.HUB_MARK, "Clia-Hub"
 _NOT_JOINED = "no hub was joined: check the address, and try again when it can be reached"
 
 
-class HubWish(NamedTuple):
+class HubTarget(NamedTuple):
     """The hub to set: the address of a repository on a git server, or the name of a remote."""
 
     address: str
@@ -64,11 +64,11 @@ class Reached(NamedTuple):
     before: Mark | None  # mark of the previous hub of this clone
 
 
-def reach(git: Git, wish: HubWish) -> Reached:
+def reach(git: Git, target: HubTarget) -> Reached:
     """Make a remote the hub; a repository without a space adopts the hub's."""
-    check(wish)
+    check(target)
     before = mark_of(git)
-    remote = _remote(git, wish.address)
+    remote = _remote(git, target.address)
     _check_is_another(git, remote)
     git.handle.repo.config[HUB] = remote
     hub = _hub(git)
@@ -77,10 +77,10 @@ def reach(git: Git, wish: HubWish) -> Reached:
     return Reached(_same_space(git, remote), before)
 
 
-def settle(git: Git, wish: HubWish, space: str, by: Stamp) -> str:
+def settle(git: Git, target: HubTarget, space: str, by: Stamp) -> str:
     """Write the hub's mark and its space ref if it has none; return its space ref, which another machine may have written."""
     config = git.handle.repo.config
-    config[HUB_HEADS] = _agreed(git, _hub(git), wish.heads, by)
+    config[HUB_HEADS] = _agreed(git, _hub(git), target.heads, by)
     hub = _hub(git)
     if not hub.fetch(retry_now=True):
         raise hub.unreachable()
@@ -105,35 +105,35 @@ def check_heads(git: Git) -> None:
     heads, ours = (None, None) if mark is None else (mark.heads, git.setting(HUB_HEADS))
     if heads != ours:
         raise InvalidInput(
-            f"the hub keeps agents' heads as {heads}, and the setting {HUB_HEADS} says {ours}",
+            f"the hub keeps agents' heads as {heads}, but the setting {HUB_HEADS} is {ours}",
             code="other-heads",
             hints=[f"git config {HUB_HEADS} {heads}"],
             fields={"field": HUB_HEADS, "actual": heads},
         )
 
 
-def recognize(git: Git, hub: RemoteHub, named: str | None = None) -> None:
-    """``Conflict`` (other-hub) if, by what was read last, the remote is not the hub that this clone joined.
+def recognize(git: Git, hub: RemoteHub, hub_id: str | None = None) -> None:
+    """``Conflict`` (other-hub) if, as of the last read, the remote is not the hub that this clone joined.
 
-    ``named``: the id of the hub in a shared store. An empty repository at the same address may be the hub, re-created.
+    ``hub_id``: the id of the hub in a shared store. An empty repository at the same address may be the hub, re-created.
     """
-    ours, seen = mark_of(git), hub.mark()
+    ours, mark = mark_of(git), hub.mark()
     if ours is None:
         return
-    if seen is None:
+    if mark is None:
         if git.setting(HUB_ADDRESS) not in (None, hub.address()):
             raise other_hub(f"{hub.address()} is not marked as the hub of this space, and the hub was at another address before")
-    elif _read(git, seen).id != (named or ours.id):
+    elif _read(git, mark).id != (hub_id or ours.id):
         raise other_hub(f"{hub.address()} is not the hub of this space")
 
 
-def keep_mark(git: Git, hub: RemoteHub, named: str | None) -> None:
+def keep_mark(git: Git, hub: RemoteHub, hub_id: str | None) -> None:
     """After the hub was read: check that it is the one that was joined, and restore the mark of a re-created one."""
-    recognize(git, hub, named)
+    recognize(git, hub, hub_id)
     ours = git.refs.get(names.tracking(hub.remote, MARK))
     if ours is not None and hub.mark() is None:
         hub.push_mark(ours)
-        recognize(git, hub, named)  # another machine may have written a mark first
+        recognize(git, hub, hub_id)  # another machine may have written a mark first
     if git.setting(HUB_ADDRESS) != hub.address():
         git.handle.repo.config[HUB_ADDRESS] = hub.address()
 
@@ -151,38 +151,38 @@ def other_hub(message: str) -> Conflict:
     )
 
 
-def agree_on_store(git: Git, store: str | None, by: Stamp, *, anew: bool) -> str | None:
-    """The id of the shared store as the hub records it; recorded now if missing, or, with ``anew``, if it changes."""
+def agree_on_store(git: Git, store: str | None, by: Stamp, *, replace: bool) -> str | None:
+    """The id of the shared store as recorded by the hub; recorded now if missing or, with ``replace``, if it differs."""
     hub, before = _hub(git), mark_of(git)
-    with _put_back_on_failure(git):
+    with _settings_restored(git):
         if not hub.read(MARK):
             raise hub.unreachable()
         mark = hub.tracked(MARK)
-        known = _read(git, mark) if mark else before or Mark(str(uuid4()), git.setting(HUB_HEADS) or BRANCHES)
-        while mark is None or (known.store != store and (known.store is None or anew)):
-            mark = _marked(git, hub, mark, known._replace(store=store), by)  # another machine may have written first
-            known = _read(git, mark)
-    return known.store
+        current = _read(git, mark) if mark else before or Mark(str(uuid4()), git.setting(HUB_HEADS) or BRANCHES)
+        while mark is None or (current.store != store and (current.store is None or replace)):
+            mark = _marked(git, hub, mark, current._replace(store=store), by)  # another machine may have written first
+            current = _read(git, mark)
+    return current.store
 
 
-def _agreed(git: Git, hub: RemoteHub, wished: str | None, by: Stamp) -> str:
+def _agreed(git: Git, hub: RemoteHub, requested: str | None, by: Stamp) -> str:
     """Where the hub keeps agents' heads, as its mark records for all machines; recorded now if it has no mark."""
     mark = hub.tracked(MARK)
     if mark is None:
-        mark = _marked(git, hub, None, Mark(str(uuid4()), wished or BRANCHES), by)
-    known = _read(git, mark)
-    heads = known.heads
-    if wished in (None, heads):
+        mark = _marked(git, hub, None, Mark(str(uuid4()), requested or BRANCHES), by)
+    current = _read(git, mark)
+    heads = current.heads
+    if requested in (None, heads):
         return heads
     git.handle.repo.config[HUB_HEADS] = heads
     if not _hub(git).fetch(retry_now=True) or _hub(git).tracked_under(names.HEADS):
         raise Conflict(
-            f"the hub keeps agents' heads as {heads}, and has some",
+            f"the hub already has agents' heads, kept as {heads}",
             code="other-heads",
             hints=["choose where heads are kept before the first agent is published; the choice holds for all machines"],
             fields={"field": "heads", "actual": heads},
         )
-    return _read(git, _marked(git, hub, mark, known._replace(heads=wished or heads), by)).heads
+    return _read(git, _marked(git, hub, mark, current._replace(heads=requested or heads), by)).heads
 
 
 def _marked(git: Git, hub: RemoteHub, old: str | None, mark: Mark, by: Stamp) -> str:
@@ -225,17 +225,17 @@ def _sent(hub: RemoteHub, ref: str, old: str | None, new: str) -> str:
     return new
 
 
-def check(wish: HubWish) -> None:
-    """``InvalidInput`` if a wish is malformed."""
-    if wish.heads not in (None, BRANCHES, PUBLISHED_REFS):
+def check(target: HubTarget) -> None:
+    """``InvalidInput`` if the address or the kind of heads is invalid."""
+    if target.heads not in (None, BRANCHES, PUBLISHED_REFS):
         raise InvalidInput(
-            f"agents' heads are kept as {BRANCHES} or {PUBLISHED_REFS}, not {wish.heads!r}",
+            f"agents' heads are kept as {BRANCHES} or {PUBLISHED_REFS}, not {target.heads!r}",
             code="invalid-heads",
             fields={"field": "heads"},
         )
-    if not wish.address or wish.address.startswith("-") or not wish.address.isprintable():
-        raise InvalidInput(f"{wish.address!r} is not a valid hub address", code="invalid-hub", fields={"field": "hub"})
-    if _SECRET.search(wish.address):
+    if not target.address or target.address.startswith("-") or not target.address.isprintable():
+        raise InvalidInput(f"{target.address!r} is not a valid hub address", code="invalid-hub", fields={"field": "hub"})
+    if _SECRET.search(target.address):
         raise InvalidInput(
             "the hub's address contains a password, which git would keep in its settings",
             code="password-in-hub",
@@ -245,10 +245,10 @@ def check(wish: HubWish) -> None:
 
 
 @contextmanager
-def kept_on_failure(git: Git) -> Iterator[None]:
+def restored_on_failure(git: Git) -> Iterator[None]:
     """Restore everything if the hub could not be joined."""
     try:
-        with _put_back_on_failure(git):
+        with _settings_restored(git):
             yield
     except TransportError as err:
         if err.code == "hub-away":
@@ -257,25 +257,27 @@ def kept_on_failure(git: Git) -> Iterator[None]:
 
 
 @contextmanager
-def _put_back_on_failure(git: Git) -> Iterator[None]:
+def _settings_restored(git: Git) -> Iterator[None]:
     """Restore the settings, the space ref, the tracking refs and the outage record on failure."""
-    files = [os.path.join(git.handle.common_dir, *each) for each in (("config",), ("clia", OUTAGE_FILE))]
-    contents, known = [_content(path) for path in files], _known(git)
+    files = [os.path.join(git.handle.common_dir, *parts) for parts in (("config",), ("clia", OUTAGE_FILE))]
+    contents, refs_before = [_content(path) for path in files], _shared_refs(git)
     try:
         yield
     except BaseException:
         for path, content in zip(files, contents, strict=True):
             _put_back(path, content)
         git.handle.renew()
-        now = _known(git)
-        for ref in sorted({*known, *now}, key=lambda ref: ref in known):  # new refs are removed first: they may be in the way
+        refs_now = _shared_refs(git)
+        for ref in sorted(
+            {*refs_before, *refs_now}, key=lambda ref: ref in refs_before
+        ):  # new refs are removed first: they may be in the way
             with suppress(StaleRef):  # another process fetched from the hub in the meantime
-                if known.get(ref) != now.get(ref):
-                    git.refs.move(ref, now.get(ref), known.get(ref), "clia: undo")
+                if refs_before.get(ref) != refs_now.get(ref):
+                    git.refs.move(ref, refs_now.get(ref), refs_before.get(ref), "clia: undo")
         raise
 
 
-def _known(git: Git) -> dict[str, str]:
+def _shared_refs(git: Git) -> dict[str, str]:
     space = git.refs.get(names.SPACE)
     return dict(git.refs.under(names.TRACKING)) | ({} if space is None else {names.SPACE: space})
 
@@ -302,9 +304,9 @@ def _remote(git: Git, address: str) -> str:
     remotes = git.workbench.remotes()
     if address in remotes:
         return address
-    where = os.path.abspath(address) if os.path.isdir(address) else address
+    location = os.path.abspath(address) if os.path.isdir(address) else address
     for remote in remotes:
-        if git.workbench.remote_url(remote) in (address, where):
+        if git.workbench.remote_url(remote) in (address, location):
             return remote
     if _REMOTE in remotes:
         if git.setting(HUB) != _REMOTE:
@@ -314,9 +316,9 @@ def _remote(git: Git, address: str) -> str:
                 hints=["name the remote to use as the hub: clia hub set REMOTE", f"git remote rename {_REMOTE} OTHER"],
                 fields={"remote": _REMOTE},
             )
-        git.command.run("remote", "set-url", _REMOTE, where)
+        git.command.run("remote", "set-url", _REMOTE, location)
     else:
-        git.command.run("remote", "add", _REMOTE, where)
+        git.command.run("remote", "add", _REMOTE, location)
     return _REMOTE
 
 
@@ -324,9 +326,9 @@ def _check_is_another(git: Git, remote: str) -> None:
     """``InvalidInput`` if a path leads back to this repository."""
     from clia.git.libgit2 import repository_at
 
-    here = git.handle.work_dir or git.handle.common_dir
-    where = repository_at(os.path.join(here, (git.workbench.remote_url(remote) or "").removeprefix("file://")))
-    if where is not None and os.path.realpath(where) == os.path.realpath(git.handle.common_dir):
+    root = git.handle.work_dir or git.handle.common_dir
+    repository = repository_at(os.path.join(root, (git.workbench.remote_url(remote) or "").removeprefix("file://")))
+    if repository is not None and os.path.realpath(repository) == os.path.realpath(git.handle.common_dir):
         raise InvalidInput(
             "this repository cannot be its own hub",
             code="invalid-hub",

@@ -1,6 +1,6 @@
-"""Opening a space: which store, hub and settings its parts use.
+"""Open a space with its store, hub and settings.
 
-Invariant: opening settles what a dead process left behind, and changes nothing else.
+Invariant: opening completes or undoes operations of crashed processes, and changes nothing else.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import os
 
 from clia.errors import InvalidInput, NotFound, UnsupportedFormat
-from clia.facade.backends import LiveState, Options, connect, unwatched
+from clia.facade.backends import LiveState, SpaceOptions, connect, ignore_step
 from clia.facade.components import Components
 from clia.facade.settings import HUB, Settings, check_address, clock_of, person_of
 from clia.facade.space import Space
@@ -40,38 +40,36 @@ def open_space(path: str | os.PathLike[str] = ".", *, settings: Settings | None 
     tip = git.refs.get(names.SPACE)
     if tip is None:
         raise NotFound(
-            f"{git.handle.path} holds no space",
+            f"{git.handle.path} has no space",
             code="no-such-space",
-            hints=["clia init makes one here, or adopts the one of the clone's origin"],
+            hints=["clia init creates one, or adopts the one of the clone's origin"],
             fields={"path": git.handle.path},
         )
     return assemble(git, space_id_of(git, tip), chosen, os.path.abspath(path))
 
 
 def repository_at(path: str | os.PathLike[str]) -> str:
-    where = os.path.abspath(path)
-    found = find_repository(where)
-    if found is None:
+    directory = os.path.abspath(path)
+    root = find_repository(directory)
+    if root is None:
         raise NotFound(
-            f"{where} is in no git repository",
+            f"{directory} is not in a git repository",
             code="no-such-repository",
             hints=["git init, then clia init"],
-            fields={"path": where},
+            fields={"path": directory},
         )
-    return found
+    return root
 
 
 def space_id_of(git: Git, tip: str) -> str:
     try:
-        said = json.loads(_space_text(git, tip))
-        version, space_id = said["format"], said["id"]
+        data = json.loads(_space_text(git, tip))
+        version, space_id = data["format"], data["id"]
     except (ValueError, KeyError, TypeError):
-        raise InvalidInput(
-            f"{names.SPACE} holds no readable space.json", code="invalid-space", fields={"ref": names.SPACE}
-        ) from None
+        raise InvalidInput(f"{names.SPACE} has no readable space.json", code="invalid-space", fields={"ref": names.SPACE}) from None
     if version != FORMAT or not isinstance(space_id, str):
         raise UnsupportedFormat(
-            f"this space has format {version}; this clia knows format {FORMAT}",
+            f"this space has format {version}, but this version of clia supports format {FORMAT}",
             hints=["upgrade clia"],
             fields={"format": version},
         )
@@ -101,17 +99,17 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
         clock=state.clock or clock_of(settings),
         person=person_of(settings, git.setting),
         clean=_cleaner(settings.redact),
-        reached=settings.reached or unwatched,
+        reached=settings.reached or ignore_step,
         clone=state.clone,
     )
     hub_sync = None
     if git.setting(HUB) is not None:
-        from clia.facade.hub_state import meet
+        from clia.facade.hub_state import core_with_hub
 
-        core, hub_sync = meet(git, core)
+        core, hub_sync = core_with_hub(git, core)
     chunks = secrets.redact_entry if settings.redact else _keep_chunk
     entry_max = settings.entry_max or positive_number(git, "clia.traceEntryMax") or ENTRY_MAX
-    options = Options(place, chunks, entry_max, store_address(git, settings))
+    options = SpaceOptions(place, chunks, entry_max, store_address(git, settings))
     components = Components(git, core, state, options, hub_sync)
     path = _config_path(git, settings)
     if path is not None:  # an error in the file is reported when the space is opened
@@ -122,7 +120,7 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
 
 
 def _config_path(git: Git, settings: Settings) -> str | None:
-    """The operator's own file: beside the store, where no agent's commit can reach."""
+    """The operator's configuration file, which is beside the store so that no agent can commit to it."""
     if settings.config is not None:
         return settings.config
     path = os.path.join(git.handle.common_dir, "clia", "config.toml")
@@ -131,9 +129,9 @@ def _config_path(git: Git, settings: Settings) -> str | None:
 
 def _live_state(git: Git, space_id: str, settings: Settings) -> LiveState:
     home = os.path.join(git.handle.common_dir, "clia")
-    where, locks = store_address(git, settings), FileLocks(os.path.join(home, "locks"))
+    address, locks = store_address(git, settings), FileLocks(os.path.join(home, "locks"))
     store: Store
-    if where is None:
+    if address is None:
         from clia.store.sqlite_store import SqliteStore
 
         store = SqliteStore(os.path.join(home, "space.db"), space_id, durable=git.handle.durable)
@@ -142,29 +140,29 @@ def _live_state(git: Git, space_id: str, settings: Settings) -> LiveState:
     from clia.store.postgres_store import PostgresStore, StoreClock
 
     if git.setting(HUB) is None:
-        # Live state belongs to one clone: its intents are about refs that no other clone has.
+        # Live state belongs to one clone: its intents refer to refs that no other clone has.
         clone = clone_id(git.handle.common_dir)
-        store = PostgresStore(where, f"{space_id}/{clone}", is_current=lambda: git.setting(HUB) is None)
+        store = PostgresStore(address, f"{space_id}/{clone}", is_current=lambda: git.setting(HUB) is None)
         return LiveState(store, locks)
-    state = _shared_state(where, space_id, unique_clone_id(git.handle.common_dir, locks), locks)
+    state = _shared_state(address, space_id, unique_clone_id(git.handle.common_dir, locks), locks)
     return state if settings.clock is not None else state._replace(clock=StoreClock(state.store, clock_of(settings)))
 
 
 def store_address(git: Git, settings: Settings) -> str | None:
-    """Where the store on a server is; None: it is beside the repository."""
-    where = git.setting("clia.store") if settings.store is None else settings.store
-    check_address(where)
-    return where
+    """The address of the store on a server; None: the store is beside the repository."""
+    address = git.setting("clia.store") if settings.store is None else settings.store
+    check_address(address)
+    return address
 
 
-def _shared_state(where: str, space_id: str, clone: str, files: Locks) -> LiveState:
-    """With a hub every machine can work on every agent: what is live is the space's, and a lock keeps all machines out."""
+def _shared_state(address: str, space_id: str, clone: str, files: Locks) -> LiveState:
+    """Live state with a hub: any machine may work on any agent, so it belongs to the space and locks hold on all machines."""
     from clia.store.postgres_locks import PostgresLocks
     from clia.store.postgres_store import PostgresStore
     from clia.store.procrastinate_queue import ProcrastinateQueue
 
-    store = PostgresStore(where, space_id, own=f"{space_id}/{clone}")
-    locks, queue = PostgresLocks(where, space_id, files), ProcrastinateQueue(store, where, space_id)
+    store = PostgresStore(address, space_id, own=f"{space_id}/{clone}")
+    locks, queue = PostgresLocks(address, space_id, files), ProcrastinateQueue(store, address, space_id)
 
     def close() -> None:
         queue.close()

@@ -1,6 +1,6 @@
 """Services of a space: types, agents, history, relations and traces.
 
-Invariant: nothing is decided here. The rules of a verb are in the module of ``clia.space`` that implements it.
+Invariant: this module contains no rules. Those of a verb are in the module of ``clia.space`` that implements it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class AgentService:
 
     @verb("POST", "/agents/{name}/claim", ADMIN, "agents")
     def claim(self, name: str) -> None:
-        """Move an agent of another clone to this one. From now on it is worked on from here."""
+        """Move an agent of another clone to this one, which works on it from now on."""
         self._components.core.claim(name)
 
     @verb("POST", "/agents/{name}/archive", ADMIN, "agents", moves="name")
@@ -264,18 +264,18 @@ class TraceService:
         all_agents = self._components.agents
         agents = [names.check_name(agent)] if agent else sorted({*all_agents.names(), *all_agents.names(archived=True)})
         if not check_text(text, "text", nul=True):
-            raise InvalidInput("give a text to search for", code="empty-search")
+            raise InvalidInput("the search text is empty", code="empty-search")
         if regex:
             from clia.space.pattern_search import matching
 
             return matching(text, self._searchable(agents))
-        wanted = text.casefold()
-        return list(self._components.traces.search(lambda entry: wanted in entry.casefold(), agents))
+        needle = text.casefold()
+        return list(self._components.traces.search(lambda entry: needle in entry.casefold(), agents))
 
     @verb("GET", "/agents/{name}/trace-kinds", VIEWER, "traces", "trace_kinds")
     def kinds(self, name: str) -> dict[str, Count]:
         """The number of the agent's trace entries of each kind, bound and pending; the most frequent kind first."""
-        bound = [entry for each in self.of_agent(name) for entry in each.trace.entries]
+        bound = [entry for bound_trace in self.of_agent(name) for entry in bound_trace.trace.entries]
         return dict(Counter(str(entry.get("kind")) for entry in [*bound, *self.pending(name)]).most_common())
 
     @verb("POST", "/agents/{agent}/trace-purge", ADMIN, "traces", "trace_purge")

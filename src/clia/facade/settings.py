@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 HUB, HUB_HEADS, HUB_SECONDS = "clia.hub", "clia.hubHeads", 60
-"""Settings of git: the remote that is the hub, and where it keeps agents' heads. The seconds that an exchange with it may take."""
+"""Git settings for the remote that is the hub and for where it keeps agents' heads; the default time limit of an exchange."""
 
 
 class Settings(NamedTuple):
@@ -37,12 +37,12 @@ class Settings(NamedTuple):
 
 
 def check_address(store: str | None) -> None:
-    """``InvalidInput`` if the address of a store is not supported. An empty one is invalid: a variable was not set."""
+    """``InvalidInput`` if the address of a store is not supported. An empty one is invalid: usually a variable is not set."""
     if store is not None and not store.startswith(("postgresql://", "postgres://")):
         raise InvalidInput(
-            "a store's address starts with postgresql://",
+            "the address of a store must start with postgresql://",
             code="invalid-store",
-            hints=["leave it out for a file beside the repository"],
+            hints=["without an address, the store is a file beside the repository"],
             fields={"field": "store"},
         )
 

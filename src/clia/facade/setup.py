@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from clia.errors import InvalidInput, StaleRef
 from clia.facade.backends import connect
-from clia.facade.joining import HubWish, kept_on_failure, reach, settle
+from clia.facade.joining import HubTarget, reach, restored_on_failure, settle
 from clia.facade.opening import FORMAT, SPACE, assemble, open_space, repository_at, space_id_of
 from clia.facade.settings import HUB, Settings, check_address, clock_of, person_of
 from clia.git.records import FILE, Stamp, TreeEntry
@@ -41,7 +41,7 @@ def init_space(
     An empty or missing directory becomes a git repository first. ``hub``: the address of a repository on a git server, or the
     name of a remote, that the machines of the space share.
     """
-    return set_up(path, settings=settings, adopt=adopt, hub=None if hub is None else HubWish(hub)).space
+    return set_up(path, settings=settings, adopt=adopt, hub=None if hub is None else HubTarget(hub)).space
 
 
 class SetUp(NamedTuple):
@@ -61,7 +61,7 @@ def set_up(
     adopt: bool = True,
     news: bool = False,
     keep_store: bool = False,
-    hub: HubWish | None = None,
+    hub: HubTarget | None = None,
 ) -> SetUp:
     """Like ``init_space``, with a detailed result. ``news``: fetch from the remotes again. ``keep_store``: save the store address.
 
@@ -74,14 +74,14 @@ def set_up(
 
 
 def _set_up(
-    path: str | os.PathLike[str], chosen: Settings, hub: HubWish | None, *, adopt: bool, news: bool, keep_store: bool
+    path: str | os.PathLike[str], chosen: Settings, hub: HubTarget | None, *, adopt: bool, news: bool, keep_store: bool
 ) -> SetUp:
     git = connect(_root_or_new(path), chosen)
     check_address(chosen.store or git.setting("clia.store"))
-    known = git.refs.get(names.SPACE)
-    if keep_store and known is not None:
-        _move_store(git, known, chosen)  # before the hub: until then the store on the server belongs to this clone alone
-    with nullcontext() if hub is None else kept_on_failure(git):
+    existing = git.refs.get(names.SPACE)
+    if keep_store and existing is not None:
+        _move_store(git, existing, chosen)  # before the hub: until then the store on the server belongs to this clone alone
+    with nullcontext() if hub is None else restored_on_failure(git):
         reached = None if hub is None else reach(git, hub)
         taken = [] if reached is None else reached.adopted
         remotes = git.workbench.remotes() if adopt else []
@@ -98,11 +98,11 @@ def _set_up(
     space = assemble(git, space_id_of(git, tip), chosen, os.path.abspath(path))
     others = [remote for remote in remotes if remote != git.setting(HUB)]
     for remote in others:
-        taken += space.adopt(remote, fetch=news and known is not None)
+        taken += space.adopt(remote, fetch=news and existing is not None)
     if space.has_hub and (hub is not None or news):
         taken += [Adopted(move.ref, move.what, move.cid or "") for move in space.hub.sync() if move.what in _TAKEN]
     rules = tuple((remote, tuple(fetch_rules(remote))) for remote in others)
-    created = known is None and all(adopted.ref != names.SPACE for adopted in taken)
+    created = existing is None and all(adopted.ref != names.SPACE for adopted in taken)
     return SetUp(space, git.handle.path, created, tuple(taken), rules)
 
 
@@ -111,50 +111,50 @@ def _removed_on_failure(path: str | os.PathLike[str]) -> Iterator[None]:
     """Remove the repository and the directory again if they were created for a space that could not be created."""
     from clia.git.libgit2 import find_repository
 
-    where = os.path.abspath(path)
-    existed = os.path.isdir(where)
-    empty = existed and not os.listdir(where)
-    creates = (empty or not os.path.lexists(where)) and find_repository(where) is None
+    directory = os.path.abspath(path)
+    existed = os.path.isdir(directory)
+    empty = existed and not os.listdir(directory)
+    creates = (empty or not os.path.lexists(directory)) and find_repository(directory) is None
     try:
         yield
     except BaseException:
         if creates:
-            shutil.rmtree(os.path.join(where, ".git"), ignore_errors=True)
+            shutil.rmtree(os.path.join(directory, ".git"), ignore_errors=True)
             if not existed:
                 with suppress(OSError):
-                    os.rmdir(where)
+                    os.rmdir(directory)
         raise
 
 
 def _root_or_new(path: str | os.PathLike[str]) -> str:
     from clia.git.libgit2 import create_repository, find_repository
 
-    where = os.path.abspath(path)
-    if os.path.lexists(where) and not os.path.isdir(where):
-        raise InvalidInput(f"{where} is not a directory", code="not-a-directory", fields={"path": where})
-    found = find_repository(where)
-    if found is not None:
-        return found
-    if os.path.isdir(where) and os.listdir(where):
+    directory = os.path.abspath(path)
+    if os.path.lexists(directory) and not os.path.isdir(directory):
+        raise InvalidInput(f"{directory} is not a directory", code="not-a-directory", fields={"path": directory})
+    root = find_repository(directory)
+    if root is not None:
+        return root
+    if os.path.isdir(directory) and os.listdir(directory):
         return repository_at(path)  # it has files that the user did not ask to put under git
-    os.makedirs(where, exist_ok=True)
-    create_repository(where)
-    return where
+    os.makedirs(directory, exist_ok=True)
+    create_repository(directory)
+    return directory
 
 
-def _settle(git: Git, wish: HubWish, reached: Reached, tip: str, settings: Settings) -> str:
+def _settle(git: Git, target: HubTarget, reached: Reached, tip: str, settings: Settings) -> str:
     """Write the hub's mark after all other checks; return the space ref to use."""
     from clia.facade import hub_state
 
-    hub_state.check_state(git, space_id_of(git, tip), settings, wish, reached.before)
-    return settle(git, wish, tip, _stamp(git, settings))
+    hub_state.check_state(git, space_id_of(git, tip), settings, target, reached.before)
+    return settle(git, target, tip, _stamp(git, settings))
 
 
-def _bring_state(git: Git, space_id: str, settings: Settings, wish: HubWish) -> None:
+def _bring_state(git: Git, space_id: str, settings: Settings, target: HubTarget) -> None:
     """If machines share a store, hand this clone's live state to the space."""
     from clia.facade import hub_state
 
-    hub_state.bring_state(git, space_id, settings, anew=wish.new_store, new_hub=wish.new_hub)
+    hub_state.bring_state(git, space_id, settings, replace=target.new_store, new_hub=target.new_hub)
 
 
 def move_store(path: str | os.PathLike[str], settings: Settings) -> Moved | None:
@@ -173,16 +173,16 @@ def _move_store(git: Git, tip: str, settings: Settings) -> Moved | None:
     return store_migration.move_store(git, space_id_of(git, tip), settings)
 
 
-def set_hub(path: str | os.PathLike[str], wish: HubWish, *, settings: Settings | None = None) -> Space:
+def set_hub(path: str | os.PathLike[str], target: HubTarget, *, settings: Settings | None = None) -> Space:
     """Set or replace the hub of the space at or above a path. Only the space's identity is exchanged yet."""
     chosen = settings or Settings()
     git = connect(repository_at(path), chosen)
     tip = git.refs.get(names.SPACE)
     if tip is None:
         return open_space(path, settings=chosen)  # raises no-such-space
-    with kept_on_failure(git):
-        _settle(git, wish, reach(git, wish), tip, chosen)
-        _bring_state(git, space_id_of(git, tip), chosen, wish)
+    with restored_on_failure(git):
+        _settle(git, target, reach(git, target), tip, chosen)
+        _bring_state(git, space_id_of(git, tip), chosen, target)
     return open_space(path, settings=chosen)
 
 

@@ -1,9 +1,9 @@
 """The façade of a space: its core verbs, and services for the rest.
 
-Invariant: nothing is decided here. The rules of a verb are in the module of ``clia.space`` that implements it. Importing this
-module loads none of them: they are loaded with the first verb that needs them.
+Invariant: this module contains no rules. Those of a verb are in the module of ``clia.space`` that implements it, which is imported
+when the first verb needs it.
 
-Services are attributes: ``space.traces.search("key")``. Some can be called, which lists what they are about: ``space.sessions()``.
+Services are attributes: ``space.traces.search("key")``. Some can be called to list their items: ``space.sessions()``.
 A verb of a service that used to be on ``Space`` keeps that name as an ``alias``.
 """
 
@@ -115,7 +115,7 @@ class Space:
 
     @property
     def core(self) -> Core:
-        """The store, refs, locks and clock: for parts of clia that keep rows of their own in the store."""
+        """The store, refs, locks and clock, for packages of clia with their own rows in the store."""
         return self._components.core
 
     @property
@@ -125,15 +125,15 @@ class Space:
 
     @property
     def running(self) -> SessionBackend:
-        """What sessions run on: for workers."""
+        """The backend of sessions, for workers."""
         return self._components.session_backend
 
     def alone(self) -> AbstractContextManager[None]:
-        """Keep every other process out of the clone while the block runs: for moving the store."""
+        """Lock out every other process of the clone while the block runs, to move the store."""
         return self._components.envelope.alone()
 
     def close(self) -> None:
-        """Release the store and the runs that are kept for it."""
+        """Close the store and the runs kept for it."""
         self._components.close()
 
     def __enter__(self) -> Self:
@@ -171,7 +171,7 @@ class Space:
 
     def _check_prompt(self, briefing: Briefing) -> None:
         """A briefing may name a prompt only if that prompt may be used here."""
-        prompt = getattr(briefing, "behaviour", None)  # what is not a briefing is refused where it is used
+        prompt = getattr(briefing, "behaviour", None)  # anything but a briefing is refused later
         if prompt is not None:
             self.behaviours.check_prompt(prompt)
 
@@ -259,11 +259,11 @@ class Space:
         """Commit the files of a directory, staged as ``git add -A`` would stage them."""
         from clia.space.core import CommitText
 
-        where = _absolute(directory)
-        if not os.path.isdir(where):
-            raise FileError(f"{where} is not a directory", fields={"path": where, "reason": "not a directory"})
+        source = _absolute(directory)
+        if not os.path.isdir(source):
+            raise FileError(f"{source} is not a directory", fields={"path": source, "reason": "not a directory"})
         words = CommitText(message, meta)
-        return self._components.checkouts.commit_dir(name, kind, where, words, base=self._base(base), with_trace=with_trace)
+        return self._components.checkouts.commit_dir(name, kind, source, words, base=self._base(base), with_trace=with_trace)
 
     def checkout(self, name: str, directory: str | os.PathLike[str]) -> str:
         """Make a worktree with the agent's files; return the commit that is checked out."""
@@ -277,7 +277,7 @@ class Space:
     def land(
         self, name: str, onto: str, squash: bool = False, *, no_ff: bool = False, message: str = ""
     ) -> Landed | UpToDate | Conflicts:
-        """Merge the agent's work into a branch of people."""
+        """Merge the agent's work into a branch that is not an agent's."""
         return self._components.landing.land(name, onto, squash=squash, no_ff=no_ff, message=message)
 
     # History
@@ -374,7 +374,7 @@ class Space:
         return self._components.maintenance.maintain(archive_idle_days=archive_idle_days, dry_run=dry_run)
 
     def doctor(self, *, repair: bool = False) -> list[Ailment]:
-        """What is wrong with sessions; with ``repair``, fix what can be fixed."""
+        """Problems of sessions; with ``repair``, fix those that can be fixed."""
         return self.sessions.repair() if repair else self.sessions.examine()
 
     @verb("POST", "/publish", ADMIN, "upkeep")

@@ -1,8 +1,8 @@
 """Moving the live state from the SQLite store to a PostgreSQL server.
 
-Invariant: at any time exactly one store is in use, and it has everything. No other process works in the clone, and nothing is
-unfinished. The state is copied to the server in one transaction; then the SQLite file is retired, in one transaction; then git's
-settings name the server. A crash in between changes nothing, or leaves only the last step to the next run.
+Invariant: at any time exactly one store is in use, and it is complete. During the move no other process works in the clone, and
+no operation is unfinished. The state is copied to the server in one transaction; then the SQLite file is retired in another; then
+git's settings name the server. A crash in between changes nothing, or leaves only the last step to the next run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from clia.errors import CliaError
-from clia.facade.backends import unwatched
+from clia.facade.backends import ignore_step
 from clia.facade.settings import HUB
 from clia.hub.clone_ids import clone_id
 from clia.sessions.records import LIVE
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 STORE = "clia.store"
 _FILE, _USERS, _TRACES = "space.db", "user/", stream("")
-_OF_PROCESSES = ("claim/", "fleet/", "queue/")  # live processes write these again
+_PROCESS_KEYS = ("claim/", "fleet/", "queue/")  # live processes write these again
 _NOT_IN_REFS = ("feed/refs", FOREIGN, "sweep/")  # cannot be rebuilt from refs
 _REBUILT = tuple(key for key in CLONE_KEYS if key not in _NOT_IN_REFS)
 
@@ -61,14 +61,14 @@ def move_store(git: Git, space_id: str, settings: Settings) -> Moved | None:
     shared = git.setting(HUB) is not None
     if shared:
         hub_state.bring_state(git, space_id, settings)  # also checks that the machines that share it have this hub
-    without = (*_OF_PROCESSES, *_REBUILT, *((FOREIGN,) if shared else ()))  # with a shared store, agents are shared, too
+    excluded = (*_PROCESS_KEYS, *_REBUILT, *((FOREIGN,) if shared else ()))  # with a shared store, agents are shared, too
     with (
         opening.assemble(git, space_id, settings._replace(store=None), git.handle.path) as space,
         space.alone(),
         closing(SqliteStore(path, space_id, durable=git.handle.durable)) as old,
         closing(PostgresStore(settings.store, space_id if shared else own, own=own)) as new,
     ):
-        moved = _carry(old, new, without, settings.reached or unwatched)
+        moved = _copy_state(old, new, excluded, settings.reached or ignore_step)
         git.handle.repo.config[STORE] = settings.store
         new.confirm_import()
     return moved
@@ -89,11 +89,11 @@ def left_behind(space: Space) -> int:
         return 0  # unreadable, and not in use
 
 
-def _carry(old: SqliteStore, new: PostgresStore, without: tuple[str, ...], reached: Callable[[str], None]) -> Moved:
+def _copy_state(old: SqliteStore, new: PostgresStore, excluded: tuple[str, ...], reached: Callable[[str], None]) -> Moved:
     with old.reading() as view:
         traces = sum(len(view.streams.read(name)) for name in view.streams.names(_TRACES))
         moved = Moved(len(view.values.scan(LIVE)), traces, len(view.values.scan(_USERS)))
-    with old.exporting(without) as rows:
+    with old.exporting(excluded) as rows:
         new.import_store(rows)
         reached("store-copied")
     reached("store-shut")

@@ -87,7 +87,7 @@ def _failures(space: Space, behaviour: KnownBehaviour) -> list[dict[str, Any]]:
     bad = {
         (at, origin, key, cid)
         for cid, counts in sums.items()
-        for key, observed in counts.seen.items()
+        for key, observed in counts.commits.items()
         if key in BAD
         for at, origin in observed
     }

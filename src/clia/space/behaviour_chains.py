@@ -59,7 +59,7 @@ class ChainChange(NamedTuple):
     by: Stamp
     why: str = ""
     data: bytes | None = None  # the version's content, if the chain may lack it
-    said: Mapping[str, Any] = {}  # evidence and other facts to record
+    details: Mapping[str, Any] = {}  # evidence and other facts to record
 
 
 class ChainEntry(NamedTuple):
@@ -162,7 +162,7 @@ class BehaviourChains:
     def _write(self, name: str, before: ChainState, change: ChainChange) -> str:
         core = self._core
         event, cid = change.event, change.cid
-        body = {"event": event, "cid": cid, **change.said} | ({"was": before.current} if before.current else {})
+        body = {"event": event, "cid": cid, **change.details} | ({"was": before.current} if before.current else {})
         trailers = [(BEHAVIOUR, cid), (EVENT, canonical_bytes(body).decode("utf-8"))]
         message = compose(change.why, trailers, f"{event} {name}")
         tree = core.objects.update_tree(before.tree, self._files(before, change))

@@ -115,7 +115,7 @@ def test_sums_are_the_same_in_any_order_and_taking_away_undoes_adding() -> None:
     for each in reversed(seen):
         add_sum(bit_by_bit, sum_observations([each])["v"])
     assert bit_by_bit == whole
-    assert [origin for _, origin in whole.seen[f"{OUTCOME}passed"]] == [f"{at:040x}" for at in range(29, 29 - COMMITS_KEPT, -1)]
+    assert [origin for _, origin in whole.commits[f"{OUTCOME}passed"]] == [f"{at:040x}" for at in range(29, 29 - COMMITS_KEPT, -1)]
     add_sum(bit_by_bit, whole, -1)
     assert bit_by_bit.days == {}
     assert totals(whole.days) == {f"{OUTCOME}passed": 30}

@@ -11,7 +11,7 @@ from psycopg import sql
 
 import clia
 from clia.errors import CliaError
-from clia.facade.joining import HubWish
+from clia.facade.joining import HubTarget
 from clia.facade.setup import set_hub
 from clia.store.postgres_store import PostgresStore
 from support import git, postgres
@@ -34,7 +34,7 @@ def empty(tmp_path: Path) -> Hub:
 
 
 def rejoin(root: Path, address: str, store: str | None = None, **more: bool) -> None:
-    set_hub(root, HubWish(address, **more), settings=settings(store=store)).close()  # type: ignore[arg-type]
+    set_hub(root, HubTarget(address, **more), settings=settings(store=store)).close()  # type: ignore[arg-type]
 
 
 def sync(root: Path, store: str | None = None) -> None:
@@ -181,7 +181,7 @@ def test_a_team_goes_back_to_stores_beside_the_repositories_by_a_persons_word(tm
 
 def test_a_hub_that_was_made_anew_is_told_again_what_it_is(tmp_path: Path, hub: Hub, store: str) -> None:
     root = tmp_path / "one"
-    set_up = HubWish(hub.url, "published")
+    set_up = HubTarget(hub.url, "published")
     with clia.init(root, settings=settings(store=store)) as one:
         one.spawn("scout", BRIEFING)
     set_hub(root, set_up, settings=settings(store=store)).close()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.facade.joining import HubWish
+from clia.facade.joining import HubTarget
 from clia.facade.setup import move_store, set_hub, set_up
 from support import git, postgres
 from support.git_hubs import Hub, bare
@@ -28,13 +28,13 @@ def machine(root: Path, hub: Hub, store: str | None = None) -> clia.Space:
 
 
 def test_where_heads_are_kept_is_one_decision_for_all_machines(tmp_path: Path, hub: Hub) -> None:
-    set_up(tmp_path / "one", settings=settings(), hub=HubWish(hub.url, "published")).space.close()
+    set_up(tmp_path / "one", settings=settings(), hub=HubTarget(hub.url, "published")).space.close()
     with machine(tmp_path / "two", hub) as two, clia.open(tmp_path / "one", settings=settings()) as one:
         assert two.hub_status().heads == "published"
         one.spawn("scout", BRIEFING)
         two.hub_sync()
         assert two.agents() == ["scout"]
-    refused("other-heads", lambda: set_hub(tmp_path / "two", HubWish(hub.url, "branches"), settings=settings()))
+    refused("other-heads", lambda: set_hub(tmp_path / "two", HubTarget(hub.url, "branches"), settings=settings()))
     assert git("config", "clia.hubHeads", cwd=tmp_path / "two").strip() == "published"
 
 
@@ -43,11 +43,11 @@ def test_machines_that_share_a_store_share_a_hub(tmp_path: Path, hub: Hub, store
     machine(tmp_path / "one", hub, store).close()
     machine(tmp_path / "two", hub, store).close()
     before = git("config", "--list", "--local", cwd=tmp_path / "two")
-    refused("other-hub", lambda: set_hub(tmp_path / "two", HubWish(str(other)), settings=settings(store=store)))
+    refused("other-hub", lambda: set_hub(tmp_path / "two", HubTarget(str(other)), settings=settings(store=store)))
     assert git("config", "--list", "--local", cwd=tmp_path / "two") == before
     moved = tmp_path / "moved.git"
     git("clone", "--quiet", "--mirror", hub.url, str(moved), cwd=tmp_path)
-    set_hub(tmp_path / "two", HubWish(str(moved)), settings=settings(store=store)).close()  # the same hub, elsewhere
+    set_hub(tmp_path / "two", HubTarget(str(moved)), settings=settings(store=store)).close()  # the same hub, elsewhere
 
 
 def test_a_space_that_could_not_be_made_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_hub_that_is_no_remote_is_said(tmp_path: Path, hub: Hub) -> None:
     machine(tmp_path / "one", hub).close()
     git("remote", "remove", "hub", cwd=tmp_path / "one")
     refused("no-such-remote", lambda: clia.open(tmp_path / "one", settings=settings()))
-    set_hub(tmp_path / "one", HubWish(hub.url), settings=settings()).close()
+    set_hub(tmp_path / "one", HubTarget(hub.url), settings=settings()).close()
 
 
 def test_a_machine_with_another_database_is_told_so_and_joins_nothing(
@@ -81,7 +81,7 @@ def test_a_database_that_is_gone_for_good_is_replaced_by_a_persons_word(
     tmp_path: Path, hub: Hub, store: str, other_store: str
 ) -> None:
     machine(tmp_path / "one", hub, store).close()
-    wish = HubWish(str(hub.url), new_store=True)
+    wish = HubTarget(str(hub.url), new_store=True)
     with set_hub(tmp_path / "one", wish, settings=settings(store=other_store)) as one:
         one.spawn("scout", BRIEFING)
     with machine(tmp_path / "two", hub, other_store) as two:
