@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 import clia
-from clia.forge.events import Feed, feed_of
 from clia.sessions.records import LIVE
+from clia.space.feed import Feed
 from clia.store.interface import FEED
 from clia.store.notifications import PollingNotifier, PostgresNotifier
 from support import git
@@ -51,7 +51,7 @@ def scout(here: Place) -> Iterator[clia.Space]:
 
 @contextmanager
 def fed(space: clia.Space) -> Iterator[Feed]:
-    with closing(feed_of(space)) as feed:
+    with closing(space.local.open_feed()) as feed:
         yield feed
 
 
@@ -406,7 +406,7 @@ def test_waiting_ends_as_soon_as_there_is_more_or_when_time_is_up(scout: clia.Sp
 
 
 def test_closing_ends_the_waiting(scout: clia.Space) -> None:
-    feed = feed_of(scout)
+    feed = scout.local.open_feed()
     with ThreadPoolExecutor(1) as pool:
         watched = Watched(feed, pool)
         watched.looks.get(timeout=LONG)

@@ -252,6 +252,8 @@ def test_what_needs_the_spaces_own_machine_says_so(space: Any, tmp_path: Path) -
         "captures": lambda: space.captures,
         "core": lambda: space.core,
         "home": lambda: space.home,
+        "local": lambda: space.local,
+        "views": lambda: space.views,
         "running": lambda: space.running,
         "behaviours.check_prompt": lambda: space.behaviours.check_prompt("0" * 40),
         "behaviours.check_runnable": lambda: space.behaviours.check_runnable("step"),

@@ -14,7 +14,6 @@ import pytest
 
 import clia
 from clia.errors import Conflict, StoreError
-from clia.forge.events import feed_of
 from clia.store.interface import ABSENT, CLONE_KEYS, FEED, Edge, GateFacts, GateQuestion, GrantFact
 from clia.store.postgres_store import PostgresStore
 from support.federation import Pair
@@ -312,7 +311,7 @@ def worked(root: Path) -> Pair:
 
 def asked(space: clia.Space) -> list[Any]:
     """What a space answers, from its index and beside it; nothing here is meant to change anything."""
-    feed = feed_of(space)
+    feed = space.local.open_feed()
     feed.look()
     feed.close()
     return [

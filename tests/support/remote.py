@@ -20,7 +20,6 @@ import clia
 from clia.client import RemoteSpace
 from clia.facade.config import ForgeOptions
 from clia.forge.app import create_app
-from clia.forge.events import feed_of
 from clia.forge.forge import Site, forge_of
 from clia.http_client import HttpConnectionPool
 from support import session_spaces
@@ -65,7 +64,10 @@ class Served:
         """Serves one more space; its name."""
         with self._turn:
             name = f"space-{next(self._numbers)}"
-            self.forge.sites = {**self.forge.sites, name: Site(name, space, feed_of(space), path)}  # the forge may just look
+            self.forge.sites = {
+                **self.forge.sites,
+                name: Site(name, space, space.local.open_feed(), path),  # the forge may just look
+            }
         return name
 
     def remove(self, name: str) -> None:

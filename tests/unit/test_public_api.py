@@ -69,7 +69,7 @@ def test_the_verbs_of_a_space_are_frozen() -> None:
 def test_the_services_of_a_space_are_frozen() -> None:
     found = {name for name, each in inspect.getmembers(clia.Space, inspect.isclass) if not name.startswith("_")}
     things = {"agents", "behaviours", "captures", "fleet", "history", "hub"}
-    assert found == things | {"peers", "relations", "sessions", "traces", "types"}
+    assert found == things | {"local", "peers", "relations", "sessions", "traces", "types", "views"}
 
 
 def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_words() -> None:

@@ -218,7 +218,7 @@ def user_link(
 
     Standard output carries only the link.
     """
-    base = address or space.running.config.forge.address or _DEFAULT_ADDRESS
+    base = address or space.local.config.forge.address or _DEFAULT_ADDRESS
     link = f"{base.rstrip('/')}/login?key={users_of(space).login_link(user, minutes)}"
 
     def show() -> None:

@@ -144,7 +144,7 @@ def hub_sync(
 def _worktree_hints(space: Space, synced: Sequence[HubSynced]) -> list[str]:
     """What to do about branches that are checked out in a worktree."""
     refs = [result.ref for result in synced if result.what == "branch-checked-out"]
-    worktrees = [(space.core.refs.followed_by(ref) or "its worktree", ref.removeprefix(names.BRANCHES)) for ref in refs]
+    worktrees = [(space.views.worktree_of(ref) or "its worktree", ref.removeprefix(names.BRANCHES)) for ref in refs]
     return [f"switch {worktree} to another branch than {branch}, then sync again" for worktree, branch in worktrees]
 
 

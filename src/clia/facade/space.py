@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from clia.behaviours.service import BehaviourService
     from clia.capture.service import Captures
     from clia.facade.components import Components
+    from clia.facade.local import LocalService, ViewService
     from clia.facade.services import AgentService, HistoryService, RelationService, TraceService, TypeService
     from clia.federation.service import PeerService
     from clia.git.records import Checkout, Pushed
@@ -102,6 +103,8 @@ class Space:
     hub: service[HubService] = service("clia.hub.service:HubService")
     fleet: service[FleetService] = service("clia.workers.fleet:FleetService")
     captures: service[Captures] = service("clia.capture.service:Captures")
+    local: service[LocalService] = service("clia.facade.local:LocalService")
+    views: service[ViewService] = service("clia.facade.local:ViewService")
 
     @property
     def id(self) -> str:

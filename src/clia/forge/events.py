@@ -1,8 +1,4 @@
-"""The event feed of a space, the event bus, and server-sent events.
-
-Feed: positions only grow, and entries never change. Session steps are written with their entry; ref changes appear after the next
-scan. A reader continues from its position and misses nothing, unless entries were trimmed (see ``oldest``) or the store was lost
-(``end`` is then lower than the position).
+"""The event bus, and server-sent events.
 
 Event bus: one thread per space and process reads new entries once for all listeners; a listener that is further behind reads the
 store itself. A slow listener delays nobody.
@@ -20,7 +16,6 @@ import logging
 import threading
 from collections import Counter, deque
 from contextlib import suppress
-from secrets import token_hex
 from typing import NamedTuple
 
 from starlette.concurrency import run_in_threadpool
@@ -32,9 +27,6 @@ from clia.forge import metrics
 from clia.forge.api.idempotency import Once
 from clia.forge.auth import identify, require
 from clia.forge.pages.common import forge_of
-from clia.space.feed import KEPT, RefWatcher, oldest, trim
-from clia.store.interface import FEED
-from clia.store.notifications import notifier_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,12 +36,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from clia.facade.space import Space
     from clia.forge.forge import Forge, Site
-    from clia.space.core import Core
-    from clia.store.interface import FeedNotifier, Store
 
-EPOCH = "feed/epoch"
 SCAN_INTERVAL, TRIM_INTERVAL = 1.0, 300.0
 """Seconds between scans of the refs, and between cleanups."""
 BEAT = 15.0
@@ -62,83 +50,6 @@ _TAIL = 2000
 _BATCH = 200
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 _log = logging.getLogger("clia.forge")
-
-
-class FeedEntry(NamedTuple):
-    position: int  # starts at 1, never reused
-    body: dict[str, Any]
-
-
-class Feed:
-    """The feed of a space. Threads may share it, but only one may wait."""
-
-    def __init__(self, core: Core, notifier: FeedNotifier) -> None:
-        self._store = core.store
-        self.notifier = notifier
-        self._looking = RefWatcher(core)
-        self._one_look = threading.Lock()
-
-    def epoch(self) -> str:
-        """The identifier of this feed; it changes when the store is lost and positions restart."""
-        return stored_token(self._store, EPOCH, 4)
-
-    def end(self) -> int:
-        """The position of the last entry; lower than a reader's position if the store was lost."""
-        with self._store.reading() as view:
-            return view.streams.end(FEED)
-
-    def oldest(self) -> int:
-        """The first position that is still available, or the next one; readers before it have missed entries."""
-        return oldest(self._store)
-
-    def read(self, after: int, limit: int = 500) -> list[FeedEntry]:
-        """The entries after a position, in order."""
-        _check(after, "after", 0)
-        _check(limit, "limit", 1)
-        with self._store.reading() as view:
-            return [FeedEntry(*entry) for entry in view.streams.read(FEED, after, limit)]
-
-    def look(self) -> int:
-        """Add entries for ref changes since the last scan, including those by plain git; returns their number."""
-        with self._one_look:
-            return self._looking.look()
-
-    def trim(self, keep: int = KEPT) -> int:
-        """Delete all but the newest entries; returns how many."""
-        return trim(self._store, _check(keep, "keep", 0))
-
-    def wait(self, after: int, timeout: float) -> bool:
-        """Wait for entries after a position; False on timeout or when the feed is closed."""
-        return self.notifier.wait(lambda: self.end() > after, timeout)
-
-    def close(self) -> None:
-        """Stop waiting. The space stays open."""
-        self.notifier.close()
-
-
-def feed_of(space: Space) -> Feed:
-    """The feed of an open space; close it before the space."""
-    return Feed(space.core, notifier_for(space.core.store))
-
-
-def stored_token(store: Store, key: str, size: int) -> str:
-    """The random token in a row, created on first use; all processes get the same one."""
-    row = store.get(key)
-    if row is not None and isinstance(row.value, str):
-        return row.value
-    with store.writing() as change:
-        row = change.values.get(key)
-        if row is not None and isinstance(row.value, str):
-            return row.value
-        token = token_hex(size)
-        change.values.put(key, token)
-    return token
-
-
-def _check(number: int, field: str, least: int) -> int:
-    if type(number) is not int or number < least:
-        raise InvalidInput(f"{field} must be at least {least}", code="invalid-number", fields={"field": field})
-    return number
 
 
 class FeedMessage(NamedTuple):

@@ -112,7 +112,7 @@ class FetchEndpoints:
         raise Unauthenticated("missing or invalid pass", code="bad-pass")
 
     def _run(self, site: Site, peer: PinnedPeer, upload: UploadCommand, body: bytes = b"") -> GitProcess:
-        seconds = site.space.running.config.federation.transfer_seconds
+        seconds = site.space.local.config.federation.transfer_seconds
         return GitProcess(upload, body, seconds, self._running, (site.name, peer.name))
 
 
@@ -360,7 +360,7 @@ class Listening:
     def _schedule(self, now: float) -> None:
         """Add the periodic jobs that are due."""
         for name, site in self._forge.sites.items():
-            options = site.space.running.config.federation
+            options = site.space.local.config.federation
             for job, seconds in (((name, None), options.every_seconds), ((name, ANNOUNCE), options.announce_seconds)):
                 if self._due.get(job, 0.0) <= now:
                     self._due[job] = now + seconds

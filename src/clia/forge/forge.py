@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from clia.errors import InvalidInput, NotFound
 from clia.forge.auth import NOBODY, require
-from clia.forge.events import feed_of, stored_token
+from clia.space.feed import stored_token
 from clia.users.service import users_of
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from clia.facade.config import ForgeOptions as Options
     from clia.facade.space import Space
-    from clia.forge.events import Feed
+    from clia.space.feed import Feed
     from clia.store.interface import Store
     from clia.users.service import Users
 
@@ -80,10 +80,10 @@ def forge_of(spaces: Iterable[tuple[str, Space]], options: Options) -> Forge:
     if not opened:
         raise InvalidInput("a forge needs at least one space", code="no-space")
     names = unique_names([_place(path, space) for path, space in opened])
-    sites = [Site(name, space, feed_of(space), path) for name, (path, space) in zip(names, opened, strict=True)]
+    sites = [Site(name, space, space.local.open_feed(), path) for name, (path, space) in zip(names, opened, strict=True)]
     home = opened[0][1]
-    core = home.core
-    return Forge(sites, users_of(home), core.store, core.clock, options, stored_token(core.store, _SECRET, 32))
+    local = home.local
+    return Forge(sites, users_of(home), local.store, local.clock, options, stored_token(local.store, _SECRET, 32))
 
 
 def _place(path: str, space: Space) -> str:

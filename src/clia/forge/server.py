@@ -192,7 +192,7 @@ def _beating(forge: Forge, bound: socket.socket) -> Iterator[None]:
     with ExitStack() as stack:
         for site in forge.sites.values():
             stack.enter_context(heartbeat(site.space, about))
-            stack.enter_context(periodic_sync(site.space, site.space.running.config.worker.hub_seconds))
+            stack.enter_context(periodic_sync(site.space, site.space.local.config.worker.hub_seconds))
         yield
 
 
@@ -204,7 +204,7 @@ def open_forge(paths: Sequence[str], settings: Settings) -> Forge:
         ids = [space.id for _, space in opened]
         if len(set(ids)) < len(ids):
             raise InvalidInput("a space cannot be served twice", code="same-space", fields={"field": "space"})
-        return forge_of(opened, opened[0][1].running.config.forge)
+        return forge_of(opened, opened[0][1].local.config.forge)
     except BaseException:
         for _, space in opened:
             space.close()
@@ -252,7 +252,7 @@ def banner_of(forge: Forge, address: str, name: str | None) -> ServeBanner:
         hints = [f"clia user add {name}"]
         raise InvalidInput(f"unknown user {name!r}", code="no-such-user", hints=hints, fields={"user": name})
     if name is None:  # another forge may create the administrator at the same time on the same store
-        person = next(iter(forge.sites.values())).space.core.person
+        person = next(iter(forge.sites.values())).space.local.person
         name = forge.users.first_admin(person.name[:100], person.email).name
     return ServeBanner(address, f"{address}/login?key={forge.users.login_link(name)}", name, list(forge.sites))
 

@@ -16,10 +16,8 @@ from typing import NamedTuple
 
 from clia.errors import CliaError, InvalidInput
 from clia.forge import metrics
-from clia.forge.events import feed_of
 from clia.http_client import HttpClient
 from clia.sessions.model import is_human
-from clia.store.interface import ANY_VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +25,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.facade.config import Webhook
-    from clia.forge.events import Feed
     from clia.forge.forge import Forge, Site
+    from clia.space.feed import Feed
 
 _log = logging.getLogger("clia.webhooks")
 ROW = "hook/"
@@ -88,12 +86,12 @@ class Webhooks:
         self._jobs = [
             (site, name, hook, _secret(name, hook, environment))
             for site in forge.sites.values()
-            for name, hook in site.space.running.config.forge.webhooks.items()
+            for name, hook in site.space.local.config.forge.webhooks.items()
         ]
 
     def start(self) -> None:
         for site, name, hook, secret in self._jobs:
-            self._place(site, site.feed, name)  # fix the position now, even if the thread starts late
+            site.feed.position_of(ROW + name)  # fix the position now, even if the thread starts late
             args = (site, name, hook, secret)
             thread = threading.Thread(target=self._work, args=args, daemon=True, name=f"webhook {name}")
             thread.start()
@@ -105,10 +103,10 @@ class Webhooks:
             thread.join(timeout=5)
 
     def _work(self, site: Site, name: str, hook: Webhook, secret: str) -> None:
-        with closing(feed_of(site.space)) as feed:
+        with closing(site.space.local.open_feed()) as feed:
             while not self._stop.is_set():
                 try:
-                    with site.space.core.locks.attempt(f"{LOCK}-{name}") as ours:
+                    with feed.only_reader(f"{LOCK}-{name}") as ours:
                         while ours and not self._stop.is_set():
                             self._deliver_new(site, feed, name, hook, secret)
                 except CliaError as err:
@@ -116,27 +114,14 @@ class Webhooks:
                 self._stop.wait(2.0)
 
     def _deliver_new(self, site: Site, feed: Feed, name: str, hook: Webhook, secret: str) -> None:
-        at, version = self._place(site, feed, name)
-        if not feed.wait(at, 1.0):
+        reader = feed.position_of(ROW + name)
+        if not feed.wait(reader.position, 1.0):
             return
-        for position, entry in feed.read(at):
+        for position, entry in feed.read(reader.position):
             for delivery in deliveries(site, self._forge.options.address, name, position, entry):
                 if delivery.event in hook.events and not self._deliver(name, hook, secret, delivery):
                     return  # stopping; delivered after the next start
-            version = self._keep(site, name, position, version)
-
-    def _place(self, site: Site, feed: Feed, name: str) -> tuple[int, int]:
-        """A hook's position and its row version; a new hook starts at the end of the feed."""
-        row = site.space.core.store.get(ROW + name)
-        end = feed.end()
-        if row is not None and type(row.value) is int and row.value <= end:
-            return row.value, row.version
-        return end, self._keep(site, name, end, ANY_VERSION)
-
-    def _keep(self, site: Site, name: str, position: int, version: int) -> int:
-        """Save the position; raises ``Conflict`` if another process has advanced it."""
-        with site.space.core.store.writing() as change:
-            return change.values.put(ROW + name, position, version)
+            reader = feed.keep_position(ROW + name, reader._replace(position=position))
 
     def _deliver(self, name: str, hook: Webhook, secret: str, delivery: Delivery) -> bool:
         """Deliver or give up; False if the forge stops first."""

@@ -17,7 +17,6 @@ from clia.behaviours.model import CURRENT, PROPOSED, RETIRED, BehaviourStats, Be
 from clia.behaviours.observing import REVERTED
 from clia.errors import CliaError
 from clia.mcp.toolbox import AgentName, ResultShape, tool
-from clia.space.events import event_of
 from clia.values import refs as names
 from clia.values.typed_objects import PROMPT
 from clia.verbs import ADMIN, Count
@@ -102,7 +101,7 @@ def _failure(space: Space, origin: str) -> dict[str, Any]:
     """The reason for a failure, from its commit or event."""
     try:
         commit = space.show(origin)
-        event = event_of(space.core.objects.commit(origin)) or {}
+        event = space.views.event(origin) or {}
     except CliaError:  # no longer in this clone
         return {"agent": None, "subject": "", "why": "", "outcome": None, "session": None, "trace": None}
     text = {key: value for key, value in event.items() if isinstance(value, str)}

@@ -224,7 +224,7 @@ def _invalid(field: str, message: str, code: str = "invalid-field") -> InvalidIn
 def ask(call: ToolCall, agent: str, payload: Mapping[str, Any]) -> Request:
     """The pending request with the same payload, else a new one: a retry does not ask twice."""
     space = call.space
-    cleaned = space.core.clean.value(dict(payload))
+    cleaned = space.local.redacted(dict(payload))
     with call.place.asking:
         for request in space.pending(agent):
             if request.session.startswith(ASK) and request.payload == cleaned:

@@ -136,6 +136,12 @@ class Checkpoints:
         note = None if blob is None else parse(core.objects.blob(blob))
         return note if note is not None and _is_sound(note) else None
 
+    def number_in(self, blob: str) -> str | None:
+        """The session number in the note with this id; None if it is not a checkpoint."""
+        body = parse(self._core.objects.blob(blob))
+        number = body.get("session") if body is not None and body.get("type") == "session" else None
+        return number if isinstance(number, str) and number.isascii() and number.isdigit() else None
+
     def _begun_on(self, name: str, commit: str) -> CheckpointedSession | None:
         """The session that started when this commit was the head, at its start; a later checkpoint also names that commit."""
         core = self._core

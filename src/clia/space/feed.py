@@ -1,31 +1,39 @@
-"""The feed of ref changes: agents that moved, appeared or disappeared, flows, and peers.
+"""The event feed of a space: session steps, and the changes of agents, flows and peers.
 
-Invariant: each change is reported once, however many processes look. The known refs and the entries about them are written in one
-transaction, which fails if another process looked in between; refs are read after the record of the last look, so an older state
-is never reported as new. The first look only records. Changes between two looks are reported as one. Clones that share the feed
-each remember their own refs; the last report on each agent is shared, so the same or an older state is not reported by a second
-clone.
+Positions only grow, and entries never change. Session steps are written with their entry; ref changes appear after the next look. A
+reader continues from its position and misses nothing, unless entries were trimmed (see ``oldest``) or the store was lost (``end``
+is then lower than the position).
+
+Ref changes. Invariant: each change is reported once, however many processes look. The known refs and the entries about them are
+written in one transaction, which fails if another process looked in between; refs are read after the record of the last look, so an
+older state is never reported as new. The first look only records. Changes between two looks are reported as one. Clones that share
+the feed each remember their own refs; the last report on each agent is shared, so the same or an older state is not reported by a
+second clone.
 """
 
 from __future__ import annotations
 
+import threading
 import zlib
 from contextlib import suppress
+from secrets import token_hex
 from typing import NamedTuple
 
-from clia.errors import CliaError, Conflict
-from clia.store.interface import ABSENT, FEED
+from clia.errors import CliaError, Conflict, InvalidInput
+from clia.store.interface import ABSENT, ANY_VERSION, FEED
 from clia.values import refs as names
 from clia.values.clock import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from clia.space.core import Core
-    from clia.store.interface import Store, Transaction, Versioned
+    from clia.store.interface import FeedNotifier, Store, Transaction, Versioned
 
+EPOCH = "feed/epoch"
 SEEN = "feed/refs"
 """The version of each bucket. Every look that finds something changes it: concurrent lookers race for it."""
 BUCKET = "feed/refs/"
@@ -41,6 +49,105 @@ _PLACES = 100
 HEAD, ARCHIVED, RESTORED, GONE, CHANGED_FLOW, CHANGED_PEER = "head", "archived", "restored", "gone", "flow", "peer"
 KEPT = 10_000
 """Entries kept when the feed is trimmed."""
+
+
+class FeedEntry(NamedTuple):
+    position: int  # starts at 1, never reused
+    body: dict[str, Any]
+
+
+class ReaderPosition(NamedTuple):
+    """Where a named reader stands, and the version of the row that says so."""
+
+    position: int
+    version: int
+
+
+class Feed:
+    """The feed of a space. Threads may share it, but only one may wait."""
+
+    def __init__(self, core: Core, notifier: FeedNotifier) -> None:
+        self._core = core
+        self._store = core.store
+        self.notifier = notifier
+        self._looking = RefWatcher(core)
+        self._one_look = threading.Lock()
+
+    def epoch(self) -> str:
+        """The identifier of this feed; it changes when the store is lost and positions restart."""
+        return stored_token(self._store, EPOCH, 4)
+
+    def end(self) -> int:
+        """The position of the last entry; lower than a reader's position if the store was lost."""
+        with self._store.reading() as view:
+            return view.streams.end(FEED)
+
+    def oldest(self) -> int:
+        """The first position that is still available, or the next one; readers before it have missed entries."""
+        return oldest(self._store)
+
+    def read(self, after: int, limit: int = 500) -> list[FeedEntry]:
+        """The entries after a position, in order."""
+        _check(after, "after", 0)
+        _check(limit, "limit", 1)
+        with self._store.reading() as view:
+            return [FeedEntry(*entry) for entry in view.streams.read(FEED, after, limit)]
+
+    def look(self) -> int:
+        """Add entries for ref changes since the last scan, including those by plain git; returns their number."""
+        with self._one_look:
+            return self._looking.look()
+
+    def trim(self, keep: int = KEPT) -> int:
+        """Delete all but the newest entries; returns how many."""
+        return trim(self._store, _check(keep, "keep", 0))
+
+    def wait(self, after: int, timeout: float) -> bool:
+        """Wait for entries after a position; False on timeout or when the feed is closed."""
+        return self.notifier.wait(lambda: self.end() > after, timeout)
+
+    def close(self) -> None:
+        """Stop waiting. The space stays open."""
+        self.notifier.close()
+
+    # Readers that continue after a restart
+
+    def only_reader(self, name: str) -> AbstractContextManager[bool]:
+        """Whether no other process reads under this name while the block runs."""
+        return self._core.locks.attempt(name)
+
+    def position_of(self, row: str) -> ReaderPosition:
+        """The position kept in a row; a new reader starts at the end of the feed."""
+        kept = self._store.get(row)
+        end = self.end()
+        if kept is not None and type(kept.value) is int and kept.value <= end:
+            return ReaderPosition(kept.value, kept.version)
+        return self.keep_position(row, ReaderPosition(end, ANY_VERSION))
+
+    def keep_position(self, row: str, reader: ReaderPosition) -> ReaderPosition:
+        """Save a position; raises ``Conflict`` if another process has advanced it since ``reader.version``."""
+        with self._store.writing() as transaction:
+            return reader._replace(version=transaction.values.put(row, reader.position, reader.version))
+
+
+def stored_token(store: Store, key: str, size: int) -> str:
+    """The random token in a row, created on first use; all processes get the same one."""
+    row = store.get(key)
+    if row is not None and isinstance(row.value, str):
+        return row.value
+    with store.writing() as transaction:
+        row = transaction.values.get(key)
+        if row is not None and isinstance(row.value, str):
+            return row.value
+        token = token_hex(size)
+        transaction.values.put(key, token)
+    return token
+
+
+def _check(number: int, field: str, least: int) -> int:
+    if type(number) is not int or number < least:
+        raise InvalidInput(f"{field} must be at least {least}", code="invalid-number", fields={"field": field})
+    return number
 
 
 def oldest(store: Store) -> int:

@@ -91,8 +91,7 @@ def users_of(space: Space) -> Users:
     """Return the users of a space."""
     from secrets import token_urlsafe
 
-    core = space.core
-    return Users(core.store, core.clock, lambda: token_urlsafe(32))
+    return Users(space.local.store, space.local.clock, lambda: token_urlsafe(32))
 
 
 class Users:

@@ -75,8 +75,7 @@ class HeartbeatWriter:
         status: Callable[[], WorkerStatus] | None = None,
         interval: float = HEARTBEAT_INTERVAL,
     ) -> None:
-        core = space.core
-        self._store, self._clock = core.store, own_clock(core.clock)
+        self._store, self._clock = space.local.store, own_clock(space.local.clock)
         self._hub_sync = space.hub.exchange
         self._status = status
         self._key: str | None = None

@@ -59,7 +59,7 @@ def standing_of(space: Space, fleet: Fleet) -> HubStanding | None:
     if hub_sync is None:
         return None
     clone, away = hub_sync.unpublished.clone, hub_sync.hub.outage()
-    unpublished = unpublished_by_clone(space.core.store).get(clone, ())
+    unpublished = unpublished_by_clone(space.local.store).get(clone, ())
     hubs = [machine.hub for machine in fleet.machines if machine.clone == clone and machine.hub is not None]
     forks = {name for hub in hubs for name in hub.forks}
     return HubStanding(unpublished, None if away is None else away.since, tuple(sorted(forks)))

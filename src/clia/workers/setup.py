@@ -15,8 +15,7 @@ from clia.errors import CliaError, InvalidInput
 from clia.facade.opening import open_space
 from clia.hub.service import periodic_sync
 from clia.redaction import secrets
-from clia.store.interface import FEED
-from clia.store.notifications import PostgresNotifier, notifier_for
+from clia.store.notifications import PostgresNotifier
 from clia.values.background import background_thread
 from clia.workers.effects import Effects, installed
 from clia.workers.effects.context import Cleaning, Tools
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
     from clia.facade.settings import Settings
     from clia.facade.space import Space
     from clia.redaction.secrets import RedactionState
-    from clia.store.interface import FeedNotifier, Queue, Store
+    from clia.space.feed import Feed
+    from clia.store.interface import Queue
     from clia.values.clock import Clock
     from clia.workers.worker import WorkerStatus
 
@@ -63,7 +63,7 @@ def open_worker(
     if overrides.name is not None and (not overrides.name.strip() or not overrides.name.isprintable()):
         raise InvalidInput("a worker name must be one line of printable text", code="invalid-name", fields={"field": "name"})
     with open_space(path, settings=settings) as space:
-        running = space.running
+        running = space.local.session_backend
         config = running.config
         if overrides.concurrency is not None:
             config = config._replace(worker=config.worker._replace(concurrency=overrides.concurrency))
@@ -149,15 +149,14 @@ def wake_on_notifications(space: Space, queue: Queue, wake: Callable[[], None]) 
 
     Does nothing if the store sends no notifications. The worker polls anyway, so a lost notification only delays it.
     """
-    store = space.core.store
-    notifier = notifier_for(store)
-    if not isinstance(notifier, PostgresNotifier):
-        notifier.close()
+    feed = space.local.open_feed()
+    if not isinstance(feed.notifier, PostgresNotifier):
+        feed.close()
         yield
         return
     stop, notified = threading.Event(), threading.Event()
     threads = [
-        threading.Thread(target=_watch_feed, args=(store, notifier, notified, stop), name="clia-feed", daemon=True),
+        threading.Thread(target=_watch_feed, args=(feed, notified, stop), name="clia-feed", daemon=True),
         threading.Thread(target=_watch_queue, args=(queue, notified, stop), name="clia-queue-watch", daemon=True),
         threading.Thread(target=_forward_wakes, args=(wake, notified, stop), name="clia-wake", daemon=True),
     ]
@@ -168,27 +167,22 @@ def wake_on_notifications(space: Space, queue: Queue, wake: Callable[[], None]) 
     finally:
         stop.set()
         notified.set()
-        notifier.close()
+        feed.close()
         for thread in threads:
             thread.join(_JOIN_SECONDS)
 
 
-def _watch_feed(store: Store, notifier: FeedNotifier, notified: threading.Event, stop: threading.Event) -> None:
+def _watch_feed(feed: Feed, notified: threading.Event, stop: threading.Event) -> None:
     last_end: int | None = None
     while not stop.is_set():
         try:
-            end = _feed_end(store)
+            end = feed.end()
             if end != last_end:  # lower after the store was lost: that is news as well
                 notified.set()
             last_end = end
-            notifier.wait(lambda: _feed_end(store) > end, _LISTEN_SECONDS)  # noqa: B023  # called in this iteration
+            feed.wait(end, _LISTEN_SECONDS)
         except CliaError:
             stop.wait(_RETRY_SECONDS)
-
-
-def _feed_end(store: Store) -> int:
-    with store.reading() as view:
-        return view.streams.end(FEED)
 
 
 def _watch_queue(queue: Queue, notified: threading.Event, stop: threading.Event) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 import clia
 from clia.cli.main import main
-from clia.forge.events import feed_of
 from clia.store.interface import GateFacts, GrantFact
 from clia.testing import components
 from support import git
@@ -277,7 +276,7 @@ def test_a_nothing_new_announcement_repairs_the_view_that_a_killed_one_left(pair
 
 def test_the_feed_tells_of_each_peer_once_however_much_of_it_moved(pair: Pair) -> None:
     hearer = pair.hearer
-    feed = feed_of(hearer)
+    feed = hearer.local.open_feed()
     feed.look()
     pair.owner.commit("scout", "finding", {"a.txt": b"more\n"})
     pair.owner.announce("bee")

@@ -15,8 +15,8 @@ from clia.facade.config import ForgeOptions
 from clia.forge import events
 from clia.forge.api.idempotency import PREFIX as KEYS
 from clia.forge.api.idempotency import Once
-from clia.forge.events import EPOCH, EventBus, FeedMessage, FeedTail
-from clia.space.feed import KEPT
+from clia.forge.events import EventBus, FeedMessage, FeedTail
+from clia.space.feed import EPOCH, KEPT
 from clia.store.interface import FEED
 from clia.users.service import Users
 from support.forge import OpenForge, open_forge

@@ -10,7 +10,6 @@ import pytest
 
 import clia
 from clia.errors import StoreError
-from clia.forge.events import feed_of
 from clia.git.records import RefScan
 from clia.space.feed import BUCKET, SEEN, agent_event
 from clia.store.notifications import PollingNotifier
@@ -68,7 +67,7 @@ def test_an_agent_that_is_restored_in_the_middle_of_a_look_is_not_gone(space: cl
         return found
 
     space.archive("scout")
-    with closing(feed_of(space)) as feed:
+    with closing(space.local.open_feed()) as feed:
         feed.look()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(refs, "look", lambda prefixes, since: RefScan(None, moved))
@@ -81,7 +80,7 @@ def test_an_agent_that_is_restored_in_the_middle_of_a_look_is_not_gone(space: cl
 
 def test_a_head_that_cannot_be_read_is_told_without_its_kind(space: clia.Space) -> None:
     missing = "1" * 40
-    with closing(feed_of(space)) as feed:
+    with closing(space.local.open_feed()) as feed:
         feed.look()
         (root_of(space) / "refs/heads/agents/odd").write_text(f"{missing}\n")
         assert feed.look() == 1
@@ -90,7 +89,7 @@ def test_a_head_that_cannot_be_read_is_told_without_its_kind(space: clia.Space) 
 
 
 def test_a_look_where_nothing_happened_reads_no_bucket_and_writes_nothing(space: clia.Space) -> None:
-    with closing(feed_of(space)) as feed:
+    with closing(space.local.open_feed()) as feed:
         feed.look()
         with space.core.store.writing() as change:
             keys = [key for key, _ in change.values.scan(BUCKET)]
@@ -104,14 +103,14 @@ def test_a_look_where_nothing_happened_reads_no_bucket_and_writes_nothing(space:
 
 @pytest.mark.parametrize("damage", ["record", "part of it", "bucket"])
 def test_a_damaged_record_is_made_anew_and_nothing_is_told_of_it(space: clia.Space, damage: str) -> None:
-    with closing(feed_of(space)) as feed:
+    with closing(space.local.open_feed()) as feed:
         feed.look()
     with space.core.store.writing() as change:
         if damage == "bucket":
             change.values.put(change.values.scan(BUCKET)[0][0], [1, 2])
         else:
             change.values.put(SEEN, "?" if damage == "record" else {"since": "x", "versions": ["00"]})
-    with closing(feed_of(space)) as feed:
+    with closing(space.local.open_feed()) as feed:
         assert (feed.look(), feed.end()) == (0, 0)
         space.commit("scout", "finding", changes={"a": b"a"})
         assert (feed.look(), feed.end()) == (1, 1)

@@ -7,14 +7,12 @@ conflicts commits nothing and redirects to the conflict page, which shows the cu
 from __future__ import annotations
 
 import shlex
-from contextlib import suppress
 
 from clia.errors import CorruptJournal, NotFound
 from clia.forge.pages.common import ADMIN, TEXT_MAX, action, commits_page, if_found, known_agent, known_source, page, render
 from clia.forge.pages.inbox import headline
 from clia.forge.rendering import diffs
 from clia.forge.rendering.texts import escaped, visible
-from clia.sessions.checkpoints import session_counts
 from clia.sessions.model import question_in, question_of
 from clia.sessions.records import ASK
 from clia.space.model import Conflicts, File, Link, Merged, Submodule
@@ -122,11 +120,10 @@ def _sessions(visit: Visit, name: str) -> dict[str, Any]:
 
 def _last_question(visit: Visit, name: str) -> Question | None:
     """The newest answered question; no verb lists those."""
-    number = session_counts(visit.core.store, name).get("asks", 0)
-    with suppress(NotFound, CorruptJournal):
-        session = visit.space.session(name, f"{ASK}{number}")
-        return f"{session.id}.1", headline(question_in(session.input)), session.ended_at or session.started_at, session.status
-    return None
+    session = visit.space.views.last_question(name)
+    if session is None:
+        return None
+    return f"{session.id}.1", headline(question_in(session.input)), session.ended_at or session.started_at, session.status
 
 
 # Actions

@@ -360,6 +360,6 @@ def _evidence(visit: Visit, name: str, version: str) -> dict[str, Any]:
     with suppress(CliaError):
         suggestion = visit.space.behaviours.suggest(name)
         if suggestion.action == ADOPT and suggestion.cid == version:
-            evidence = [cid for cid in suggestion.evidence if visit.core.objects.kind(cid) == "commit"]
+            evidence = [cid for cid in suggestion.evidence if visit.space.views.has_commit(cid)]
             return {"evidence": evidence, "measure": suggestion.measure}
     return {}

@@ -7,7 +7,7 @@ bounded, and the page says what it leaves out. Files are shown only as text and 
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import accumulate, islice, pairwise, zip_longest
+from itertools import accumulate, pairwise, zip_longest
 
 from clia.errors import CorruptJournal, InvalidInput, NoSuchObject, NotFound
 from clia.forge.pages.agents import new_agent
@@ -16,8 +16,6 @@ from clia.forge.pages.inbox import asked_in, decided_value
 from clia.forge.rendering import diffs, traces
 from clia.forge.rendering.texts import escaped, visible
 from clia.git.records import EXECUTABLE, FILE, FOLDER, LINK, SUBMODULE
-from clia.sessions.checkpoints import Checkpoints
-from clia.values import refs as names
 from clia.values.refs import is_name
 
 TYPE_CHECKING = False
@@ -29,8 +27,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import Route
 
+    from clia.facade.local import KnownAgent
     from clia.facade.space import Space
-    from clia.forge.pages.common import KnownAgent, RefusedForm, Visit
+    from clia.forge.pages.common import RefusedForm, Visit
     from clia.git.records import TreeEntry
     from clia.sessions.checkpoints import CheckpointedSession
     from clia.space.model import AgentCommit, BlamedLine
@@ -81,7 +80,7 @@ def _shown(visit: Visit, refused: RefusedForm | None = None) -> Response:
         value=decided_value(commit),
         asked=question,
         meta={key: value for key, value in commit.meta.items() if question is None or key not in ("asked", "cut")},
-        children=_children(visit, commit.cid),
+        children=space.views.children(commit.cid, _WALKED, _CHILDREN),
         entries=traces.view(entries[:_ENTRIES]),
         entry_count=len(entries),
         trace_cid=space.traces.id_of(commit.cid),
@@ -96,25 +95,8 @@ def _shown(visit: Visit, refused: RefusedForm | None = None) -> Response:
 
 def _peer(visit: Visit, commit: AgentCommit) -> str | None:
     """The peer whose agent made the commit; None for local agents and people."""
-    core, agent, cid = visit.core, commit.agent, commit.cid
-    if agent is None or not is_name(agent):
-        return None
-    peers = (ref.removeprefix(names.PEERS) for ref, _ in core.refs.under(names.PEERS))
-    tips = [(peer, core.refs.get(names.remote(peer, f"agents/{agent}"))) for peer in peers]
-    owner = next((peer for peer, tip in tips if tip and core.graph.descends(tip, cid)), None)
-    head = core.refs.get(names.head(agent)) or core.refs.get(names.archived(agent)) if owner else None
-    ours = head is not None and any(own.cid == cid for own in core.own_commits(agent, head))
-    return None if ours else owner
-
-
-def _children(visit: Visit, cid: str) -> tuple[list[str], bool]:
-    """The children, and whether there may be more; the walk is bounded."""
-    space = visit.space
-    heads = sorted({space.find(name) for name in (*space.agents(), *space.agents(archived=True))})
-    user_head = if_found(space.find, "HEAD")  # missing before the first commit
-    walked = list(islice(visit.core.graph.walk([*heads, *([user_head] if user_head else [])], [cid]), _WALKED))
-    children = [commit.cid for commit in walked if cid in commit.parents]
-    return children[:_CHILDREN], len(walked) == _WALKED or len(children) > _CHILDREN
+    agent = commit.agent
+    return None if agent is None or not is_name(agent) else visit.space.views.peer_of(agent, commit.cid)
 
 
 def _changes(space: Space, cid: str) -> dict[str, Any]:
@@ -141,7 +123,7 @@ def _checkpoint(visit: Visit, commit: AgentCommit) -> CheckpointedSession | None
     """The checkpoint to fork from; None if there is none."""
     if commit.agent is None or not is_name(commit.agent):
         return None
-    return if_found(Checkpoints(visit.core).at, commit.agent, commit.cid, missing=CorruptJournal)
+    return if_found(visit.space.views.checkpoint, commit.agent, commit.cid, missing=CorruptJournal)
 
 
 # Actions
@@ -169,13 +151,9 @@ def _fork(visit: Visit) -> str:
 def _files(visit: Visit) -> Response:
     agent = known_agent(visit)
     path = str(visit.request.path_params.get("path", "")).rstrip("/")
-    objects = visit.core.objects
-    tree = objects.commit(agent.head).tree
-    if not path:
-        return _folder(visit, agent, (), tree)
-    parts = tuple(path.split("/"))
+    parts = tuple(path.split("/")) if path else ()
     # libgit2 would normalize other paths.
-    entry = objects.entry(tree, path) if all(parts) and "\0" not in path and _is_unicode(path) else None
+    entry = visit.space.views.entry(agent.head, path) if all(parts) and "\0" not in path and _is_unicode(path) else None
     if entry is None:
         fields = {"path": path, "commit": agent.head}
         raise NotFound(f"no file {path!r} at the head of agent {agent.name!r}", code="no-such-path", fields=fields)
@@ -193,9 +171,7 @@ def _crumbs(parts: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _folder(visit: Visit, agent: KnownAgent, parts: tuple[str, ...], tree: str) -> Response:
-    paths = visit.core.objects.entries(tree).items()
-    modes = {path.partition("/")[0]: FOLDER if "/" in path else entry.mode for path, entry in paths}
-    entries = sorted(modes.items(), key=lambda entry: (entry[1] != FOLDER, entry[0]))
+    entries = sorted(visit.space.views.folder(tree).items(), key=lambda entry: (entry[1] != FOLDER, entry[0]))
     items = [
         (visible(name), _KINDS[mode], (*parts, name) if mode != SUBMODULE and _is_unicode(name) else None)
         for name, mode in entries[:ENTRIES_MAX]
@@ -206,7 +182,7 @@ def _folder(visit: Visit, agent: KnownAgent, parts: tuple[str, ...], tree: str) 
 
 
 def _file(visit: Visit, agent: KnownAgent, parts: tuple[str, ...], entry: TreeEntry) -> Response:
-    data = b"" if entry.mode == SUBMODULE else visit.core.objects.blob(entry.cid)
+    data = b"" if entry.mode == SUBMODULE else visit.space.views.blob(entry.cid)
     kind = _KINDS.get(entry.mode, "file")  # old versions of git wrote other file modes
     binary = b"\0" in data[:8000]
     wants_blame = visit.query("blame") == "1" and kind in ("file", "executable") and not binary

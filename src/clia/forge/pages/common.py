@@ -22,7 +22,6 @@ from clia.forge.problems import Unauthenticated, status_of
 from clia.forge.rendering import jsons, texts
 from clia.forge.rendering.texts import escaped
 from clia.sessions.model import is_for_people
-from clia.space.behaviour_chains import read_behaviour
 from clia.values import refs as names
 from clia.values.refs import is_id, is_name
 
@@ -33,10 +32,10 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from clia.facade.local import KnownAgent
     from clia.facade.space import Space
     from clia.forge.auth import RequestIdentity
     from clia.forge.forge import Forge, Site
-    from clia.space.core import Core
     from clia.users.service import User
 
 VIEWER, DECIDER, ADMIN = "viewer", "decider", "admin"
@@ -58,11 +57,6 @@ class Visit(NamedTuple):
     @property
     def space(self) -> Space:
         return self.site.space
-
-    @property
-    def core(self) -> Core:
-        """Low-level access, to list folders or walk the graph without reading more than the page shows."""
-        return self.site.space.core
 
     def param(self, name: str) -> str:
         return str(self.request.path_params[name])
@@ -98,14 +92,6 @@ class RefusedForm(NamedTuple):
     def was(self, form: str, field: str) -> str:
         """The input of a field, if this form was refused."""
         return first(self.posted, field) if self.form == form else ""
-
-
-class KnownAgent(NamedTuple):
-    """An existing agent, active or archived."""
-
-    name: str
-    head: str
-    archived: bool
 
 
 def forge_of(request: Request) -> Forge:
@@ -268,20 +254,16 @@ def if_found(read: Callable[..., T], *args: object, missing: type[CliaError] = N
 
 def agent_at(visit: Visit, name: object) -> str | None:
     """The URL of a local agent or a tracked ``PEER/AGENT``; None if it does not exist."""
-    refs, text = visit.core.refs, name if isinstance(name, str) else ""
-    if is_name(text):
-        head = refs.get(names.head(text)) or refs.get(names.archived(text))
-        return visit.address("agents", text) if head else None
-    remote = names.remote_agent(text)
-    if remote is None or refs.get(names.remote(remote[0], f"agents/{remote[1]}")) is None:
+    if not isinstance(name, str) or not visit.space.views.has_agent(name):
         return None
-    return visit.address("peers", remote[0], "agents", remote[1])
+    remote = names.remote_agent(name)
+    return visit.address("agents", name) if remote is None else visit.address("peers", remote[0], "agents", remote[1])
 
 
 def _behaviour_at(visit: Visit, cid: str) -> str | None:
     """The URL of a behaviour version; None if it is not in this clone or something else."""
     with suppress(CliaError):
-        if read_behaviour(visit.core.objects, cid) is not None:
+        if visit.space.views.is_behaviour(cid):
             return visit.address("behaviour-versions", cid)
     return None
 
@@ -291,16 +273,12 @@ def known_agent(visit: Visit, name: str | None = None) -> KnownAgent:
     name = visit.param("agent") if name is None else name
     if not is_name(name):
         raise NoSuchAgent(f"unknown agent {name!r}", fields={"agent": name})
-    visit.core.require_known(name)
-    head = visit.core.refs.get(names.head(name))
-    return KnownAgent(name, head or visit.space.find(name), archived=head is None)
+    return visit.space.views.agent(name)
 
 
 def known_source(visit: Visit, name: str) -> KnownAgent:
     """A merge source: a local agent or a tracked ``PEER/AGENT``."""
-    if names.remote_agent(name) is None:
-        return known_agent(visit, name)
-    return KnownAgent(name, visit.core.source_head(name), archived=False)
+    return known_agent(visit, name) if names.remote_agent(name) is None else visit.space.views.agent(name)
 
 
 def commits_page(visit: Visit, name: str, size: int) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from clia.errors import CliaError
 from clia.forge.pages.common import form_status, known_agent, page, render
 from clia.forge.rendering import graph_layout, graph_svg
 from clia.values import refs as names
-from clia.values.typed_objects import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from clia.forge.pages.common import Visit
     from clia.forge.rendering.graph_layout import Graph
-    from clia.space.core import Core
     from clia.space.model import AgentCommit
 
     CommitWindow = tuple[Sequence[AgentCommit], Mapping[str, str]]  # and the agents whose head is among them
@@ -92,7 +90,7 @@ class RecentCache:
         return entry[0]
 
 
-_windows, _graphs, _signs, _numbers = RecentCache(8), RecentCache(16), RecentCache(64), RecentCache(4096)
+_windows, _graphs, _signs = RecentCache(8), RecentCache(16), RecentCache(64)
 
 
 def routes() -> list[Route]:
@@ -156,17 +154,11 @@ def _picture(visit: Visit, graph: Graph, first: int) -> Any:
 
 def _tips(visit: Visit, agents: Sequence[str]) -> list[tuple[str, str]]:
     """The heads of the graph by agent name; "" for the checked-out commit."""
-    core = visit.core
-    if agents:
-        return [(name, visit.space.find(name)) for name in agents]
-    tips = [(ref.removeprefix(names.HEADS), head) for ref, head in core.refs.under(names.HEADS)]
-    user_head = core.objects.expand("HEAD")
-    return [(name, head) for name, head in tips if names.is_name(name)] + ([("", user_head)] if user_head else [])
+    return [(name, visit.space.find(name)) for name in agents] if agents else visit.space.views.heads()
 
 
 def _key(visit: Visit, tips: Sequence[tuple[str, str]]) -> Hashable:
-    types = visit.core.refs.get(names.TYPES)
-    digest = hashlib.sha256(repr((tips, types)).encode("utf-8")).hexdigest()
+    digest = hashlib.sha256(repr((tips, visit.space.types())).encode("utf-8")).hexdigest()
     return visit.site.path, visit.space.id, digest
 
 
@@ -204,12 +196,11 @@ def _first(visit: Visit, graph: Graph, options: GraphOptions, way: GraphPath) ->
 
 def _signed(visit: Visit, graph: Graph, first: int) -> tuple[Graph, Signs]:
     """The graph with trace and session marks in the visible rows."""
-    core = visit.core
     nodes = graph.nodes[first : first + PAGE]
     owners = sorted({owner for node in nodes if (owner := _owner(node.commit))})
-    tips = [(name, core.refs.get(names.traces(name)), core.refs.get(names.sessions(name))) for name in owners]
-    key = (visit.site.path, visit.space.id, tuple(tips), tuple(node.commit.cid for node in nodes))
-    signs: Signs = _signs.get(key, lambda: _bound(core, [node.commit for node in nodes], tips))
+    tips = tuple((name, visit.space.views.note_tips(name)) for name in owners)
+    key = (visit.site.path, visit.space.id, tips, tuple(node.commit.cid for node in nodes))
+    signs: Signs = _signs.get(key, lambda: _marks(visit, [node.commit for node in nodes]))
     marked = [
         node._replace(traced=sign[0], in_session=sign[1] is not None) if (sign := signs.get(node.commit.cid)) else node
         for node in nodes
@@ -223,29 +214,6 @@ def _owner(commit: AgentCommit) -> str | None:
     return owner if names.is_name(owner) else None
 
 
-def _bound(core: Core, commits: Sequence[AgentCommit], tips: Sequence[tuple[str, str | None, str | None]]) -> Signs:
-    refs = {name: (trace, session) for name, trace, session in tips}
-    signs = {}
-    for commit in commits:
-        owner = _owner(commit)
-        if owner is None:
-            continue
-        has_traces, has_sessions = refs[owner]
-        traced = bool(has_traces) and core.notes.get(names.traces(owner), commit.cid) is not None
-        blob = core.notes.get(names.sessions(owner), commit.cid) if has_sessions else None
-        number = None if blob is None else _number(core, blob)
-        if traced or number is not None:
-            signs[commit.cid] = traced, number
-    return signs
-
-
-def _number(core: Core, blob: str) -> str | None:
-    """The session number of a checkpoint note; None if it is not one."""
-
-    def read() -> str | None:
-        body = parse(core.objects.blob(blob))
-        number = body.get("session") if body is not None and body.get("type") == "session" else None
-        return number if isinstance(number, str) and number.isascii() and number.isdigit() else None
-
-    session_number: str | None = _numbers.get(blob, read)
-    return session_number
+def _marks(visit: Visit, commits: Sequence[AgentCommit]) -> Signs:
+    marks = {commit.cid: visit.space.views.marks(owner, commit.cid) for commit in commits if (owner := _owner(commit))}
+    return {cid: mark for cid, mark in marks.items() if mark.traced or mark.session is not None}

@@ -11,7 +11,6 @@ from clia.errors import CliaError, InvalidInput, NotFound
 from clia.federation.statements import SNAPSHOT, TRIGGERS
 from clia.forge.pages.agents import merge
 from clia.forge.pages.common import ADMIN, action, commits_page, form, if_found, known_source, page, redirect, render
-from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def _peers(visit: Visit, refused: RefusedForm | None = None) -> Response:
 
 def _own_key(visit: Visit) -> Key | None:
     """The key of this space; None if there is none, because reading it would create it."""
-    return visit.space.peers.key() if visit.core.refs.get(names.KEYS) is not None else None
+    return visit.space.peers.key() if visit.space.views.has_key() else None
 
 
 def _key(visit: Visit) -> Response:

@@ -16,7 +16,6 @@ from clia.forge.pages.common import agent_at, known_agent, page, redirect, rende
 from clia.forge.rendering import traces
 from clia.forge.rendering.texts import one_line
 from clia.sessions.model import STATUSES
-from clia.space.events import event_of
 from clia.values.refs import is_name, remote_agent
 from clia.values.typed_objects import ConsoleTrace
 
@@ -187,7 +186,7 @@ def cited(visit: Visit, cids: Iterable[str]) -> list[EvidenceLink]:
 def _cited(visit: Visit, cid: str) -> EvidenceLink:
     whole, page = one_line(cid)[:_ID_MAX], None
     with suppress(CliaError):  # not in this clone, or not an id
-        body = event_of(visit.core.objects.commit(cid))
+        body = visit.space.views.event(cid)
         if body is None:
             page = visit.address("commits", cid)
         else:

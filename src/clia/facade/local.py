@@ -1,0 +1,214 @@
+"""What a program on the machine of a space uses besides its verbs: ``space.local`` and ``space.views``.
+
+The forge, workers, the MCP server and commands use these instead of the parts of a space. Nothing here is served to clients.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
+
+from clia.errors import CorruptJournal, NotFound
+from clia.git.records import FOLDER, TreeEntry
+from clia.values import refs as names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from clia.facade.components import Components
+    from clia.facade.config import Config
+    from clia.sessions.checkpoints import CheckpointedSession
+    from clia.sessions.model import Session
+    from clia.sessions.service import SessionBackend
+    from clia.space.core import Person
+    from clia.space.feed import Feed
+    from clia.store.interface import Store
+    from clia.values.clock import Clock
+
+
+class LocalService:
+    """The configuration, clock, store and event feed of a space, for programs on its machine."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+
+    @property
+    def config(self) -> Config:
+        """The operator's configuration."""
+        return self._components.session_backend.config
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the space; machines that share a store have one."""
+        return self._components.core.clock
+
+    @property
+    def person(self) -> Person:
+        """The person accountable for what agents do here."""
+        return self._components.core.person
+
+    @property
+    def store(self) -> Store:
+        """The store, for rows that a program keeps under a prefix of its own."""
+        return self._components.core.store
+
+    @property
+    def session_backend(self) -> SessionBackend:
+        """What sessions run on, for workers."""
+        return self._components.session_backend
+
+    def open_feed(self) -> Feed:
+        """The event feed; close it before the space."""
+        from clia.space.feed import Feed
+        from clia.store.notifications import notifier_for
+
+        core = self._components.core
+        return Feed(core, notifier_for(core.store))
+
+    def redacted(self, value: Any) -> Any:
+        """A value as it would be recorded."""
+        return self._components.core.clean.value(value)
+
+
+class KnownAgent(NamedTuple):
+    """An existing agent, active or archived, or a tracked agent of a peer."""
+
+    name: str
+    head: str
+    archived: bool
+
+
+class Children(NamedTuple):
+    """Commits that have a commit as parent."""
+
+    commits: list[str]
+    more: bool  # there may be others; the walk is bounded
+
+
+class CommitMarks(NamedTuple):
+    """What is bound to a commit of an agent."""
+
+    traced: bool
+    session: str | None  # session number of its checkpoint
+
+
+class ViewService:
+    """Bounded reads for pages and tools: what they show, without reading more."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+        self._core = components.core
+        self._session_number = lru_cache(4096)(components.checkpoints.number_in)  # by content, which does not change
+
+    # Agents
+
+    def has_agent(self, text: str) -> bool:
+        """Whether a name is that of an agent, active or archived, or of a tracked ``PEER/AGENT``; asks no other machine."""
+        refs, remote = self._core.refs, names.remote_agent(text)
+        if remote is not None:
+            return refs.get(names.remote(remote[0], f"agents/{remote[1]}")) is not None
+        return names.is_name(text) and bool(refs.get(names.head(text)) or refs.get(names.archived(text)))
+
+    def agent(self, text: str) -> KnownAgent:
+        """An agent, adopted from another machine if necessary, or a tracked ``PEER/AGENT``; raises ``NoSuchAgent``."""
+        if names.remote_agent(text) is not None:
+            return KnownAgent(text, self._core.source_head(text), archived=False)
+        self._core.require_known(text)
+        head = self._core.refs.get(names.head(text))
+        return KnownAgent(text, head or self._components.history.find(text), archived=head is None)
+
+    def heads(self) -> list[tuple[str, str]]:
+        """The head of each active agent by name; the checked-out commit under the name ""."""
+        heads = [(ref.removeprefix(names.HEADS), head) for ref, head in self._core.refs.under(names.HEADS)]
+        heads = [(name, head) for name, head in heads if names.is_name(name)]
+        return heads + [("", head) for head in self._components.history.here()]
+
+    def last_question(self, agent: str) -> Session | None:
+        """The newest question that an agent asked outside of its flows, if it can be read."""
+        from clia.sessions.checkpoints import session_counts
+        from clia.sessions.records import ASK
+
+        number = session_counts(self._core.store, agent).get("asks", 0)
+        try:
+            return self._components.lifecycle.session(agent, f"{ASK}{number}")
+        except (NotFound, CorruptJournal):
+            return None
+
+    # Commits
+
+    def has_commit(self, cid: str) -> bool:
+        """Whether this clone has a commit."""
+        return self._core.objects.kind(cid) == "commit"
+
+    def event(self, cid: str) -> dict[str, Any] | None:
+        """The event that a commit records; None if it records none."""
+        from clia.space.events import event_of
+
+        return event_of(self._core.objects.commit(cid))
+
+    def children(self, cid: str, walked: int, listed: int) -> Children:
+        """The children of a commit among the newest ``walked`` commits of agents and of the checked-out branch."""
+        history, agents = self._components.history, self._components.agents
+        heads = {history.find(name) for name in (*agents.names(), *agents.names(archived=True))}
+        commits = list(islice(self._core.graph.walk([*sorted(heads), *history.here()], [cid]), walked))
+        children = [commit.cid for commit in commits if cid in commit.parents]
+        return Children(children[:listed], len(commits) == walked or len(children) > listed)
+
+    def checkpoint(self, agent: str, cid: str) -> CheckpointedSession | None:
+        """The session in the checkpoint of a commit; raises ``CorruptJournal`` if it cannot be read."""
+        return self._components.checkpoints.at(agent, cid)
+
+    def note_tips(self, agent: str) -> tuple[str | None, str | None]:
+        """The refs of an agent's traces and checkpoints: they move whenever ``marks`` of its commits may change."""
+        return self._core.refs.get(names.traces(agent)), self._core.refs.get(names.sessions(agent))
+
+    def marks(self, agent: str, cid: str) -> CommitMarks:
+        """What is bound to a commit of an agent."""
+        traced = self._core.notes.get(names.traces(agent), cid) is not None
+        blob = self._core.notes.get(names.sessions(agent), cid)
+        return CommitMarks(traced, None if blob is None else self._session_number(blob))
+
+    # Files
+
+    def entry(self, commit: str, path: str) -> TreeEntry | None:
+        """A file or folder at a commit, the root at ""; None if there is none."""
+        tree = self._core.objects.commit(commit).tree
+        return self._core.objects.entry(tree, path) if path else TreeEntry(FOLDER, tree)
+
+    def folder(self, tree: str) -> Mapping[str, int]:
+        """The mode of each name in a folder."""
+        entries = self._core.objects.entries(tree).items()
+        return {path.partition("/")[0]: FOLDER if "/" in path else entry.mode for path, entry in entries}
+
+    def blob(self, cid: str) -> bytes:
+        """The content of a file."""
+        return self._core.objects.blob(cid)
+
+    def worktree_of(self, branch: str) -> str | None:
+        """The worktree that has a branch checked out."""
+        return self._core.refs.followed_by(branch)
+
+    # Behaviours and peers
+
+    def is_behaviour(self, cid: str) -> bool:
+        """Whether this clone has a behaviour version with this id."""
+        from clia.space.behaviour_chains import read_behaviour
+
+        return read_behaviour(self._core.objects, cid) is not None
+
+    def has_key(self) -> bool:
+        """Whether the space has a key; ``peers.key`` would create one."""
+        return self._core.refs.get(names.KEYS) is not None
+
+    def peer_of(self, agent: str, cid: str) -> str | None:
+        """The peer whose agent made a commit; None for an agent of this space."""
+        core = self._core
+        peers = (ref.removeprefix(names.PEERS) for ref, _ in core.refs.under(names.PEERS))
+        tips = [(peer, core.refs.get(names.remote(peer, f"agents/{agent}"))) for peer in peers]
+        owner = next((peer for peer, tip in tips if tip and core.graph.descends(tip, cid)), None)
+        head = core.refs.get(names.head(agent)) or core.refs.get(names.archived(agent)) if owner else None
+        ours = head is not None and any(own.cid == cid for own in core.own_commits(agent, head))
+        return None if ours else owner

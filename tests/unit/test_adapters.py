@@ -1,0 +1,69 @@
+"""Adapters use the public surface of a space: its verbs and services."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import clia
+
+SOURCE = Path(clia.__file__).parent
+ADAPTERS = ("forge", "mcp", "cli", "workers")
+PARTS = {"core", "running"}
+"""``Space.core`` and ``Space.running`` are for the packages that implement verbs."""
+RECORDS = {"before", "machine", "now", "process", "row", "_row", "status"}
+"""Variables with a record of the fleet, which has a field ``running``."""
+PUBLIC = {"_asdict", "_fields", "_make", "_replace", "_exit"}
+"""Of named tuples and ``os``."""
+STANDARD_LIBRARY = {"parser._actions", "argparse._SubParsersAction"}
+"""Without a public form."""
+
+
+def receiver(node: ast.Attribute) -> str:
+    """The last name of what an attribute is read from; "" for any other expression."""
+    owner = node.value.func if isinstance(node.value, ast.Call) else node.value
+    return owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+
+
+def is_reach_in(node: ast.Attribute) -> bool:
+    owner = receiver(node)
+    if node.attr.startswith("_") and not node.attr.endswith("__"):
+        return owner not in ("self", "cls", "super") and node.attr not in PUBLIC and ast.unparse(node) not in STANDARD_LIBRARY
+    allowed = {"_components"} if node.attr == "core" else RECORDS  # a service is built from the components
+    return node.attr in PARTS and owner not in allowed
+
+
+def reach_ins(source: str) -> list[str]:
+    return [ast.unparse(node) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute) and is_reach_in(node)]
+
+
+@pytest.mark.parametrize("package", ADAPTERS)
+def test_no_module_of_an_adapter_uses_the_parts_of_a_space_or_private_names(package: str) -> None:
+    modules = sorted((SOURCE / package).rglob("*.py"))
+    assert modules
+    assert {str(path): expressions for path in modules if (expressions := reach_ins(path.read_text("utf-8")))} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "space.core",
+        "site.space.core.store",
+        "spaces[0].core",
+        "space.running",
+        "opened[0][1].running.config",
+        "space().core",
+        "space._x",
+    ],
+)
+def test_a_reach_in_is_recognized(source: str) -> None:
+    assert reach_ins(source)
+
+
+@pytest.mark.parametrize(
+    "source", ["self._components.core", "process.running", "self._row.running", "row._replace(a=1)", "x.__name__", "super()._x"]
+)
+def test_records_and_the_parts_that_a_service_is_built_from_are_no_reach_in(source: str) -> None:
+    assert reach_ins(source) == []
