@@ -1,4 +1,4 @@
-"""Spaces made for one test: quick, with a clock of their own, and a way to say what is refused."""
+"""Settings for quick test spaces with a clock of their own, and checks of what verbs refuse and record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BRIEFING = clia.Briefing(title="Look around", text="Find what is slow.")
 
 
 def ticking() -> Callable[[], datetime]:
-    """A clock that goes on by a second each time it is asked."""
+    """A clock that advances by a second at each reading."""
     start, seconds = datetime(2026, 5, 1, tzinfo=UTC), itertools.count()
     return lambda: start + timedelta(seconds=next(seconds))
 
@@ -28,6 +28,7 @@ def settings(**more: Any) -> clia.Settings:
 
 
 def refused(code: str, call: Callable[[], object]) -> errors.CliaError:
+    """Assert that a call is refused with this error code; return the error."""
     with pytest.raises(errors.CliaError) as caught:
         call()
     assert caught.value.code == code, caught.value
@@ -35,4 +36,17 @@ def refused(code: str, call: Callable[[], object]) -> errors.CliaError:
 
 
 def texts(entries: Any) -> list[str]:
-    return [each["text"] for each in entries]
+    return [entry["text"] for entry in entries]
+
+
+def trace_texts(space: clia.Space, commit: str) -> list[str]:
+    """The texts of the trace that a commit has."""
+    trace = space.trace_for(commit)
+    assert trace is not None
+    return texts(trace.entries)
+
+
+def commit_with_trace(space: clia.Space, text: str, **changes: bytes) -> str:
+    """Commit changes as ``scout``, with a trace of one entry."""
+    space.trace("scout", "console", text)
+    return space.commit_with_trace("scout", "finding", changes=changes)

@@ -1,31 +1,23 @@
-"""The feed, piece by piece: what became of an agent, what a look reads, and how waiting ends."""
+"""The feed: how changed refs become events, and what a look reads and writes."""
 
 from __future__ import annotations
 
-import threading
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import clia
-from clia.errors import StoreError
 from clia.git.records import RefScan
 from clia.space.feed import BUCKET, SEEN, agent_event
-from clia.store.notifications import PollingNotifier
 from support.session_spaces import root_of
-from support.spaces import BRIEFING, refused, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    import clia
 
 
 @pytest.fixture
-def space(tmp_path: Path) -> Iterator[clia.Space]:
-    with clia.init(tmp_path / "repo", settings=settings()) as made:
-        made.spawn("scout", BRIEFING)
-        yield made
+def space(scout: clia.Space) -> clia.Space:
+    return scout
 
 
 @pytest.mark.parametrize(
@@ -47,24 +39,24 @@ def space(tmp_path: Path) -> Iterator[clia.Space]:
         (("a", None), ("a", "a"), None),
     ],
 )
-def test_what_became_of_an_agent(old: Any, new: Any, event: Any) -> None:
-    """By its head at work and its head in the archive; both are there for a moment while it is moved."""
+def test_the_event_of_an_agent_follows_from_its_old_and_new_refs(old: Any, new: Any, event: Any) -> None:
+    """From the branch and the archive ref; both exist for a moment while the agent is moved."""
     assert agent_event(old, new) == event
 
 
 @pytest.mark.parametrize("moved", [None, ["refs/clia/archive/agents/scout"]], ids=["all refs", "what moved"])
-def test_an_agent_that_is_restored_in_the_middle_of_a_look_is_not_gone(space: clia.Space, moved: list[str] | None) -> None:
-    """It is in neither place where one looks at heads first, whether all refs are listed or the few that moved are read."""
+def test_an_agent_restored_during_a_look_is_not_reported_gone(space: clia.Space, moved: list[str] | None) -> None:
+    """Read in that order, neither ref has it, whether all refs are listed or only those that moved are read."""
     refs = space.core.refs
     under, get = refs.under, refs.get
 
     restored: list[str] = []
 
-    def restored_after(found: Any) -> Any:
-        if not found and not restored:
-            restored.append("scout")  # at once: restoring asks for the head, too
+    def restored_after(refs_read: Any) -> Any:
+        if not refs_read and not restored:
+            restored.append("scout")  # before restoring, which reads the head too
             space.restore("scout")
-        return found
+        return refs_read
 
     space.archive("scout")
     with closing(space.local.open_feed()) as feed:
@@ -78,7 +70,7 @@ def test_an_agent_that_is_restored_in_the_middle_of_a_look_is_not_gone(space: cl
         assert feed.look() == 0
 
 
-def test_a_head_that_cannot_be_read_is_told_without_its_kind(space: clia.Space) -> None:
+def test_a_head_that_cannot_be_read_is_an_event_without_a_kind(space: clia.Space) -> None:
     missing = "1" * 40
     with closing(space.local.open_feed()) as feed:
         feed.look()
@@ -88,7 +80,7 @@ def test_a_head_that_cannot_be_read_is_told_without_its_kind(space: clia.Space) 
         assert {key: body[key] for key in body if key != "at"} == {"event": "head", "agent": "odd", "cid": missing}
 
 
-def test_a_look_where_nothing_happened_reads_no_bucket_and_writes_nothing(space: clia.Space) -> None:
+def test_a_look_without_changes_reads_no_bucket_and_writes_nothing(space: clia.Space) -> None:
     with closing(space.local.open_feed()) as feed:
         feed.look()
         with space.core.store.writing() as change:
@@ -102,7 +94,7 @@ def test_a_look_where_nothing_happened_reads_no_bucket_and_writes_nothing(space:
 
 
 @pytest.mark.parametrize("damage", ["record", "part of it", "bucket"])
-def test_a_damaged_record_is_made_anew_and_nothing_is_told_of_it(space: clia.Space, damage: str) -> None:
+def test_a_damaged_record_is_rebuilt_without_events(space: clia.Space, damage: str) -> None:
     with closing(space.local.open_feed()) as feed:
         feed.look()
     with space.core.store.writing() as change:
@@ -114,45 +106,3 @@ def test_a_damaged_record_is_made_anew_and_nothing_is_told_of_it(space: clia.Spa
         assert (feed.look(), feed.end()) == (0, 0)
         space.commit("scout", "finding", changes={"a": b"a"})
         assert (feed.look(), feed.end()) == (1, 1)
-
-
-class Away:
-    """A store that is away for some looks."""
-
-    def __init__(self, looks: int, *, retryable: bool = True) -> None:
-        self.left = looks
-        self._retryable = retryable
-
-    def has_more(self) -> bool:
-        if not self.left:
-            return True
-        self.left -= 1
-        error = StoreError("away", code="store-unavailable")
-        error.retryable = self._retryable
-        raise error
-
-
-def test_who_waits_outlasts_a_store_that_comes_back() -> None:
-    away = Away(3)
-    with closing(PollingNotifier(every=0)) as bell:
-        assert bell.wait(away.has_more, 30) is True
-    assert not away.left
-
-
-def test_who_waits_hears_of_a_store_that_does_not_come_back() -> None:
-    with closing(PollingNotifier(every=0)) as bell:
-        refused("store-unavailable", lambda: bell.wait(Away(1, retryable=False).has_more, 30))
-
-
-def test_a_bell_that_is_closed_while_someone_looks_ends_the_waiting() -> None:
-    bell = PollingNotifier()
-    looks = threading.Semaphore(0)
-
-    def has_more() -> bool:
-        bell.close()
-        looks.release()
-        return False
-
-    assert bell.wait(has_more, 30) is False
-    assert looks.acquire(blocking=False)
-    assert not looks.acquire(blocking=False)

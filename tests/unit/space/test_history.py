@@ -4,57 +4,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import clia
 from support import git
-from support.spaces import BRIEFING, settings
+from support.plain_git import commit_file, rev
+from support.spaces import BRIEFING, commit_with_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return tmp_path / "repo"
-
-
-@pytest.fixture
-def space(repo: Path) -> Iterator[clia.Space]:
-    with clia.init(repo, settings=settings()) as made:
-        yield made
-
-
-@pytest.fixture
-def people(space: clia.Space, repo: Path) -> Path:
-    commit_file(repo, "a", "1\n")
-    space.spawn_at("scout", BRIEFING, "main")
-    return repo
-
-
-def traced(space: clia.Space, text: str, **changes: bytes) -> str:
-    space.trace("scout", "console", text)
-    return space.commit_with_trace("scout", "finding", changes=changes)
-
-
-def commit_file(where: Path, path: str, text: str) -> str:
-    (where / path).write_text(text)
-    git("add", path, cwd=where)
-    git("commit", "-qm", f"{path}: {text.strip()}", cwd=where)
-    return rev(where, "HEAD")
-
-
-def rev(where: Path, name: str) -> str:
-    return git("rev-parse", name, cwd=where).strip()
+    import clia
 
 
 @pytest.mark.parametrize("how", ["relinked", "attached"])
 def test_blame_names_the_agent_and_trace_behind_commits_of_people(space: clia.Space, people: Path, how: str) -> None:
     if how == "relinked":
-        source = traced(space, "why", b=b"1\n")
+        source = commit_with_trace(space, "why", b=b"1\n")
         git("commit", "-q", "--allow-empty", "-m", "meanwhile", cwd=people)
         git("cherry-pick", source, cwd=people)
         git("commit", "-q", "--amend", "-m", "as people say it", cwd=people)
-        assert [each.commit for each in space.relink()] == [rev(people, "main")]
+        assert [relinked.commit for relinked in space.relink()] == [rev(people, "main")]
     else:
         space.attach_trace(commit_file(people, "b", "1\n"), [{"text": "why"}], agent="scout")
     (line,) = space.blame("main", "b")
@@ -64,8 +31,32 @@ def test_blame_names_the_agent_and_trace_behind_commits_of_people(space: clia.Sp
     assert (line.agent, line.trace) == (None, None)
 
 
-def test_blame_takes_no_notice_of_revisions_that_people_ignore(space: clia.Space, people: Path) -> None:
-    made = space.commit("scout", "finding", changes={"a": b"2\n"})
-    (people / ".ignored").write_text(f"{made}\n")
+def test_blame_does_not_apply_gits_list_of_ignored_revisions(space: clia.Space, people: Path) -> None:
+    commit = space.commit("scout", "finding", changes={"a": b"2\n"})
+    (people / ".ignored").write_text(f"{commit}\n")
     git("config", "blame.ignoreRevsFile", ".ignored", cwd=people)
-    assert space.blame("scout", "a")[0].commit == made
+    assert space.blame("scout", "a")[0].commit == commit
+
+
+def test_the_newest_commits_are_the_first_of_the_whole_walk(scout: clia.Space) -> None:
+    for number in range(8):
+        scout.spawn_from(f"a{number}", BRIEFING, "scout" if number < 3 else f"a{number - 3}")
+        scout.commit(f"a{number}", "finding", changes={f"f{number}": b"x"})
+    scout.merge("a7", "a2")
+    graph, heads = scout.core.graph, [scout.head(name) for name in scout.agents()]
+    whole = list(graph.walk(heads))
+    assert [graph.newest(heads, count) for count in range(len(whole) + 2)] == [whole[:count] for count in range(len(whole) + 2)]
+    for names in ((), scout.agents()):  # all agents by default, and more heads than the limit
+        assert [commit.cid for commit in scout.window(names, 5)] == [commit.cid for commit in whole[:5]]
+    assert scout.log("a7", limit=4) == scout.log("a7")[:4]
+
+
+def test_no_parent_comes_before_its_child_if_clocks_differ(space: clia.Space) -> None:
+    """One of two children is dated before their parent; sorted by date alone, the parent would come between them."""
+    core, tree = space.core, space.core.empty_tree()
+    cids: dict[str, str] = {}
+    for name, at, parents in (("root", 50, []), ("late", 90, ["root"]), ("early", 10, ["root"]), ("both", 95, ["late", "early"])):
+        by = core.person_stamp(at)
+        cids[name] = core.objects.write_commit(tree, [cids[parent] for parent in parents], by, by, f"{name}\n")
+    messages = [commit.message.strip() for commit in core.graph.newest([cids["both"], cids["root"]], 10)]
+    assert messages == ["both", "late", "early", "root"]

@@ -1,61 +1,28 @@
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import clia
 from clia import errors
-from support.spaces import BRIEFING, refused, settings
+from support.plain_git import fast_import
+from support.spaces import BRIEFING, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return tmp_path / "repo"
-
-
-@pytest.fixture
-def space(repo: Path) -> Iterator[clia.Space]:
-    with clia.init(repo, settings=settings()) as made:
-        yield made
-
-
-@pytest.fixture
-def scout(space: clia.Space) -> clia.Space:
-    space.spawn("scout", BRIEFING)
-    return space
-
-
-def fed(where: Path, data: str | bytes, *words: str) -> str:
-    """Stock git with something on its standard input."""
-    given = data.encode() if isinstance(data, str) else data
-    command = ["git", "-c", "user.name=Tess", "-c", "user.email=tess@example.org", *words]
-    return subprocess.run(command, cwd=where, input=given, capture_output=True, check=True).stdout.decode().strip()
-
-
-def imported(where: Path, ref: str, files: dict[bytes, bytes], parent: str | None = None) -> None:
-    """A commit of files under any paths, on top of a parent."""
-    lines = [b"commit " + ref.encode(), b"committer Tess <tess@example.org> 1790000000 +0000", b"data 5", b"made\n"]
-    lines += [b"from " + parent.encode()] if parent else []
-    for path, data in files.items():
-        lines += [b"M 100644 inline " + path, b"data %d" % len(data), data]
-    fed(where, b"\n".join(lines) + b"\n", "fast-import", "--quiet", "--force")
-
-
 def nested(depth: int) -> Any:
-    made: Any = "x"
+    value: Any = "x"
     for _ in range(depth):
-        made = [made]
-    return made
+        value = [value]
+    return value
 
 
 @pytest.mark.parametrize("parent", ["decision", "spawn", "session-merge"])
-def test_kinds_under_a_reserved_one_are_reserved(scout: clia.Space, parent: str) -> None:
+def test_kinds_derived_from_a_reserved_kind_are_reserved(scout: clia.Space, parent: str) -> None:
     scout.register_type("mine", parent)
     scout.register_type("mine-too", "mine")
     head = scout.head("scout")
@@ -65,16 +32,16 @@ def test_kinds_under_a_reserved_one_are_reserved(scout: clia.Space, parent: str)
 
 
 @pytest.mark.parametrize("path", ["/".join(["d"] * 1000), "a" * 300, "d/" + "é" * 150], ids=["deep", "long", "long in bytes"])
-def test_paths_that_no_disk_could_hold_are_refused(scout: clia.Space, path: str) -> None:
+def test_paths_that_a_file_system_could_not_hold_are_refused(scout: clia.Space, path: str) -> None:
     head = scout.head("scout")
     refused("unsafe-path", lambda: scout.commit("scout", "finding", {path: b"1"}))
     refused("unsafe-path", lambda: scout.commit("scout", "finding", changes={path: b"1"}))
     assert scout.head("scout") == head
 
 
-def test_a_deep_tree_that_git_made_is_read_and_built_upon(space: clia.Space, repo: Path) -> None:
+def test_a_deep_tree_that_git_wrote_can_be_read_and_committed_to(space: clia.Space, repo: Path) -> None:
     path = "/".join(["d"] * 1500)
-    imported(repo, "refs/heads/deep", {path.encode(): b"found\n", b"top": b"1\n"})
+    fast_import(repo, "refs/heads/deep", {path.encode(): b"found\n", b"top": b"1\n"})
     assert space.files("deep") == {path: b"found\n", "top": b"1\n"}
     space.spawn_at("scout", BRIEFING, "deep")
     space.commit("scout", "finding", {**space.files("scout"), "top": b"2\n"})
@@ -122,23 +89,23 @@ WRONG: dict[str, Callable[[Any], object]] = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_a_value_of_the_wrong_type_is_refused_clearly(scout: clia.Space, what: str) -> None:
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_value_of_the_wrong_type_changes_nothing(scout: clia.Space, mistake: str) -> None:
     head = scout.head("scout")
     with pytest.raises(errors.InvalidInput):
-        WRONG[what](scout)
+        WRONG[mistake](scout)
     assert scout.agents() == ["scout"]
     assert (scout.head("scout"), scout.trace_pending("scout"), scout.trace_for("scout")) == (head, [], None)
 
 
 @pytest.mark.parametrize("path", ["f/", "/f", "", "../f"])
-def test_what_is_removed_must_be_a_path(scout: clia.Space, path: str) -> None:
+def test_removing_an_invalid_path_is_refused(scout: clia.Space, path: str) -> None:
     head = scout.commit("scout", "finding", {"f": b"1"})
     refused("unsafe-path", lambda: scout.commit("scout", "finding", changes={path: None}))
     assert scout.head("scout") == head
 
 
-def test_a_wrong_type_is_never_a_bare_python_error(scout: clia.Space) -> None:
+def test_an_argument_of_the_wrong_type_raises_invalid_input(scout: clia.Space) -> None:
     space: Any = scout
     calls: list[Callable[[], object]] = [
         *(
