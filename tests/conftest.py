@@ -82,7 +82,7 @@ def postgres_address() -> str:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> Place:
     """An empty directory for a space with sessions."""
     from support.session_spaces import Place  # loads the library, which not every test needs
 

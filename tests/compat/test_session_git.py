@@ -23,8 +23,8 @@ RATIONALE = "It is a good plan.\n\nShort, and it can be undone.\n---\nA line tha
 
 
 @pytest.fixture
-def space(here: Place) -> Iterator[clia.Space]:
-    with here.open() as made:
+def space(place: Place) -> Iterator[clia.Space]:
+    with place.open() as made:
         with_agents(made, "scout", approval=APPROVAL)
         made.define("approval", APPROVAL + "\n", why="a second version")
         made.commit("scout", "finding", {"a": b"1\n"})
@@ -44,10 +44,10 @@ def read(*words: str, cwd: Path) -> Any:
     return json.loads(git(*words, cwd=cwd))
 
 
-def test_git_log_shows_a_decision_with_its_reason_and_trailers(here: Place, decided: clia.Decision) -> None:
-    shown = git("log", "-1", "--format=%an|%cn|%s", "agents/scout", cwd=here.root).strip()
+def test_git_log_shows_a_decision_with_its_reason_and_trailers(place: Place, decided: clia.Decision) -> None:
+    shown = git("log", "-1", "--format=%an|%cn|%s", "agents/scout", cwd=place.root).strip()
     assert shown == "scout|Ann Öz|It is a good plan."
-    lines = git("log", "-1", "--format=%(trailers:only,unfold)", "agents/scout", cwd=here.root).splitlines()
+    lines = git("log", "-1", "--format=%(trailers:only,unfold)", "agents/scout", cwd=place.root).splitlines()
     said = dict(line.split(": ", 1) for line in lines if line)
     assert {key: said[key] for key in ("Clia-Type", "Clia-Request", "Clia-Tag", "Clia-Value", "Clia-By")} == {
         "Clia-Type": "decision",
@@ -56,71 +56,71 @@ def test_git_log_shows_a_decision_with_its_reason_and_trailers(here: Place, deci
         "Clia-Value": '"approve"',
         "Clia-By": "Ann Öz <ann@example.org>",
     }
-    message = git("cat-file", "commit", decided.cid, cwd=here.root).split("\n\n", 1)[1]
+    message = git("cat-file", "commit", decided.cid, cwd=place.root).split("\n\n", 1)[1]
     words = ["git", "interpret-trailers", "--no-divider", "--parse"]
-    parsed = subprocess.run(words, input=message, capture_output=True, text=True, check=True, cwd=here.root).stdout
+    parsed = subprocess.run(words, input=message, capture_output=True, text=True, check=True, cwd=place.root).stdout
     assert dict(line.split(": ", 1) for line in parsed.splitlines()) == said
-    assert git("diff", "--stat", f"{decided.cid}^", decided.cid, cwd=here.root) == ""
+    assert git("diff", "--stat", f"{decided.cid}^", decided.cid, cwd=place.root) == ""
 
 
-def test_git_notes_show_checkpoints_and_traces(here: Place, decided: clia.Decision) -> None:
-    made = read("notes", "--ref=clia/session/scout", "show", decided.cid, cwd=here.root)
+def test_git_notes_show_checkpoints_and_traces(place: Place, decided: clia.Decision) -> None:
+    made = read("notes", "--ref=clia/session/scout", "show", decided.cid, cwd=place.root)
     assert (made["type"], made["agent"], made["session"]) == ("session", "scout", "1")
-    commits = git("rev-list", "--max-count=3", "agents/scout", cwd=here.root).split()
-    listed = git("notes", "--ref=clia/session/scout", "list", cwd=here.root).split()[1::2]
+    commits = git("rev-list", "--max-count=3", "agents/scout", cwd=place.root).split()
+    listed = git("notes", "--ref=clia/session/scout", "list", cwd=place.root).split()[1::2]
     assert sorted(listed) == sorted(commits)
-    first = read("notes", "--ref=clia/session/scout", "show", commits[2], cwd=here.root)
+    first = read("notes", "--ref=clia/session/scout", "show", commits[2], cwd=place.root)
     assert first["origin"]["input"] == {"goal": "tidy", "é": "ü"}
-    trace = read("notes", "--ref=clia/trace/scout", "show", decided.cid, cwd=here.root)
+    trace = read("notes", "--ref=clia/trace/scout", "show", decided.cid, cwd=place.root)
     assert [each["kind"] for each in trace["entries"]] == ["session"]
-    log = git("log", "agents/scout", "--notes=clia/session/*", "--notes=clia/trace/*", cwd=here.root)
+    log = git("log", "agents/scout", "--notes=clia/session/*", "--notes=clia/trace/*", cwd=place.root)
     assert "planning tidy" in log
     assert '"type":"session"' in log
 
 
-def test_git_shows_flows_with_every_version_and_who_defined_them(here: Place, space: clia.Space) -> None:
+def test_git_shows_flows_with_every_version_and_who_defined_them(place: Place, space: clia.Space) -> None:
     ref = "refs/clia/behaviours/approval"
     flow = space.flow("approval")
-    assert git("show", f"{ref}:current", cwd=here.root).strip() == flow.cid
-    listed = git("ls-tree", "--name-only", f"{ref}:versions", cwd=here.root).split()
+    assert git("show", f"{ref}:current", cwd=place.root).strip() == flow.cid
+    listed = git("ls-tree", "--name-only", f"{ref}:versions", cwd=place.root).split()
     assert sorted(listed) == sorted(f"{cid}.json" for cid in flow.versions)
-    assert read("show", f"{ref}:versions/{flow.cid}.json", cwd=here.root)["body"] == APPROVAL + "\n"
-    assert git("rev-parse", f"{ref}:versions/{flow.cid}.json", cwd=here.root).strip() == flow.cid
-    assert git("log", "--format=%an %s", ref, cwd=here.root).splitlines() == ["Tess a second version", "Tess define approval"]
+    assert read("show", f"{ref}:versions/{flow.cid}.json", cwd=place.root)["body"] == APPROVAL + "\n"
+    assert git("rev-parse", f"{ref}:versions/{flow.cid}.json", cwd=place.root).strip() == flow.cid
+    assert git("log", "--format=%an %s", ref, cwd=place.root).splitlines() == ["Tess a second version", "Tess define approval"]
 
 
-def test_git_shows_how_sessions_ended(here: Place, decided: clia.Decision) -> None:
+def test_git_shows_how_sessions_ended(place: Place, decided: clia.Decision) -> None:
     assert decided.session.status == "finished"
-    shown = git("log", "--format=%an|%s", "refs/clia/events/scout", cwd=here.root).strip()
+    shown = git("log", "--format=%an|%s", "refs/clia/events/scout", cwd=place.root).strip()
     assert shown == "scout|session 1 of scout finished: flow approval"
-    event = read("log", "-1", "--format=%(trailers:key=Clia-Event,valueonly)", "refs/clia/events/scout", cwd=here.root)
+    event = read("log", "-1", "--format=%(trailers:key=Clia-Event,valueonly)", "refs/clia/events/scout", cwd=place.root)
     assert (event["event"], event["status"], event["session"], event["resumes"]) == ("session-ended", "finished", "1", 2)
 
 
-def test_git_finds_nothing_wrong_with_any_of_it(here: Place, space: clia.Space, decided: clia.Decision) -> None:
+def test_git_finds_nothing_wrong_with_any_of_it(place: Place, space: clia.Space, decided: clia.Decision) -> None:
     space.fork("scout", "other", decided.cid)
     space.decide("other", "reject")
     space.ask("scout", {"question": "?"})
     space.decide("scout", {"any": ["thing", None, 1.5]})
-    assert git("fsck", "--strict", "--no-dangling", cwd=here.root) == ""
+    assert git("fsck", "--strict", "--no-dangling", cwd=place.root) == ""
     assert space.verify().clean
 
 
-def test_gc_and_pack_refs_lose_nothing_that_a_fork_needs(here: Place, space: clia.Space, decided: clia.Decision) -> None:
-    commits = git("rev-list", "--max-count=3", "agents/scout", cwd=here.root).split()
+def test_gc_and_pack_refs_lose_nothing_that_a_fork_needs(place: Place, space: clia.Space, decided: clia.Decision) -> None:
+    commits = git("rev-list", "--max-count=3", "agents/scout", cwd=place.root).split()
     before = [asked(space.fork("scout", f"before-{number}", commit)) for number, commit in enumerate(commits)]
-    git("pack-refs", "--all", cwd=here.root)
-    git("reflog", "expire", "--expire=now", "--all", cwd=here.root)
-    git("gc", "--quiet", "--prune=now", cwd=here.root)
-    assert git("count-objects", cwd=here.root).startswith("0 objects"), "all of it was reachable, and is packed"
-    here.lose_store()
-    with here.open() as again:
+    git("pack-refs", "--all", cwd=place.root)
+    git("reflog", "expire", "--expire=now", "--all", cwd=place.root)
+    git("gc", "--quiet", "--prune=now", cwd=place.root)
+    assert git("count-objects", cwd=place.root).startswith("0 objects"), "all of it was reachable, and is packed"
+    place.lose_store()
+    with place.open() as again:
         assert [asked(again.fork("scout", f"after-{number}", commit)) for number, commit in enumerate(commits)] == before
         assert again.flow("approval") == space.flow("approval")
         assert again.verify().clean
 
 
-def test_notes_that_stock_git_has_rewritten_are_read_all_the_same(here: Place, space: clia.Space) -> None:
+def test_notes_that_stock_git_has_rewritten_are_read_all_the_same(place: Place, space: clia.Space) -> None:
     """``git notes add`` flattens the fan-out of the whole tree."""
     space.define("counting", COUNTING)
     space.start("scout", "counting", 9)
@@ -128,8 +128,8 @@ def test_notes_that_stock_git_has_rewritten_are_read_all_the_same(here: Place, s
     for value in range(6):
         space.resume("scout", value)
         made.append(space.commit("scout", "finding", changes={"a": str(value).encode()}))
-    git("notes", "--ref=clia/session/scout", "add", "-m", "a person's remark", str(space.genesis("scout")), cwd=here.root)
-    with here.open() as again:
+    git("notes", "--ref=clia/session/scout", "add", "-m", "a person's remark", str(space.genesis("scout")), cwd=place.root)
+    with place.open() as again:
         for number, commit in enumerate(made):
             assert again.fork("scout", f"fork-{number}", commit).resumes == [*range(number + 1)]
         again.resume("scout", 6)
@@ -138,10 +138,10 @@ def test_notes_that_stock_git_has_rewritten_are_read_all_the_same(here: Place, s
 
 
 def test_a_mirror_of_the_repository_carries_sessions_whole(
-    here: Place, space: clia.Space, decided: clia.Decision, tmp_path: Path
+    place: Place, space: clia.Space, decided: clia.Decision, tmp_path: Path
 ) -> None:
     expected = space.fork("scout", "here", decided.cid)
-    git("clone", "--quiet", "--mirror", str(here.root), str(tmp_path / "mirror"), cwd=tmp_path)
+    git("clone", "--quiet", "--mirror", str(place.root), str(tmp_path / "mirror"), cwd=tmp_path)
     with Place(tmp_path / "mirror").open() as mirror:
         assert asked(mirror.fork("scout", "there", decided.cid)) == asked(expected)
         assert mirror.decide("there", "reject").session.result == {"status": "rejected"}
@@ -149,10 +149,10 @@ def test_a_mirror_of_the_repository_carries_sessions_whole(
 
 
 def test_a_decision_in_a_worktree_that_people_have_checked_out_leaves_their_files_alone(
-    here: Place, space: clia.Space, tmp_path: Path
+    place: Place, space: clia.Space, tmp_path: Path
 ) -> None:
     space.ask("scout", {"question": "?"})
-    git("worktree", "add", "--quiet", str(tmp_path / "tree"), "agents/scout", cwd=here.root)
+    git("worktree", "add", "--quiet", str(tmp_path / "tree"), "agents/scout", cwd=place.root)
     (tmp_path / "tree/a").write_text("work in progress\n")
     made = space.decide("scout", "yes")
     assert git("rev-parse", "HEAD", cwd=tmp_path / "tree").strip() == made.cid
@@ -160,19 +160,19 @@ def test_a_decision_in_a_worktree_that_people_have_checked_out_leaves_their_file
     assert git("status", "--porcelain", cwd=tmp_path / "tree") == " M a\n"
 
 
-def appended_by_git(here: Place, ref: str) -> None:
+def appended_by_git(place: Place, ref: str) -> None:
     """Plain git puts a commit on top of a chain."""
-    tip = git("for-each-ref", "--format=%(objectname)", ref, cwd=here.root).split()
-    tree = git("rev-parse", f"{tip[0]}^{{tree}}", cwd=here.root).strip()
-    made = git("commit-tree", tree, "-p", tip[0], "-m", "by hand", cwd=here.root).strip()
-    git("update-ref", ref, made, cwd=here.root)
+    tip = git("for-each-ref", "--format=%(objectname)", ref, cwd=place.root).split()
+    tree = git("rev-parse", f"{tip[0]}^{{tree}}", cwd=place.root).strip()
+    made = git("commit-tree", tree, "-p", tip[0], "-m", "by hand", cwd=place.root).strip()
+    git("update-ref", ref, made, cwd=place.root)
 
 
 class Meddler:
     """Plain git comes between, once, at a step of a verb."""
 
-    def __init__(self, here: Place, step: str, ref: str) -> None:
-        self._here, self._step, self._ref = here, step, ref
+    def __init__(self, place: Place, step: str, ref: str) -> None:
+        self._here, self._step, self._ref = place, step, ref
         self.on = False
 
     def __call__(self, step: str) -> None:
@@ -184,12 +184,12 @@ class Meddler:
 @pytest.mark.parametrize("verb", ["resume", "cancel", "decide"])
 @pytest.mark.parametrize("step", ["intent-recorded", "objects-written"])
 def test_an_end_is_told_once_where_plain_git_moves_the_chain_meanwhile(
-    here: Place, space: clia.Space, verb: str, step: str
+    place: Place, space: clia.Space, verb: str, step: str
 ) -> None:
     space.start("scout", "approval", {"goal": "x"})
     space.cancel("scout")
-    meddler = Meddler(here, step, "refs/clia/events/scout")
-    with here.open(reached=meddler) as other:
+    meddler = Meddler(place, step, "refs/clia/events/scout")
+    with place.open(reached=meddler) as other:
         other.define("one", f"def main(input):\n    return request('{'human' if verb == 'decide' else 'x'}')\n")
         other.start("scout", "one")
         meddler.on = True
@@ -200,30 +200,30 @@ def test_an_end_is_told_once_where_plain_git_moves_the_chain_meanwhile(
         else:
             other.cancel("scout")
         assert not meddler.on
-        subjects = git("log", "--format=%s", "refs/clia/events/scout", cwd=here.root).splitlines()
+        subjects = git("log", "--format=%s", "refs/clia/events/scout", cwd=place.root).splitlines()
         assert subjects.count("by hand") == 1
         status = "cancelled" if verb == "cancel" else "finished"
-        assert sorted(ends(here.root, "scout")) == [("1", "cancelled"), ("2", status)]
+        assert sorted(ends(place.root, "scout")) == [("1", "cancelled"), ("2", status)]
         assert [each["event"] for each in other.journal("scout")].count("ended") == 1
         assert other.verify().clean
 
 
-def test_a_flow_is_defined_where_plain_git_moves_its_chain_meanwhile(here: Place, space: clia.Space) -> None:
-    meddler = Meddler(here, "objects-written", "refs/clia/behaviours/approval")
-    with here.open(reached=meddler) as other:
+def test_a_flow_is_defined_where_plain_git_moves_its_chain_meanwhile(place: Place, space: clia.Space) -> None:
+    meddler = Meddler(place, "objects-written", "refs/clia/behaviours/approval")
+    with place.open(reached=meddler) as other:
         meddler.on = True
         made = other.define("approval", APPROVAL + "# third\n")
         assert not meddler.on
         assert made.source == APPROVAL + "# third\n"
         assert len(made.versions) == 3
-        assert "by hand" in git("log", "--format=%s", "refs/clia/behaviours/approval", cwd=here.root)
+        assert "by hand" in git("log", "--format=%s", "refs/clia/behaviours/approval", cwd=place.root)
 
 
-def test_refs_of_behaviours_that_are_no_chains_are_told_and_left_alone(here: Place, space: clia.Space) -> None:
+def test_refs_of_behaviours_that_are_no_chains_are_told_and_left_alone(place: Place, space: clia.Space) -> None:
     odd = ("refs/clia/behaviours/odd", "refs/clia/behaviours/Not-A-Name")
     for ref in odd:
-        git("update-ref", ref, "agents/scout", cwd=here.root)
-    with here.open() as again:
+        git("update-ref", ref, "agents/scout", cwd=place.root)
+    with place.open() as again:
         assert [each.name for each in again.flows()] == ["approval"]
         refused("not-a-flow", lambda: again.flow("odd"))
         found = again.verify().findings

@@ -71,3 +71,21 @@ QUESTION = """\
 def main(input):
     return request(input.get("kind", "human"), input["payload"])
 """
+
+TALK = """\
+def main(input):
+    first = request("human", {"question": "First?"})
+    second = request("human", {"question": "Second?", "said": first})
+    return [first, second]
+"""
+
+FLOWS = {
+    "counting": COUNTING,
+    "product": PRODUCT,
+    "careful": CAREFUL,
+    "parts": PARTS,
+    "question": QUESTION,
+    "talk": TALK,
+    "chance": CHANCE,
+}
+"""The flows of the space that the unit tests of sessions share, by name."""

@@ -1,15 +1,18 @@
-"""Spaces with sessions in them: on either store, opened again and again, with the store lost, with another engine."""
+"""Spaces with sessions: on either store, opened several times, with the store lost, or with another engine."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
+import pytest
 
 import clia
+from clia import errors
 from clia.facade.joining import HubTarget
 from clia.facade.setup import set_hub
 from clia.testing import components, use_backend
@@ -22,13 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Self
 
-    import pytest
-
     from clia.engine.records import Engine, FlowAnswer, FlowCall, FlowProgram, FlowRun, Problem, Turn
+
+_numbers = itertools.count()
 
 STORES = ("sqlite", "postgresql")
 MACHINES = "machines"
-"""PostgreSQL, and a hub: what many machines share."""
+"""PostgreSQL and a hub, as several machines share them."""
 
 
 class Place(NamedTuple):
@@ -40,39 +43,37 @@ class Place(NamedTuple):
     hub: str | None = None
 
     def open(self, **more: Any) -> clia.Space:
-        """One more handle on the space, as another process would have."""
-        known = self.root.exists()
-        return clia.init(
-            self.root, settings=settings(store=self.store, config=self.config, **more), hub=None if known else self.hub
-        )
+        """Open another handle on the space, as another process would."""
+        hub = None if self.root.exists() else self.hub
+        return clia.init(self.root, settings=settings(store=self.store, config=self.config, **more), hub=hub)
 
     def lose_store(self) -> None:
-        """All live state is gone, dumps and journals with it; git is as it was."""
+        """Delete all live state, including dumps and journals; git is unchanged."""
         if self.hub is not None and self.store is not None:
-            with psycopg.connect(self.store, autocommit=True) as server:  # it is the space's, and no clone's
+            with psycopg.connect(self.store, autocommit=True) as server:  # the store belongs to the space, not to a clone
                 server.execute("TRUNCATE clia_streams, clia_entries, clia_values, clia_edges, clia_retractions")
         directory = self.root / ".git/clia"
-        for each in [*directory.glob("space.db*"), *directory.glob("clone")]:
-            each.unlink()
-        if self.hub is not None and self.store is not None:  # a person has to say that what machines shared is gone
+        for file in [*directory.glob("space.db*"), *directory.glob("clone")]:
+            file.unlink()
+        if self.hub is not None and self.store is not None:  # a person must confirm that the shared store is lost
             set_hub(self.root, HubTarget(self.hub, new_store=True), settings=settings(store=self.store)).close()
 
     def configured(self, text: str) -> Place:
-        """With an operator's file."""
+        """The place with a configuration file of this text."""
         path = self.root.parent / "config.toml"
         path.write_text(text)
         return self._replace(config=str(path))
 
 
 def place(request: pytest.FixtureRequest, tmp_path: Path, store: str) -> Place:
-    """Where a test's space is to be; PostgreSQL is started only for who asks for it."""
+    """The place for a test's space; PostgreSQL is started only if the test uses it."""
     address = None if store == "sqlite" else postgres_url(request.getfixturevalue("postgres_address"))
     hub = str(bare(tmp_path.resolve() / "hub.git")) if store == MACHINES else None
     return Place(tmp_path.resolve() / "repo", address, hub=hub)
 
 
 def with_agents(space: clia.Space, *names: str, **flows: str) -> clia.Space:
-    """Agents, and flows by name."""
+    """Spawn agents and define flows by name."""
     for name in names:
         space.spawn(name, BRIEFING)
     for name, source in flows.items():
@@ -82,25 +83,25 @@ def with_agents(space: clia.Space, *names: str, **flows: str) -> clia.Space:
 
 def root_of(space: clia.Space) -> Path:
     """The repository of a space."""
-    return Path(space.running.workplace).parent.parent  # .git; white box: no verb tells
+    return Path(space.running.workplace).parent.parent  # .git; internal, because no verb returns it
 
 
 def forget_runs(space: clia.Space) -> None:
-    """The process knows no more of the space's runs than the store does, as a fresh one."""
-    shelf, place = components(space).session_backend.shelf, components(space).session_backend.place
-    shelf.clear(place)
+    """Drop the runs that this process keeps, as in a new process."""
+    backend = components(space).session_backend
+    backend.shelf.clear(backend.place)
 
 
 def use_engine(space: clia.Space, wrap: Callable[[Engine], Engine], *, same_place: bool = False) -> Any:
-    """From now on the space's sessions run on another engine, made from its own; runs of other engines are not for it."""
+    """Run the space's sessions on an engine that wraps its own; runs kept from other engines are not reused."""
     backend = components(space).session_backend
-    made = wrap(backend.engine)
-    use_backend(space, backend._replace(engine=made, place=backend.place if same_place else object()))
-    return made
+    engine = wrap(backend.engine)
+    use_backend(space, backend._replace(engine=engine, place=backend.place if same_place else object()))
+    return engine
 
 
 class Spy:
-    """An engine that counts what it is asked for, and passes it on."""
+    """An engine that counts starts, loads and answers, and delegates them."""
 
     def __init__(self, engine: Engine, version: str | None = None) -> None:
         self._engine = engine
@@ -127,10 +128,10 @@ class Spy:
         self._engine.close()
 
     def counts(self) -> tuple[int, int, int]:
-        """Runs started from the beginning, runs loaded from a dump, answers given; counted anew from here."""
-        found = self.started, self.loaded, self.answered
+        """Runs started from the beginning, runs loaded from a dump, and answers given, since the last call."""
+        counts = self.started, self.loaded, self.answered
         self.started = self.loaded = self.answered = 0
-        return found
+        return counts
 
 
 class SpiedRun:
@@ -158,7 +159,7 @@ class SpiedRun:
 
 
 class Liar(Spy):
-    """An engine that asks for something else from some answer on, as another version of it might; its dumps load no more."""
+    """An engine whose requests differ after some answer, as another version's might; it cannot load the dumps of others."""
 
     def __init__(self, engine: Engine, after: int) -> None:
         super().__init__(engine, version="liar 1")
@@ -172,24 +173,52 @@ class LyingRun(SpiedRun):
     def __init__(self, run: FlowRun, spy: Spy, after: int) -> None:
         super().__init__(run, spy)
         self._after = after
-        self._given = 0
+        self._answers = 0
 
     @property
     def turn(self) -> Turn:
         turn = self._run.turn
-        if self._given < self._after:
+        if self._answers < self._after:
             return turn
         return turn._replace(pending=tuple(call._replace(payload={"not": call.payload}) for call in turn.pending))
 
     def answer(self, number: int, answer: FlowAnswer) -> Turn:
-        self._given += 1
+        self._answers += 1
         super().answer(number, answer)
         return self.turn
 
 
+class Tally(Spy):
+    """An engine that counts the runs that nobody has released."""
+
+    begun = ended = 0
+
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
+        return TalliedRun(super().start(program, patient=patient), self)
+
+    def load(self, program: FlowProgram, dump: bytes, pending: Iterable[FlowCall]) -> FlowRun:
+        return TalliedRun(super().load(program, dump, pending), self)
+
+    @property
+    def open(self) -> int:
+        return self.begun - self.ended
+
+
+class TalliedRun(SpiedRun):
+    _spy: Tally
+
+    def __init__(self, run: FlowRun, tally: Tally) -> None:
+        super().__init__(run, tally)
+        tally.begun += 1
+
+    def __exit__(self, *exc: object) -> None:
+        self._spy.ended += 1
+        super().__exit__(*exc)
+
+
 def asked(session: clia.Session) -> list[tuple[str, str, Any, int]]:
-    """What a session waits for, without whose it is and since when."""
-    return [(each.id.rpartition(".")[2], each.kind, each.payload, each.line) for each in session.pending]
+    """The pending requests of a session, without its agent and their times."""
+    return [(request.id.rpartition(".")[2], request.kind, request.payload, request.line) for request in session.pending]
 
 
 def events(root: Path, agent: str) -> list[dict[str, Any]]:
@@ -202,11 +231,60 @@ def events(root: Path, agent: str) -> list[dict[str, Any]]:
 
 
 def ends(root: Path, agent: str) -> list[tuple[str, str]]:
-    """Which sessions ended how, as git tells."""
-    return [(each["session"], each["status"]) for each in events(root, agent) if each.get("event") == "session-ended"]
+    """The sessions that ended, with their status, from the events in git."""
+    return [(event["session"], event["status"]) for event in events(root, agent) if event.get("event") == "session-ended"]
 
 
 def all_of_git(root: Path) -> bytes:
-    """The content of every object there is, reachable or not."""
-    words = ["git", "cat-file", "--batch-all-objects", "--batch"]
-    return subprocess.run(words, cwd=root, capture_output=True, check=True).stdout
+    """The content of every object, reachable or not."""
+    command = ["git", "cat-file", "--batch-all-objects", "--batch"]
+    return subprocess.run(command, cwd=root, capture_output=True, check=True).stdout
+
+
+def count_up(space: clia.Space, resumes: int, of: int = 20, agent: str = "scout") -> clia.Session:
+    """Start the flow ``counting`` and resume it this often, with 0, 1, 2, …"""
+    session = space.start(agent, "counting", of)
+    for value in range(resumes):
+        session = space.resume(agent, value)
+    return session
+
+
+def commit_change(space: clia.Space, agent: str = "scout") -> str:
+    """Commit a file that differs each time."""
+    return space.commit(agent, "finding", changes={"n": str(next(_numbers)).encode()})
+
+
+def diverge(space: clia.Space) -> None:
+    """End the session of ``scout`` with an engine that departs from its record."""
+    use_engine(space, lambda engine: Liar(engine, after=1))
+    with pytest.raises(errors.Nondeterminism):
+        space.resume("scout", 99)
+
+
+def stored(space: clia.Space, key: str) -> Any:
+    """The store's value of a key, or None."""
+    with space.core.store.reading() as view:
+        entry = view.values.get(key)
+    return None if entry is None else entry.value
+
+
+def put_value(space: clia.Space, key: str, value: Any) -> None:
+    with space.core.store.writing() as transaction:
+        transaction.values.put(key, value)
+
+
+def checkpoint(place: Place, commit: str, agent: str = "scout") -> dict[str, Any]:
+    """The checkpoint that is noted at a commit."""
+    return dict(json.loads(git("notes", f"--ref=clia/session/{agent}", "show", commit, cwd=place.root)))
+
+
+def put_checkpoint(place: Place, commit: str, content: Any) -> None:
+    """Replace a checkpoint by a text, or by the canonical JSON of a value."""
+    file = place.root.parent / "note"
+    file.write_text(content if isinstance(content, str) else canonical(content))
+    blob = git("hash-object", "-w", str(file), cwd=place.root).strip()
+    git("notes", "--ref=clia/session/scout", "add", "-f", "-C", blob, commit, cwd=place.root)
+
+
+def canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Replay is the truth: a dump only saves the way, whatever is wrong with it; another run than the recorded one is found out."""
+"""Replay is authoritative: a dump only saves time, a damaged one is ignored, and a run that differs from the record is detected."""
 
 from __future__ import annotations
 
@@ -13,46 +13,41 @@ import clia
 from clia import errors
 from clia.engine.records import Failure, Turn
 from clia.sessions.replay import SNAPSHOT_INTERVAL
-from support.session_flows import CHANCE, COUNTING, PARTS, PRODUCT, SUSPENDS_OFTEN
-from support.session_spaces import Liar, Place, SpiedRun, Spy, asked, ends, events, forget_runs, use_engine, with_agents
+from support.session_flows import PRODUCT, SUSPENDS_OFTEN
+from support.session_spaces import (
+    Liar,
+    Place,
+    SpiedRun,
+    Spy,
+    asked,
+    count_up,
+    ends,
+    events,
+    forget_runs,
+    put_value,
+    stored,
+    use_engine,
+    with_agents,
+)
 from support.spaces import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from clia.engine.records import FlowAnswer, FlowCall, FlowProgram, FlowRun
 
 KEY = "snapshot/scout/1"
 
 
-@pytest.fixture
-def space(here: Place) -> Iterator[clia.Space]:
-    with here.open() as made:
-        yield with_agents(made, "scout", counting=COUNTING, chance=CHANCE, parts=PARTS, product=PRODUCT)
-
-
-def counted(space: clia.Space, upto: int, of: int = 20) -> clia.Session:
-    made = space.start("scout", "counting", of)
-    for value in range(upto):
-        made = space.resume("scout", value)
-    return made
-
-
 def snapshot(space: clia.Space) -> list[Any] | None:
-    with space.core.store.reading() as view:
-        found = view.values.get(KEY)
-    return None if found is None else list(found.value)
-
-
-def put(space: clia.Space, value: Any) -> None:
-    with space.core.store.writing() as transaction:
-        transaction.values.put(KEY, value)
+    value = stored(space, KEY)
+    return None if value is None else list(value)
 
 
 # Dumps
 
 
-def test_a_dump_is_written_now_and_then_and_saves_the_way(space: clia.Space) -> None:
+def test_a_dump_is_written_regularly_and_shortens_replays(space: clia.Space) -> None:
     spy: Spy = use_engine(space, Spy)
     space.start("scout", "counting", 40)
     spy.counts()
@@ -62,13 +57,13 @@ def test_a_dump_is_written_now_and_then_and_saves_the_way(space: clia.Space) -> 
         started, loaded, answered = spy.counts()
         assert started + loaded == 1
         assert started == (value < SNAPSHOT_INTERVAL)
-        assert 1 <= answered <= SNAPSHOT_INTERVAL, "so many answers are given again at most, however long the session is"
-        found = snapshot(space)
-        assert (found[0] if found else 0) == (value + 1) // SNAPSHOT_INTERVAL * SNAPSHOT_INTERVAL
+        assert 1 <= answered <= SNAPSHOT_INTERVAL, "the number of replayed answers is bounded, however long the session is"
+        dump = snapshot(space)
+        assert (dump[0] if dump else 0) == (value + 1) // SNAPSHOT_INTERVAL * SNAPSHOT_INTERVAL
 
 
 def test_reading_a_session_runs_nothing(space: clia.Space) -> None:
-    counted(space, 6)
+    count_up(space, 6)
     spy: Spy = use_engine(space, Spy)
     assert space.session("scout").resumes == [0, 1, 2, 3, 4, 5]
     assert space.pending()[0].payload == {"turn": 6, "total": 15}
@@ -78,8 +73,8 @@ def test_reading_a_session_runs_nothing(space: clia.Space) -> None:
     assert spy.counts() == (0, 0, 0)
 
 
-def test_without_a_dump_the_run_is_replayed(space: clia.Space) -> None:
-    counted(space, 6)
+def test_without_a_dump_the_session_is_replayed(space: clia.Space) -> None:
+    count_up(space, 6)
     with space.core.store.writing() as transaction:
         assert transaction.values.delete(KEY)
     spy: Spy = use_engine(space, Spy)
@@ -87,83 +82,85 @@ def test_without_a_dump_the_run_is_replayed(space: clia.Space) -> None:
     assert spy.counts() == (1, 0, 7)
 
 
-def flipped(data: str, position: int, bit: int) -> str:
+def flip_bit(data: str, position: int, bit: int) -> str:
     raw = bytearray(base64.b64decode(data))
     raw[position] ^= 1 << bit
     return base64.b64encode(bytes(raw)).decode("ascii")
 
 
-def sealed(made: list[Any]) -> list[Any]:
-    """A snapshot with a digest that holds, so that only what is below it can find out."""
-    made[3] = hashlib.sha256(made[4].encode("ascii")).hexdigest()
-    return made
+def with_digest(snapshot: list[Any]) -> list[Any]:
+    """The snapshot with a matching digest, so that only later checks can detect the damage."""
+    snapshot[3] = hashlib.sha256(snapshot[4].encode("ascii")).hexdigest()
+    return snapshot
 
 
 DAMAGES: dict[str, Callable[[list[Any]], Any]] = {
-    "first bit": lambda made: [*made[:4], flipped(made[4], 0, 0), made[5]],
-    "middle bit": lambda made: [*made[:4], flipped(made[4], len(base64.b64decode(made[4])) // 2, 3), made[5]],
-    "last bit": lambda made: [*made[:4], flipped(made[4], -1, 7), made[5]],
-    "first bit, digest right": lambda made: sealed([*made[:4], flipped(made[4], 0, 0), made[5]]),
-    "middle bit, digest right": lambda made: sealed([*made[:4], flipped(made[4], len(base64.b64decode(made[4])) // 2, 3), made[5]]),
-    "last bit, digest right": lambda made: sealed([*made[:4], flipped(made[4], -1, 7), made[5]]),
-    "cut": lambda made: sealed([*made[:4], made[4][: len(made[4]) // 8 * 4], made[5]]),
-    "empty": lambda made: sealed([*made[:4], "", made[5]]),
-    "not base64": lambda made: sealed([*made[:4], "!?", made[5]]),
-    "not text": lambda made: [*made[:4], 7, made[5]],
-    "not ascii": lambda made: [*made[:4], "é", made[5]],
-    "no digest": lambda made: [*made[:3], "", *made[4:]],
-    "another engine": lambda made: [made[0], "pydantic-monty 0.0.1 rules 0", *made[2:]],
-    "another flow": lambda made: [*made[:2], "0" * 40, *made[3:]],
-    "earlier": lambda made: [made[0] - 1, *made[1:]],
-    "later": lambda made: [made[0] + 1, *made[1:]],
-    "far later": lambda made: [made[0] + 100, *made[1:]],
-    "before the beginning": lambda made: [-3, *made[1:]],
-    "a count that is none": lambda made: ["x", *made[1:]],
-    "another call": lambda made: [*made[:5], [[9, *made[5][0][1:]]]],
-    "another payload": lambda made: [*made[:5], [[*made[5][0][:3], {"turn": 99}, made[5][0][4]]]],
-    "no calls": lambda made: [*made[:5], []],
-    "calls that are none": lambda made: [*made[:5], [[1]]],
-    "calls of the wrong type": lambda made: [*made[:5], 3],
-    "too short": lambda made: made[:3],
-    "no list": lambda made: {"made": made},
-    "null": lambda made: None,
+    "first bit": lambda dump: [*dump[:4], flip_bit(dump[4], 0, 0), dump[5]],
+    "middle bit": lambda dump: [*dump[:4], flip_bit(dump[4], len(base64.b64decode(dump[4])) // 2, 3), dump[5]],
+    "last bit": lambda dump: [*dump[:4], flip_bit(dump[4], -1, 7), dump[5]],
+    "first bit, digest right": lambda dump: with_digest([*dump[:4], flip_bit(dump[4], 0, 0), dump[5]]),
+    "middle bit, digest right": lambda dump: with_digest(
+        [*dump[:4], flip_bit(dump[4], len(base64.b64decode(dump[4])) // 2, 3), dump[5]]
+    ),
+    "last bit, digest right": lambda dump: with_digest([*dump[:4], flip_bit(dump[4], -1, 7), dump[5]]),
+    "cut": lambda dump: with_digest([*dump[:4], dump[4][: len(dump[4]) // 8 * 4], dump[5]]),
+    "empty": lambda dump: with_digest([*dump[:4], "", dump[5]]),
+    "not base64": lambda dump: with_digest([*dump[:4], "!?", dump[5]]),
+    "not text": lambda dump: [*dump[:4], 7, dump[5]],
+    "not ascii": lambda dump: [*dump[:4], "é", dump[5]],
+    "no digest": lambda dump: [*dump[:3], "", *dump[4:]],
+    "another engine": lambda dump: [dump[0], "pydantic-monty 0.0.1 rules 0", *dump[2:]],
+    "another flow": lambda dump: [*dump[:2], "0" * 40, *dump[3:]],
+    "earlier": lambda dump: [dump[0] - 1, *dump[1:]],
+    "later": lambda dump: [dump[0] + 1, *dump[1:]],
+    "far later": lambda dump: [dump[0] + 100, *dump[1:]],
+    "before the beginning": lambda dump: [-3, *dump[1:]],
+    "a count that is a text": lambda dump: ["x", *dump[1:]],
+    "another call": lambda dump: [*dump[:5], [[9, *dump[5][0][1:]]]],
+    "another payload": lambda dump: [*dump[:5], [[*dump[5][0][:3], {"turn": 99}, dump[5][0][4]]]],
+    "no calls": lambda dump: [*dump[:5], []],
+    "incomplete calls": lambda dump: [*dump[:5], [[1]]],
+    "calls of the wrong type": lambda dump: [*dump[:5], 3],
+    "too short": lambda dump: dump[:3],
+    "not a list": lambda dump: {"dump": dump},
+    "null": lambda dump: None,
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_dump_that_is_not_what_was_written_is_not_used_and_the_session_goes_on_the_same(space: clia.Space, damage: str) -> None:
-    counted(space, 6)
+def test_a_damaged_dump_is_ignored_and_the_session_continues(space: clia.Space, damage: str) -> None:
+    count_up(space, 6)
     before = space.journal("scout")
-    found = snapshot(space)
-    assert found is not None
-    assert found[0] == SNAPSHOT_INTERVAL
-    put(space, DAMAGES[damage](found))
+    dump = snapshot(space)
+    assert dump is not None
+    assert dump[0] == SNAPSHOT_INTERVAL
+    put_value(space, KEY, DAMAGES[damage](dump))
     spy: Spy = use_engine(space, Spy)
-    made = space.resume("scout", 6)
-    assert made.status == "suspended"
-    assert made.pending[0].payload == {"turn": 7, "total": 21}
+    session = space.resume("scout", 6)
+    assert session.status == "suspended"
+    assert session.pending[0].payload == {"turn": 7, "total": 21}
     assert space.journal("scout")[: len(before)] == before
     assert spy.started == 1, "replayed"
     for value in range(7, 20):
-        made = space.resume("scout", value)
-    assert made.result == sum(range(20))
+        session = space.resume("scout", value)
+    assert session.result == sum(range(20))
 
 
 @pytest.mark.parametrize(
-    "damage", ["middle bit", "middle bit, digest right", "another engine", "later", "calls that are none", "null"]
+    "damage", ["middle bit", "middle bit, digest right", "another engine", "later", "incomplete calls", "null"]
 )
 def test_a_fork_does_not_spread_a_damaged_dump(space: clia.Space, damage: str) -> None:
-    counted(space, 6)
-    put(space, DAMAGES[damage](snapshot(space) or []))
-    forked = space.fork("scout", "other")
-    assert asked(forked) == asked(space.session("scout"))
-    assert forked.resumes == [0, 1, 2, 3, 4, 5]
+    count_up(space, 6)
+    put_value(space, KEY, DAMAGES[damage](snapshot(space) or []))
+    fork = space.fork("scout", "other")
+    assert asked(fork) == asked(space.session("scout"))
+    assert fork.resumes == [0, 1, 2, 3, 4, 5]
     assert space.resume("other", 6).pending[0].payload == {"turn": 7, "total": 21}
     assert space.resume("other", 7).resumes == [*range(8)]
 
 
-def test_a_fork_by_a_good_dump_runs_nothing(space: clia.Space) -> None:
-    counted(space, 6)
+def test_a_fork_with_a_valid_dump_runs_nothing(space: clia.Space) -> None:
+    count_up(space, 6)
     spy: Spy = use_engine(space, Spy)
     space.fork("scout", "other")
     assert spy.counts() == (0, 0, 0)
@@ -171,8 +168,8 @@ def test_a_fork_by_a_good_dump_runs_nothing(space: clia.Space) -> None:
     assert spy.counts() == (0, 1, 3), "the copied dump and the two resumes after it"
 
 
-def test_another_version_of_the_engine_replays_and_goes_on_with_dumps_of_its_own(space: clia.Space) -> None:
-    counted(space, 5)
+def test_another_engine_version_replays_and_writes_its_own_dumps(space: clia.Space) -> None:
+    count_up(space, 5)
     spy: Spy = use_engine(space, lambda engine: Spy(engine, version="pydantic-monty 99 rules 1"))
     space.resume("scout", 5)
     assert spy.counts() == (1, 0, 6)
@@ -186,11 +183,11 @@ def test_another_version_of_the_engine_replays_and_goes_on_with_dumps_of_its_own
     assert space.session("scout").result == sum(range(20))
 
 
-def test_dumps_of_several_requests_at_once_wait_for_the_same_ones(here: Place, space: clia.Space) -> None:
+def test_a_dump_with_several_pending_requests_restores_them_all(place: Place, space: clia.Space) -> None:
     space.start("scout", "parts", 9)
     for number in (9, 2, 5, 1, 7):
         space.resume("scout", number, f"1.{number}")
-    with here.open() as other:
+    with place.open() as other:
         spy: Spy = use_engine(other, Spy)
         for number in (3, 8, 4, 6):
             other.resume("scout", number, f"1.{number}")
@@ -198,8 +195,8 @@ def test_dumps_of_several_requests_at_once_wait_for_the_same_ones(here: Place, s
         assert other.resume("scout", "end").result == {"parts": [*range(1, 10)], "last": "end"}
 
 
-def test_the_dump_goes_with_the_session(space: clia.Space) -> None:
-    counted(space, 19)
+def test_the_dump_is_deleted_with_the_session(space: clia.Space) -> None:
+    count_up(space, 19)
     assert snapshot(space) is not None
     space.resume("scout", 0)
     assert snapshot(space) is None
@@ -212,13 +209,13 @@ def test_the_dump_goes_with_the_session(space: clia.Space) -> None:
         assert view.values.scan("live/") == []
 
 
-# Runs that are held
+# Kept runs
 
 
-def test_a_handle_that_goes_on_with_the_same_session_neither_replays_nor_loads(space: clia.Space) -> None:
+def test_a_handle_that_continues_its_session_neither_replays_nor_loads(space: clia.Space) -> None:
     spy: Spy = use_engine(space, Spy)
     space.define("counting", SUSPENDS_OFTEN)
-    counted(space, 1)
+    count_up(space, 1)
     spy.counts()
     for value in range(1, 19):
         space.resume("scout", value)
@@ -227,9 +224,9 @@ def test_a_handle_that_goes_on_with_the_same_session_neither_replays_nor_loads(s
     assert spy.counts() == (0, 0, 1)
 
 
-def test_a_held_run_is_let_go_where_another_handle_went_on(here: Place, space: clia.Space) -> None:
-    counted(space, 3)
-    with here.open() as other:
+def test_a_kept_run_is_not_used_after_another_handle_resumed_the_session(place: Place, space: clia.Space) -> None:
+    count_up(space, 3)
+    with place.open() as other:
         for value in range(3, 7):
             other.resume("scout", value)
         assert space.resume("scout", 7).pending[0].payload == {"turn": 8, "total": 28}
@@ -237,14 +234,14 @@ def test_a_held_run_is_let_go_where_another_handle_went_on(here: Place, space: c
         assert space.resume("scout", 9).resumes == [*range(10)]
 
 
-def test_a_held_run_is_not_taken_for_that_of_another_session(here: Place, space: clia.Space) -> None:
-    """The same agent, position and question, and yet another run."""
+def test_a_kept_run_is_not_used_for_another_session(place: Place, space: clia.Space) -> None:
+    """Even if agent, position and request are the same."""
     with_agents(
         space, drifting="import random\n\ndef main(input):\n    request('a')\n    request('b')\n    return random.random()\n"
     )
     space.start("scout", "drifting")
     space.resume("scout", 1)
-    with here.open() as other:
+    with place.open() as other:
         other.cancel("scout")
         other.start("scout", "drifting")
         assert other.session("scout").id == "2"
@@ -255,46 +252,46 @@ def test_a_held_run_is_not_taken_for_that_of_another_session(here: Place, space:
     assert space.resume("twin", 2).result == result
 
 
-def test_an_answer_that_was_not_written_down_leaves_no_trace_in_the_run(here: Place, space: clia.Space) -> None:
-    made: list[str] = []
+def test_an_answer_that_could_not_be_recorded_does_not_affect_the_run(place: Place, space: clia.Space) -> None:
+    failing_steps: list[str] = []
 
     def reached(step: str) -> None:
-        if step in made:
-            made.clear()
+        if step in failing_steps:
+            failing_steps.clear()
             raise errors.StoreError("the disk is full")
 
-    with here.open(reached=reached) as flaky:
+    with place.open(reached=reached) as flaky:
         flaky.define("counting", SUSPENDS_OFTEN)
         flaky.start("scout", "counting", 9)
         flaky.resume("scout", 1)
         for verb, step in ((flaky.resume, "engine-ran"), (flaky.decide, "objects-written"), (flaky.decide, "intent-recorded")):
-            made.append(step)
+            failing_steps.append(step)
             refused("store-error", lambda verb=verb: verb("scout", 100))  # type: ignore[misc]
-            assert not made
+            assert not failing_steps
         assert flaky.resume("scout", 2).pending[0].payload == {"turn": 2, "total": 3}
         assert flaky.session("scout").resumes == [1, 2]
         assert flaky.verify().clean
 
 
-def test_the_store_refuses_a_step_from_where_the_session_no_longer_is(here: Place) -> None:
-    """The agent's lock comes first; this holds where someone writes without it."""
-    meddles: list[clia.Space] = []
+def test_the_store_refuses_an_event_at_an_old_position(place: Place) -> None:
+    """The agent's lock normally prevents this; the check also covers writers without it."""
+    writers: list[clia.Space] = []
 
     def reached(step: str) -> None:
-        if step == "engine-ran" and meddles:
-            with meddles.pop().core.store.writing() as transaction:
+        if step == "engine-ran" and writers:
+            with writers.pop().core.store.writing() as transaction:
                 transaction.streams.append("session/scout/1", [{"event": "resumed", "resume": [1, "", 0]}])
 
-    with here.open(reached=reached) as space:
+    with place.open(reached=reached) as space:
         with_agents(space, "scout", product=PRODUCT)
         space.start("scout", "product")
-        meddles.append(space)
+        writers.append(space)
         assert isinstance(refused("stale-position", lambda: space.resume("scout", 5)), errors.Conflict)
-        assert [each["event"] for each in space.journal("scout")] == ["started", "resumed"]
+        assert [event["event"] for event in space.journal("scout")] == ["started", "resumed"]
         assert space.session("scout").pending[0].id == "1.1"
 
 
-def test_threads_that_share_a_handle_do_not_take_each_others_runs(space: clia.Space) -> None:
+def test_threads_that_share_a_handle_do_not_mix_up_their_runs(space: clia.Space) -> None:
     names = [f"a{number}" for number in range(6)]
     with_agents(space, *names)
 
@@ -321,15 +318,15 @@ class _NoDump(SpiedRun):
         raise errors.EngineError("cannot dump")
 
 
-def test_an_engine_that_cannot_dump_is_slow_and_right(space: clia.Space) -> None:
+def test_an_engine_that_cannot_dump_gives_the_right_result(space: clia.Space) -> None:
     spy: Spy = use_engine(space, NoDumps)
-    made = counted(space, 12, 12)
-    assert made.result == sum(range(12))
+    session = count_up(space, 12, 12)
+    assert session.result == sum(range(12))
     assert spy.loaded == 0
 
 
-class Dying(Spy):
-    """An engine whose workers die a number of times."""
+class CrashingEngine(Spy):
+    """An engine whose workers die this many times."""
 
     def __init__(self, engine: Any, deaths: int) -> None:
         super().__init__(engine)
@@ -345,113 +342,113 @@ class Dying(Spy):
 
     def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         self.die()
-        return DyingRun(super().start(program, patient=patient), self)
+        return CrashingRun(super().start(program, patient=patient), self)
 
 
-class DyingRun(SpiedRun):
+class CrashingRun(SpiedRun):
     def answer(self, number: int, answer: FlowAnswer) -> Turn:
-        if isinstance(self._spy, Dying) and self._spy.dies_of_answers:
+        if isinstance(self._spy, CrashingEngine) and self._spy.dies_of_answers:
             self._spy.deaths = 1
             self._spy.die()
         return super().answer(number, answer)
 
 
-def test_a_worker_that_dies_is_replaced_and_the_step_is_taken_once(space: clia.Space) -> None:
-    dying: Dying = use_engine(space, lambda engine: Dying(engine, 1))
+def test_a_worker_that_dies_is_replaced_and_the_answer_is_recorded_once(space: clia.Space) -> None:
+    crashing: CrashingEngine = use_engine(space, lambda engine: CrashingEngine(engine, 1))
     space.start("scout", "product")
-    dying.deaths = 1
+    crashing.deaths = 1
     space.resume("scout", 5)
-    assert [each["event"] for each in space.journal("scout")] == ["started", "resumed"]
+    assert [event["event"] for event in space.journal("scout")] == ["started", "resumed"]
     assert space.resume("scout", 6).result == 30
 
 
-def test_a_flow_that_three_workers_in_a_row_died_of_has_failed(here: Place, space: clia.Space) -> None:
-    dying: Dying = use_engine(space, lambda engine: Dying(engine, 3))
-    made = space.start("scout", "product")
-    assert made.status == "failed"
-    assert made.failure is not None
-    assert made.failure["reason"] == "limit"
-    assert "3 workers in a row died of it" in made.failure["message"]
+def test_a_flow_that_kills_three_workers_in_a_row_has_failed(place: Place, space: clia.Space) -> None:
+    crashing: CrashingEngine = use_engine(space, lambda engine: CrashingEngine(engine, 3))
+    session = space.start("scout", "product")
+    assert session.status == "failed"
+    assert session.failure is not None
+    assert session.failure["reason"] == "limit"
+    assert "3 workers in a row died of it" in session.failure["message"]
     space.start("scout", "product")
-    dying.dies_of_answers = True
+    crashing.dies_of_answers = True
     assert space.resume("scout", 5).status == "failed"
-    assert ends(here.root, "scout") == [("1", "failed"), ("2", "failed")]
+    assert ends(place.root, "scout") == [("1", "failed"), ("2", "failed")]
 
 
-def test_workers_that_are_lost_on_the_way_to_an_answer_fail_nothing(space: clia.Space) -> None:
-    dying: Dying = use_engine(space, lambda engine: Dying(engine, 0))
+def test_workers_that_die_during_a_replay_do_not_fail_the_session(space: clia.Space) -> None:
+    crashing: CrashingEngine = use_engine(space, lambda engine: CrashingEngine(engine, 0))
     space.start("scout", "product")
     forget_runs(space)
-    dying.deaths = 9
+    crashing.deaths = 9
     refused("engine-lost", lambda: space.resume("scout", 5))
     assert space.session("scout").status == "suspended"
-    dying.deaths = 0
+    crashing.deaths = 0
     assert space.resume("scout", 5).pending
 
 
-class Slow(Spy):
-    """An engine on a busy machine: unless it is patient, a limit strikes at some answer of a replay."""
+class SlowEngine(Spy):
+    """An engine on a busy machine: unless it is patient, it exceeds a limit at some answer of a replay."""
 
-    def __init__(self, engine: Any, strikes_at: int, *, patient: bool) -> None:
+    def __init__(self, engine: Any, limit_at: int, *, patient: bool) -> None:
         super().__init__(engine)
-        self._strikes_at = strikes_at
+        self._limit_at = limit_at
         self._patient = patient
 
     def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         run = super().start(program, patient=patient)
-        return run if patient and self._patient else SlowRun(run, self, self._strikes_at)
+        return run if patient and self._patient else SlowRun(run, self, self._limit_at)
 
     def load(self, program: FlowProgram, dump: bytes, pending: Iterable[FlowCall]) -> FlowRun:
-        return SlowRun(super().load(program, dump, pending), self, self._strikes_at)
+        return SlowRun(super().load(program, dump, pending), self, self._limit_at)
 
 
 class SlowRun(SpiedRun):
-    def __init__(self, run: FlowRun, spy: Spy, strikes_at: int) -> None:
+    def __init__(self, run: FlowRun, spy: Spy, limit_at: int) -> None:
         super().__init__(run, spy)
-        self._left = strikes_at
+        self._remaining = limit_at
 
     @property
     def turn(self) -> Turn:
-        if self._left:
+        if self._remaining:
             return self._run.turn
         return Turn(failure=Failure("limit", "time: a turn ran longer than 5 seconds", None))
 
     def answer(self, number: int, answer: FlowAnswer) -> Turn:
-        self._left -= 1
+        self._remaining -= 1
         super().answer(number, answer)
         return self.turn
 
 
 @pytest.mark.parametrize("resumes", [2, 6])
-def test_a_limit_that_strikes_in_a_replay_is_the_machines_fault_and_patience_helps(space: clia.Space, resumes: int) -> None:
-    counted(space, resumes)
-    use_engine(space, lambda engine: Slow(engine, 1, patient=True))
+def test_a_limit_exceeded_in_a_replay_is_retried_patiently(space: clia.Space, resumes: int) -> None:
+    count_up(space, resumes)
+    use_engine(space, lambda engine: SlowEngine(engine, 1, patient=True))
     assert space.resume("scout", 9).resumes == [*range(resumes), 9]
 
 
-@pytest.mark.parametrize("strikes_at", [0, 1])
-def test_where_patience_does_not_help_nothing_is_changed(space: clia.Space, strikes_at: int) -> None:
+@pytest.mark.parametrize("limit_at", [0, 1])
+def test_a_replay_that_stays_too_slow_changes_nothing(space: clia.Space, limit_at: int) -> None:
     space.define("counting", SUSPENDS_OFTEN)
-    counted(space, 3)
+    count_up(space, 3)
     before = space.journal("scout")
-    use_engine(space, lambda engine: Slow(engine, strikes_at, patient=False))
+    use_engine(space, lambda engine: SlowEngine(engine, limit_at, patient=False))
     refused("replay-too-slow", lambda: space.resume("scout", 3))
     refused("replay-too-slow", lambda: space.decide("scout", 3))
     assert space.journal("scout") == before
     assert space.session("scout").status == "suspended"
 
 
-class Broken(Spy):
+class UnavailableEngine(Spy):
     """An engine that cannot run anything now."""
 
     def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         raise errors.EngineError("no process to run a flow in", code="engine-unavailable")
 
 
-def test_an_engine_that_cannot_be_had_changes_nothing(space: clia.Space) -> None:
-    counted(space, 2)
+def test_an_unavailable_engine_changes_nothing(space: clia.Space) -> None:
+    count_up(space, 2)
     before = space.journal("scout")
-    use_engine(space, Broken)
+    use_engine(space, UnavailableEngine)
     refused("engine-unavailable", lambda: space.resume("scout", 2))
     refused("engine-unavailable", lambda: with_agents(space, "other").start("other", "product"))
     assert space.journal("scout") == before
@@ -461,9 +458,9 @@ def test_an_engine_that_cannot_be_had_changes_nothing(space: clia.Space) -> None
 # Divergence
 
 
-def test_a_replay_that_asks_for_something_else_is_divergence_and_nothing_is_lost(here: Place, space: clia.Space) -> None:
-    counted(space, 2)
-    at = space.commit("scout", "finding", changes={"a": b"1"})
+def test_a_replay_with_another_request_is_divergence_and_loses_nothing(place: Place, space: clia.Space) -> None:
+    count_up(space, 2)
+    commit = space.commit("scout", "finding", changes={"a": b"1"})
     space.resume("scout", 2)
     before, head = space.journal("scout"), space.head("scout")
     use_engine(space, lambda engine: Liar(engine, after=1))
@@ -473,29 +470,29 @@ def test_a_replay_that_asks_for_something_else_is_divergence_and_nothing_is_lost
     assert caught.value.fields["position"] == 1
     assert "call 2" in caught.value.fields["recorded"]
     assert "call 2 (number" in caught.value.fields["actual"]
-    made = space.session("scout")
-    assert (made.status, made.pending, made.resumes) == ("diverged", (), [0, 1, 2])
-    assert made.failure is not None
-    assert made.failure["reason"] == "diverged"
-    assert {key: made.failure[key] for key in ("position", "recorded", "actual")} == caught.value.fields
-    assert space.journal("scout")[:-1] == before, "all that was recorded is there, and then the end"
+    session = space.session("scout")
+    assert (session.status, session.pending, session.resumes) == ("diverged", (), [0, 1, 2])
+    assert session.failure is not None
+    assert session.failure["reason"] == "diverged"
+    assert {key: session.failure[key] for key in ("position", "recorded", "actual")} == caught.value.fields
+    assert space.journal("scout")[:-1] == before, "the record is complete and followed by the end"
     assert space.journal("scout")[-1]["status"] == "diverged"
-    assert ends(here.root, "scout") == [("1", "diverged")]
-    assert events(here.root, "scout")[0]["reason"] == made.failure["message"]
+    assert ends(place.root, "scout") == [("1", "diverged")]
+    assert events(place.root, "scout")[0]["reason"] == session.failure["message"]
     assert space.head("scout") == head
     assert space.pending() == []
     assert refused("stale-request", lambda: space.resume("scout", 3, "1.4")).fields["status"] == "diverged"
     assert "diverged" in space.trace_pending("scout")[-1]["text"]
-    with here.open() as honest:
-        forked = honest.fork("scout", "again", at)
-        assert asked(forked) == [("3", "number", {"turn": 2, "total": 1}, 4)]
+    with place.open() as honest:
+        fork = honest.fork("scout", "again", commit)
+        assert asked(fork) == [("3", "number", {"turn": 2, "total": 1}, 4)]
         assert honest.resume("again", 5).pending[0].payload == {"turn": 3, "total": 6}
         assert honest.start("scout", "product").id == "2"
         assert honest.verify().clean
 
 
-def test_a_last_request_that_differs_is_divergence_too(space: clia.Space) -> None:
-    counted(space, 2)
+def test_another_last_request_is_divergence_too(space: clia.Space) -> None:
+    count_up(space, 2)
     use_engine(space, lambda engine: Liar(engine, after=2))
     with pytest.raises(errors.Nondeterminism) as caught:
         space.resume("scout", 3)
@@ -503,38 +500,38 @@ def test_a_last_request_that_differs_is_divergence_too(space: clia.Space) -> Non
     assert space.session("scout").status == "diverged"
 
 
-def test_a_decision_on_a_run_that_diverges_leaves_no_commit(here: Place, space: clia.Space) -> None:
+def test_a_decision_on_a_diverging_run_leaves_no_commit(place: Place, space: clia.Space) -> None:
     space.define("counting", SUSPENDS_OFTEN)
-    counted(space, 2)
+    count_up(space, 2)
     head = space.head("scout")
     use_engine(space, lambda engine: Liar(engine, after=1))
     with pytest.raises(errors.Nondeterminism):
         space.decide("scout", 3, "because")
     assert space.head("scout") == head
     assert space.session("scout").status == "diverged"
-    assert ends(here.root, "scout") == [("1", "diverged")]
+    assert ends(place.root, "scout") == [("1", "diverged")]
     assert space.verify().clean
 
 
-def test_a_fork_from_a_commit_that_diverges_makes_no_agent_and_ends_no_session(space: clia.Space) -> None:
-    counted(space, 3)
-    at = space.commit("scout", "finding", changes={"a": b"1"})
+def test_a_diverging_fork_from_a_commit_creates_no_agent_and_ends_no_session(space: clia.Space) -> None:
+    count_up(space, 3)
+    commit = space.commit("scout", "finding", changes={"a": b"1"})
     use_engine(space, lambda engine: Liar(engine, after=1))
     with pytest.raises(errors.Nondeterminism):
-        space.fork("scout", "again", at)
+        space.fork("scout", "again", commit)
     assert space.agents() == ["scout"]
     assert space.session("scout").status == "suspended"
 
 
-class Ending(Spy):
-    """An engine whose runs end where the recorded ones went on."""
+class EarlyEndEngine(Spy):
+    """An engine whose runs end where the recorded ones continued."""
 
     def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         return super().start(program._replace(source="def main(input):\n    return 'early'\n"), patient=patient)
 
 
-class Changed(Spy):
-    """An engine that runs another source: what a flow's text would do if its id did not name it."""
+class ChangedSourceEngine(Spy):
+    """An engine that runs a modified source."""
 
     def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         return super().start(
@@ -542,9 +539,9 @@ class Changed(Spy):
         )
 
 
-@pytest.mark.parametrize("engine", [Ending, Changed])
-def test_a_replay_that_ends_early_or_runs_another_way_is_divergence(space: clia.Space, engine: type[Spy]) -> None:
-    counted(space, 2)
+@pytest.mark.parametrize("engine", [EarlyEndEngine, ChangedSourceEngine])
+def test_a_replay_that_ends_early_or_differs_is_divergence(space: clia.Space, engine: type[Spy]) -> None:
+    count_up(space, 2)
     use_engine(space, engine)
     with pytest.raises(errors.Nondeterminism):
         space.resume("scout", 3)
@@ -552,25 +549,25 @@ def test_a_replay_that_ends_early_or_runs_another_way_is_divergence(space: clia.
     assert space.session("scout").resumes == [0, 1]
 
 
-def test_a_checkpoint_from_which_the_run_ends_is_no_point_to_fork_from(space: clia.Space) -> None:
+def test_a_checkpoint_from_which_the_run_ends_cannot_be_forked(space: clia.Space) -> None:
     space.start("scout", "counting", 5)
-    at = space.commit("scout", "finding", changes={"a": b"1"})
-    use_engine(space, Ending)
-    error = refused("nondeterminism", lambda: space.fork("scout", "other", at))
+    commit = space.commit("scout", "finding", changes={"a": b"1"})
+    use_engine(space, EarlyEndEngine)
+    error = refused("nondeterminism", lambda: space.fork("scout", "other", commit))
     assert error.fields["actual"] == "an end"
     assert space.agents() == ["scout"]
 
 
-def test_an_event_that_cannot_be_read_is_said_with_its_place_and_the_checkpoints_still_work(space: clia.Space) -> None:
-    counted(space, 3)
-    at = space.commit("scout", "finding", changes={"a": b"1"})
+def test_an_unreadable_event_is_reported_with_its_position_and_checkpoints_still_work(space: clia.Space) -> None:
+    count_up(space, 3)
+    commit = space.commit("scout", "finding", changes={"a": b"1"})
     with space.core.store.writing() as transaction:
         transaction.streams.replace("session/scout/1", 2, {"event": "resumed"})
         transaction.values.delete(KEY)
     forget_runs(space)
     error = refused("corrupt-journal", lambda: space.resume("scout", 3))
     assert error.fields == {"stream": "session/scout/1", "position": 2}
-    assert space.fork("scout", "again", at).resumes == [0, 1, 2]
+    assert space.fork("scout", "again", commit).resumes == [0, 1, 2]
     with space.core.store.writing() as transaction:
         transaction.streams.replace("session/scout/1", 1, {"event": "nonsense"})
     assert refused("corrupt-journal", lambda: space.resume("scout", 3)).fields["position"] == 1
@@ -579,25 +576,25 @@ def test_an_event_that_cannot_be_read_is_said_with_its_place_and_the_checkpoints
 # Chance and time
 
 
-def test_the_same_run_comes_to_the_same_in_any_process_and_another_session_does_not(here: Place, space: clia.Space) -> None:
+def test_a_run_is_reproducible_in_any_process_and_another_session_differs(place: Place, space: clia.Space) -> None:
     first = space.start("scout", "chance", {"turns": 1})
     space.fork("scout", "other")
     space.resume("scout", 1, "1.1")
-    with here.open() as elsewhere:
-        elsewhere.resume("other", 1, "1.1")
-        (one,), (two,) = space.session("scout").pending, elsewhere.session("other").pending
-        assert one.payload == two.payload
-        assert elsewhere.resume("other", 2).pending[0].payload == space.resume("scout", 2).pending[0].payload
-        assert elsewhere.decide("other", 3).session.result == space.decide("scout", 3).session.result
-    assert first.pending[1].payload["now"] == first.started_at.removesuffix("Z"), "the clock of a run stands at its start"
+    with place.open() as other_handle:
+        other_handle.resume("other", 1, "1.1")
+        (scout_request,), (other_request,) = space.session("scout").pending, other_handle.session("other").pending
+        assert scout_request.payload == other_request.payload
+        assert other_handle.resume("other", 2).pending[0].payload == space.resume("scout", 2).pending[0].payload
+        assert other_handle.decide("other", 3).session.result == space.decide("scout", 3).session.result
+    assert first.pending[1].payload["now"] == first.started_at.removesuffix("Z"), "the clock of a run shows its start"
     again = space.start("scout", "chance", {"turns": 1})
     assert again.pending[0].payload != first.pending[0].payload
 
 
 def test_a_flow_sees_the_time_zone_of_its_session(space: clia.Space) -> None:
-    made = space.start("scout", "chance", {"turns": 1}, timezone="Asia/Tokyo")
-    assert made.started_at == "2026-05-01T00:00:" + made.started_at[17:]
-    assert made.pending[1].payload["now"].startswith("2026-05-01T09:00:")
+    session = space.start("scout", "chance", {"turns": 1}, timezone="Asia/Tokyo")
+    assert session.started_at == "2026-05-01T00:00:" + session.started_at[17:]
+    assert session.pending[1].payload["now"].startswith("2026-05-01T09:00:")
     space.cancel("scout")
     refused("unknown-timezone", lambda: space.start("scout", "chance", {"turns": 1}, timezone="Mars/Crater"))
     for bad in (3, None, "a\0b"):
