@@ -1,4 +1,4 @@
-"""How lint behaves beyond its single codes: what it looks at, what it leaves alone, in which order."""
+"""What lint checks, what it skips, and the order of its findings; ``test_lint_codes`` has each code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from support import Tree
 
 
-def seen_in(tree: Tree, files: LocalFiles) -> IdentityTree:
+def identity_tree(tree: Tree, files: LocalFiles) -> IdentityTree:
     def survey_at(directory: str) -> WorkingPath:
         return survey(files, directory, ceiling=tree.path())
 
@@ -44,14 +44,16 @@ def lint(tree: Tree, where: str = "w", **options: object) -> FindingsReport[lint
 
 def codes(tree: Tree, where: str = "w", **options: object) -> list[str]:
     ignored = "history-unavailable"
-    return [each.code for each in lint(tree, where, **options).findings if each.code != ignored]
+    return [finding.code for finding in lint(tree, where, **options).findings if finding.code != ignored]
 
 
 def agents(tree: Tree, where: str = "w") -> list[tuple[str, str, bool]]:
-    return [(each.slug, os.path.relpath(each.directory, tree.root), each.active) for each in lint(tree, where).agents]
+    return [
+        (identity.slug, os.path.relpath(identity.directory, tree.root), identity.active) for identity in lint(tree, where).agents
+    ]
 
 
-def test_agents_above_and_below_are_checked_each_from_its_own_place(tree: Tree) -> None:
+def test_agents_above_and_below_are_checked_from_their_own_directories(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", "outer")
     tree.agent("w/a/b", "inner")
@@ -60,7 +62,7 @@ def test_agents_above_and_below_are_checked_each_from_its_own_place(tree: Tree) 
     assert agents(tree, "w/a") == [("inner", "w/a/b", True), ("outer", "w", True), ("outer", "w/a/b", True)]
 
 
-def test_the_walk_leaves_out_hidden_directories_packages_and_links(tree: Tree) -> None:
+def test_hidden_directories_packages_and_links_are_not_walked(tree: Tree) -> None:
     tree.repository("w")
     for where in ("w/node_modules/p", "w/.venv/p", "w/.git/p", "w/.cache/p", "other/p"):
         tree.agent(where, "stray")
@@ -69,7 +71,7 @@ def test_the_walk_leaves_out_hidden_directories_packages_and_links(tree: Tree) -
     assert agents(tree) == [("scout", "w/fine", True)]
 
 
-def test_reserved_names_and_inactive_agents_are_left_alone(tree: Tree) -> None:
+def test_reserved_names_and_inactive_agents_are_skipped(tree: Tree) -> None:
     tree.repository("w")
     for slug in ("_drafts", "templates"):
         tree.document("w", slug, "agent", {"slug": "x", "guardrails": 5})
@@ -80,7 +82,7 @@ def test_reserved_names_and_inactive_agents_are_left_alone(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("status", [None, "", "active", " Active "])
-def test_an_agent_that_is_active_or_says_nothing_is_checked(tree: Tree, status: str | None) -> None:
+def test_an_agent_that_is_active_or_has_no_status_is_checked(tree: Tree, status: str | None) -> None:
     tree.repository("w")
     tree.agent("w", status=status, guardrails=[5])
     assert codes(tree) == ["schema"]
@@ -92,16 +94,16 @@ def test_root_directives_are_checked_as_documents_and_not_as_an_agent(tree: Tree
     assert codes(tree) == ["schema", "hidden-text"]
 
 
-def test_what_an_agent_inherits_is_checked_too(tree: Tree) -> None:
+def test_inherited_documents_are_checked_too(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", inherits=["policy.json", "x.agent.triad.json"])
     tree.write("w/policy.json", json.dumps({"guardrails": ["a\u200bb"], "mentors": [5]}))
     tree.write("w/x.agent.triad.json", json.dumps({"mentors": [5]}))
-    found = {(each.code, os.path.basename(each.path or ""), each.pointer) for each in lint(tree).findings}
-    # A fragment has no schema; a document has.
-    assert {("hidden-text", "policy.json", "/guardrails/0"), ("schema", "x.agent.triad.json", "")} <= found
-    assert ("schema", "x.agent.triad.json", "/mentors/0") in found
-    assert not any(code == "schema" for code, name, _ in found if name == "policy.json")
+    findings = {(finding.code, os.path.basename(finding.path or ""), finding.pointer) for finding in lint(tree).findings}
+    # Only documents have a schema, fragments do not.
+    assert {("hidden-text", "policy.json", "/guardrails/0"), ("schema", "x.agent.triad.json", "")} <= findings
+    assert ("schema", "x.agent.triad.json", "/mentors/0") in findings
+    assert not any(code == "schema" for code, name, _ in findings if name == "policy.json")
 
 
 def test_a_journal_may_quote_what_a_profile_may_not_say(tree: Tree) -> None:
@@ -110,7 +112,7 @@ def test_a_journal_may_quote_what_a_profile_may_not_say(tree: Tree) -> None:
     assert codes(tree) == []
 
 
-def test_a_schema_error_is_not_said_twice(tree: Tree) -> None:
+def test_a_schema_error_is_reported_once(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", guardrails=5, checklists="one", mentors=[5])
     assert codes(tree) == ["scalar-for-list", "wrong-type", "schema"]
@@ -123,7 +125,7 @@ def test_an_agent_with_a_broken_root_chain_is_still_checked(tree: Tree) -> None:
     assert codes(tree) == ["invalid-root-chain", "hidden-text"]
 
 
-def test_a_document_that_no_one_can_look_at_does_not_end_the_run(tree: Tree) -> None:
+def test_an_unreadable_document_does_not_end_the_run(tree: Tree) -> None:
     tree.repository("w")
     tree.directory("w/.clia/agents/scout")
     (tree.root / "w/.clia/agents/scout/scout.agent.triad.json").symlink_to("x" * 300)
@@ -137,8 +139,8 @@ def test_a_link_beside_the_documents_may_not_leave_the_repository(tree: Tree) ->
     tree.write("secret.md", "x")
     (tree.root / "w/.clia/agents/scout/persona.md").symlink_to(tree.root / "secret.md")
     (tree.root / "w/.clia/agents/scout/inside.md").symlink_to(tree.root / "w")
-    found = [each for each in lint(tree).findings if each.code == "symlink-escape"]
-    assert [os.path.basename(each.path or "") for each in found] == ["persona.md"]
+    findings = [finding for finding in lint(tree).findings if finding.code == "symlink-escape"]
+    assert [os.path.basename(finding.path or "") for finding in findings] == ["persona.md"]
 
 
 def test_an_agent_inherits_the_directives_through_another_document_or_an_outer_layer(tree: Tree) -> None:
@@ -186,7 +188,7 @@ def test_an_approved_waiver_allows_less_force(tree: Tree) -> None:
     assert codes(tree) == []
 
 
-def test_findings_come_in_one_order_whatever_the_listings_say(tree: Tree) -> None:
+def test_findings_do_not_depend_on_the_order_of_directory_listings(tree: Tree) -> None:
     tree.repository("w")
     for slug in ("c", "a", "b"):
         tree.agent("w", slug, guardrails=5, title="a\u200bb", mentors=[5])
@@ -199,30 +201,30 @@ def test_findings_come_in_one_order_whatever_the_listings_say(tree: Tree) -> Non
             self.turn = turn
 
         def entries(self, directory: str) -> list[DirectoryEntry] | None:
-            found = super().entries(directory)
-            return found and sorted(found, key=lambda each: digest([self.turn, each.name]))
+            entries = super().entries(directory)
+            return entries and sorted(entries, key=lambda entry: digest([self.turn, entry.name]))
 
     def run(files: LocalFiles) -> FindingsReport[linting.CheckedIdentity]:
-        told.clear()
-        return linting.lint_tree(files, GitHistory(os.environ), seen_in(tree, files), watch=lambda *heard: told.append(heard))
+        calls.clear()
+        return linting.lint_tree(files, GitHistory(os.environ), identity_tree(tree, files), watch=lambda *call: calls.append(call))
 
-    told: list[tuple[int, int, str]] = []
-    expected, order = run(LocalFiles()), list(told)
-    paths = [each.path or "" for each in expected.findings]
+    calls: list[tuple[int, int, str]] = []
+    expected, order = run(LocalFiles()), list(calls)
+    paths = [finding.path or "" for finding in expected.findings]
     assert paths == sorted(paths)
     assert len(paths) > 12
     for turn in range(5):
         assert run(Shuffled(turn)) == expected
-        assert told == order
+        assert calls == order
 
 
-def test_only_the_agents_asked_for_are_checked(tree: Tree) -> None:
+def test_only_the_requested_agents_are_checked(tree: Tree) -> None:
     tree.repository("w")
     for slug in ("a", "b", "c"):
         tree.agent("w", slug, mentors=[5])
-    found = lint(tree, slugs=["c", "a"])
-    assert [each.slug for each in found.agents] == ["a", "c"]
-    assert {each.path and each.path.split("/")[-2] for each in found.findings if each.code == "schema"} == {"a", "c"}
+    report = lint(tree, slugs=["c", "a"])
+    assert [identity.slug for identity in report.agents] == ["a", "c"]
+    assert {finding.path and finding.path.split("/")[-2] for finding in report.findings if finding.code == "schema"} == {"a", "c"}
 
 
 def test_bad_input_is_refused(tree: Tree) -> None:
@@ -236,20 +238,20 @@ def test_bad_input_is_refused(tree: Tree) -> None:
         lint(tree, "nowhere")
 
 
-def test_a_watcher_hears_of_each_agent_once(tree: Tree) -> None:
+def test_progress_is_reported_once_per_agent(tree: Tree) -> None:
     tree.repository("w")
     for slug in ("b", "a"):
         tree.agent("w", slug)
-    heard: list[tuple[int, int, str]] = []
-    lint(tree, watch=lambda *told: heard.append(told))
-    assert heard == [(0, 2, "a"), (1, 2, "b")]
+    calls: list[tuple[int, int, str]] = []
+    lint(tree, watch=lambda *call: calls.append(call))
+    assert calls == [(0, 2, "a"), (1, 2, "b")]
 
 
-# The past
+# History
 
 
 def lossless(tree: Tree, where: str = "w", **options: object) -> list[Diagnostic]:
-    return [each for each in lint(tree, where, **options).findings if each.code == "removed-without-archive"]
+    return [finding for finding in lint(tree, where, **options).findings if finding.code == "removed-without-archive"]
 
 
 def committed(tree: Tree, root: str = "w") -> None:
@@ -258,11 +260,11 @@ def committed(tree: Tree, root: str = "w") -> None:
     git("commit", "-q", "--allow-empty", "-m", "x", cwd=tree.root / root)
 
 
-def test_a_removal_is_found_before_it_is_committed(tree: Tree) -> None:
+def test_an_uncommitted_removal_is_found(tree: Tree) -> None:
     document = tree.agent("w")
     committed(tree)
     document.unlink()
-    assert [each.path for each in lossless(tree)] == [str(document)]
+    assert [finding.path for finding in lossless(tree)] == [str(document)]
 
 
 def test_a_document_renamed_in_its_directory_is_not_removed(tree: Tree) -> None:
@@ -273,7 +275,7 @@ def test_a_document_renamed_in_its_directory_is_not_removed(tree: Tree) -> None:
     assert lossless(tree) == []
 
 
-def test_an_archive_counts_only_with_the_very_same_content(tree: Tree) -> None:
+def test_an_archive_counts_only_with_the_same_content(tree: Tree) -> None:
     document = tree.agent("w", title="last")
     tree.agent("w", "keeper")
     committed(tree)
@@ -281,7 +283,7 @@ def test_an_archive_counts_only_with_the_very_same_content(tree: Tree) -> None:
     document.unlink()
     committed(tree)
     assert lossless(tree) == []
-    archive.write_bytes(archive.read_bytes().replace(b"\n", b"\r\n"))  # as a checkout with converted line endings has it
+    archive.write_bytes(archive.read_bytes().replace(b"\n", b"\r\n"))  # as in a checkout with converted line endings
     assert lossless(tree) == []
     archive.write_bytes(archive.read_bytes() + b" ")
     assert len(lossless(tree)) == 1
@@ -296,41 +298,41 @@ def test_an_archive_elsewhere_in_the_repository_counts_from_a_directory_in_it(tr
     assert lossless(tree, "w/s") == []
 
 
-def test_only_removals_in_reach_of_the_path_and_of_the_agents_asked_for_are_told(tree: Tree) -> None:
-    gone = [tree.agent("w", "a"), tree.agent("w/s", "b"), tree.agent("w/t", "c"), tree.agent("w", "_drafts")]
+def test_only_removals_of_the_requested_agents_near_the_path_are_reported(tree: Tree) -> None:
+    documents = [tree.agent("w", "a"), tree.agent("w/s", "b"), tree.agent("w/t", "c"), tree.agent("w", "_drafts")]
     tree.agent("w/s/u", "d")
     committed(tree)
-    for each in gone:
-        each.unlink()
-    assert [each.path for each in lossless(tree, "w/s")] == [str(gone[0]), str(gone[1])]
-    assert [each.path for each in lossless(tree)] == [str(each) for each in gone[:3]]
-    assert [each.path for each in lossless(tree, slugs=["d"])] == []
+    for document in documents:
+        document.unlink()
+    assert [finding.path for finding in lossless(tree, "w/s")] == [str(documents[0]), str(documents[1])]
+    assert [finding.path for finding in lossless(tree)] == [str(document) for document in documents[:3]]
+    assert [finding.path for finding in lossless(tree, slugs=["d"])] == []
 
 
-def test_the_past_of_nested_repositories_is_read(tree: Tree) -> None:
+def test_the_history_of_nested_repositories_is_read(tree: Tree) -> None:
     document = tree.agent("w/sub")
     committed(tree, "w/sub")
     tree.agent("w", "keeper")
     committed(tree)
     document.unlink()
-    assert [each.path for each in lossless(tree)] == [str(document)]
+    assert [finding.path for finding in lossless(tree)] == [str(document)]
     last = git("show", "HEAD:.clia/agents/scout/scout@sub.agent.triad.json", cwd=tree.root / "w/sub")
     tree.write("w/.clia/agents/keeper/legacy-imports/x.json", last)
     assert lossless(tree) == []
 
 
-def test_what_cannot_be_listed_is_neither_gone_nor_an_archive(tree: Tree) -> None:
+def test_an_unreadable_directory_is_neither_removed_nor_an_archive(tree: Tree) -> None:
     document = tree.agent("w")
     lost = tree.agent("w", "lost")
     tree.agent("w", "keeper")
     committed(tree)
     content = lost.read_bytes()
-    for each in (document, lost):
-        each.unlink()
+    for path in (document, lost):
+        path.unlink()
     document.parent.rmdir()
     document.parent.symlink_to("scout")
     (tree.root / "w/.clia/agents/keeper/legacy-imports").symlink_to("legacy-imports")
-    assert [each.path for each in lossless(tree)] == [str(lost)]
+    assert [finding.path for finding in lossless(tree)] == [str(lost)]
     tree.write("w/s/.clia/agents/keeper/legacy-imports/x.json", content)
     (tree.root / "w/s/.clia/agents/keeper/legacy-imports/loop").symlink_to("loop")
     assert lossless(tree) == []
@@ -346,9 +348,9 @@ def test_a_directory_that_cannot_be_walked_is_a_finding(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w/locked")
     tree.agent("w/open")
-    seen = seen_in(tree, Locked())
-    assert [(each.code, each.path) for each in seen.diagnostics] == [("unreadable", tree.path("w/locked"))]
-    assert [each.place.path for each in seen.targets] == [tree.path("w/open")]
+    walked = identity_tree(tree, Locked())
+    assert [(diagnostic.code, diagnostic.path) for diagnostic in walked.diagnostics] == [("unreadable", tree.path("w/locked"))]
+    assert [target.place.path for target in walked.targets] == [tree.path("w/open")]
 
 
 # Smoke
@@ -357,13 +359,13 @@ def test_a_directory_that_cannot_be_walked_is_a_finding(tree: Tree) -> None:
 def run_smoke(tree: Tree, files: LocalFiles | None = None) -> list[str]:
     files = files or LocalFiles()
     return [
-        each.code
-        for each in smoke_tree(files, GitHistory(os.environ), seen_in(tree, files)).findings
-        if each.code != "history-unavailable"
+        finding.code
+        for finding in smoke_tree(files, GitHistory(os.environ), identity_tree(tree, files)).findings
+        if finding.code != "history-unavailable"
     ]
 
 
-def test_smoke_finds_a_merge_that_differs_from_run_to_run(tree: Tree) -> None:
+def test_smoke_finds_a_merge_that_is_not_deterministic(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", title="x")
 
@@ -381,13 +383,13 @@ def test_smoke_finds_a_merge_that_differs_from_run_to_run(tree: Tree) -> None:
     assert run_smoke(tree, Changing()) == ["merge-unstable"]
 
 
-def test_smoke_finds_an_order_of_names_that_leaks_into_the_answer(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smoke_finds_a_result_that_depends_on_directory_order(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.repository("w")
     for name in ("a", "b"):
         tree.document("w", "scout", "agent", {"slug": "scout", "title": name}, name=f"{name}.agent.triad.json")
 
     def as_listed(entries: Sequence[DirectoryEntry], kind: str) -> tuple[list[DirectoryEntry], bool]:
-        return [each for each in entries if each.name.endswith(f".{kind}.triad.json")], False
+        return [entry for entry in entries if entry.name.endswith(f".{kind}.triad.json")], False
 
     assert run_smoke(tree) == ["ambiguous-triad"]
     monkeypatch.setattr(contexts, "candidates", as_listed)
@@ -397,27 +399,29 @@ def test_smoke_finds_an_order_of_names_that_leaks_into_the_answer(tree: Tree, mo
 def test_smoke_finds_a_value_without_an_origin(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.repository("w")
     tree.agent("w", title="x")
-    whole = MergedDocument.origins
-    monkeypatch.setattr(MergedDocument, "origins", lambda self: {at: each for at, each in whole(self).items() if at != "/title"})
-    found = checks.smoke(tree.path("w"), environment=os.environ).findings
-    assert [each.pointer for each in found if each.code == "origin-missing"] == ["/title"] * 3
+    origins = MergedDocument.origins
+    monkeypatch.setattr(
+        MergedDocument, "origins", lambda self: {at: origin for at, origin in origins(self).items() if at != "/title"}
+    )
+    findings = checks.smoke(tree.path("w"), environment=os.environ).findings
+    assert [finding.pointer for finding in findings if finding.code == "origin-missing"] == ["/title"] * 3
 
 
-def test_smoke_goes_on_after_an_agent_that_does_not_resolve(tree: Tree) -> None:
+def test_smoke_continues_after_an_agent_that_does_not_resolve(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", "a", rootChain={"mode": "sideways"})
     tree.agent("w", "b", status="paused")
     tree.directory("w/.clia/agents/empty")
     tree.agent("w", "root")
     report = checks.smoke(tree.path("w"), environment=os.environ)
-    assert [(each.slug, each.ok) for each in report.agents] == [("a", False), ("b", True)]
-    assert "invalid-root-chain" in [each.code for each in report.findings]
+    assert [(identity.slug, identity.ok) for identity in report.agents] == [("a", False), ("b", True)]
+    assert "invalid-root-chain" in [finding.code for finding in report.findings]
 
 
 # Doctor
 
 
-def test_doctor_tells_chain_inheritance_and_findings_of_each_agent(tree: Tree) -> None:
+def test_doctor_shows_chain_inheritance_and_findings_of_each_agent(tree: Tree) -> None:
     tree.repository("w")
     root = tree.agent("w", "root", title="a\u200bb")
     outer = tree.agent("w", inherits=[".clia/agents/root/root@w.agent.triad.json"])
@@ -426,26 +430,26 @@ def test_doctor_tells_chain_inheritance_and_findings_of_each_agent(tree: Tree) -
     tree.agent("w/s/below", "unseen")
     report = checks.doctor(tree.path("w/s"), environment=os.environ, ceiling=tree.path()).to_json()
     idle, scout = report["agents"]
-    assert [each["path"] for each in scout["chain"]] == [tree.path("w"), tree.path("w/s")]
+    assert [context["path"] for context in scout["chain"]] == [tree.path("w"), tree.path("w/s")]
     assert scout["inherits"] == [{"document": "agent", "path": str(root), "inheritedBy": str(outer)}]
-    assert [each["code"] for each in scout["findings"]] == ["hidden-text", "schema"]
-    assert (idle["title"], idle["active"], [each["code"] for each in idle["findings"]]) == ("Idle", False, ["schema"])
-    assert [each["code"] for each in report["findings"]] == ["history-unavailable", "hidden-text"]
+    assert [finding["code"] for finding in scout["findings"]] == ["hidden-text", "schema"]
+    assert (idle["title"], idle["active"], [finding["code"] for finding in idle["findings"]]) == ("Idle", False, ["schema"])
+    assert [finding["code"] for finding in report["findings"]] == ["history-unavailable", "hidden-text"]
     assert report["summary"] == {"error": 3, "warning": 0, "info": 1}
     assert report["repository"] == tree.path("w")
 
 
-def test_doctor_shows_the_default_chain_where_the_root_chain_cannot_be_used(tree: Tree) -> None:
+def test_doctor_shows_the_default_chain_if_the_root_chain_is_invalid(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", rootChain=5)
     (examined,) = checks.doctor(tree.path("w"), environment=os.environ).agents
     assert examined.mode is None
-    assert [each.directory for each in examined.chain] == [tree.path("w")]
+    assert [context.directory for context in examined.chain] == [tree.path("w")]
 
 
-def test_one_check_that_cannot_read_does_not_stop_the_others(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_cannot_read_does_not_stop_the_others(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(subject: object) -> list[Diagnostic]:
-        raise FileError("gone", fields={"path": "/"})  # before every other path: findings are in their order
+        raise FileError("gone", fields={"path": "/"})  # sorts before all other paths
 
     monkeypatch.setattr(linting, "CHECKS", (linting.LintCheck((), broken), *linting.CHECKS))
     tree.repository("w")

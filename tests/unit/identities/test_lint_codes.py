@@ -1,4 +1,4 @@
-"""Every code lint can give: a tree that fires it, and one beside it that does not."""
+"""Every code of lint: a tree that triggers it, and a similar one that does not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STRANGERS = frozenset([os.getuid() + 1])
 ROOT_DOCUMENT = ".clia/agents/root/root@w.agent.triad.json"
 RULE = "Agents must write tests."
 
-# These belong to other commands, and lint never gives them.
+# Codes of other commands, which lint never reports.
 ELSEWHERE = {
     "export-too-long": "export measures the files it writes",
     "agents-dir-unused": "writing commands take --agents-dir",
@@ -49,8 +49,8 @@ class Case(NamedTuple):
 def findings(tree: Tree, where: str = "w", trusted: frozenset[int] | None = None) -> tuple[Diagnostic, ...]:
     files = LocalFiles()
     top = survey(files, tree.path(where), ceiling=tree.path(), trusted=trusted)
-    seen = tree_of(files, top, lambda directory: survey(files, directory, ceiling=tree.path(), trusted=trusted))
-    return linting.lint_tree(files, GitHistory(os.environ), seen).findings
+    identity_tree = tree_of(files, top, lambda directory: survey(files, directory, ceiling=tree.path(), trusted=trusted))
+    return linting.lint_tree(files, GitHistory(os.environ), identity_tree).findings
 
 
 def repo(tree: Tree) -> Path:
@@ -58,7 +58,7 @@ def repo(tree: Tree) -> Path:
 
 
 def agent(**content: Any) -> Build:
-    """A repository with one agent that has this content."""
+    """A repository with one agent of this content."""
 
     def build(tree: Tree) -> None:
         repo(tree)
@@ -84,8 +84,8 @@ def raw(text: str | bytes) -> Build:
     return build
 
 
-def named(*names: str) -> Build:
-    """An agent document under each of these names."""
+def documents_named(*names: str) -> Build:
+    """The same agent document under several names."""
 
     def build(tree: Tree) -> None:
         repo(tree)
@@ -122,7 +122,7 @@ def gitmodules(text: str) -> Build:
 
 
 def inheriting(*targets: str, kind: str = "agent", files: tuple[str, ...] = (), **more: Any) -> Build:
-    """A document that inherits, and some files to inherit from."""
+    """A document that inherits, and files to inherit from."""
 
     def build(tree: Tree) -> None:
         repo(tree)
@@ -239,9 +239,9 @@ CASES: dict[str, Case] = {
     "unsafe-submodule-path": Case(gitmodules('[submodule "x"]\n\tpath = ../x\n'), gitmodules('[submodule "x"]\n\tpath = lib/x\n')),
     "invalid-gitmodules": Case(gitmodules('[submodule "x"\n'), gitmodules('[submodule "x"]\n\tpath = x ; fine\n')),
     "ambiguous-triad": Case(
-        named("a.agent.triad.json", "b.agent.triad.json"), named("a.agent.triad.json", "b.agent.triad.json.bak")
+        documents_named("a.agent.triad.json", "b.agent.triad.json"), documents_named("a.agent.triad.json", "b.agent.triad.json.bak")
     ),
-    "legacy-name": Case(named("scout.agent.json"), named("scout.agent.json", "scout.agent.triad.json")),
+    "legacy-name": Case(documents_named("scout.agent.json"), documents_named("scout.agent.json", "scout.agent.triad.json")),
     "inherits-missing": Case(
         inheriting("gone.agent.triad.json"),
         inheriting("here.agent.triad.json", files=("w/here.agent.triad.json",)),
@@ -314,40 +314,40 @@ CASES: dict[str, Case] = {
 }
 
 
-def test_the_table_has_every_code_that_lint_can_give() -> None:
+def test_every_code_of_lint_has_a_case() -> None:
     assert set(CASES) == set(CODES) - set(ELSEWHERE)
     assert set(ELSEWHERE) <= set(CODES)
 
 
-def test_the_checks_declare_exactly_the_codes_of_the_table() -> None:
+def test_the_checks_declare_exactly_the_codes_with_a_case() -> None:
     declared = {code for check in (*linting.CHECKS, *linting.DOCUMENT_CHECKS) for code in check.codes}
     assert declared | {*linting.TREE_CODES, *linting.HISTORY_CODES} == set(CASES)
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_each_code_fires_where_it_should(tree: Tree, code: str) -> None:
+def test_a_tree_with_the_problem_gets_the_code(tree: Tree, code: str) -> None:
     case = CASES[code]
     case.fires(tree)
-    found = [each for each in findings(tree, trusted=case.trusted) if each.code == code]
-    assert len(found) == 1, found
-    assert found[0].pointer == case.pointer
-    assert found[0].severity == CODES[code].severity
-    assert found[0].path is not None
-    assert found[0].path.startswith(tree.path())
+    matching = [finding for finding in findings(tree, trusted=case.trusted) if finding.code == code]
+    assert len(matching) == 1, matching
+    assert matching[0].pointer == case.pointer
+    assert matching[0].severity == CODES[code].severity
+    assert matching[0].path is not None
+    assert matching[0].path.startswith(tree.path())
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_each_code_is_quiet_where_it_should_be(tree: Tree, code: str) -> None:
+def test_a_tree_without_the_problem_does_not_get_the_code(tree: Tree, code: str) -> None:
     case = CASES[code]
     case.quiet(tree)
-    assert code not in {each.code for each in findings(tree, trusted=case.trusted)}
+    assert code not in {finding.code for finding in findings(tree, trusted=case.trusted)}
 
 
 @pytest.mark.parametrize("check", linting.CHECKS, ids=lambda check: check.run.__name__)
-def test_a_check_gives_no_code_that_it_does_not_declare(tree: Tree, check: linting.LintCheck) -> None:
+def test_a_check_reports_only_codes_that_it_declares(tree: Tree, check: linting.LintCheck) -> None:
     from clia.identities.lint import LintSubject, load_subject
 
-    for number, code in enumerate(each for each in CASES if each not in linting.HISTORY_CODES):
+    for number, code in enumerate(candidate for candidate in CASES if candidate not in linting.HISTORY_CODES):
         part = type(tree)(tree.directory(str(number)))
         CASES[code].fires(part)
         files = LocalFiles()
@@ -355,4 +355,4 @@ def test_a_check_gives_no_code_that_it_does_not_declare(tree: Tree, check: linti
         for target in seen_from(files, top).targets:
             subject = load_subject(files, target)
             if isinstance(subject, LintSubject):
-                assert {each.code for each in check.run(subject)} <= set(check.codes)
+                assert {finding.code for finding in check.run(subject)} <= set(check.codes)

@@ -1,4 +1,4 @@
-"""Corners of merging that no ordinary document reaches."""
+"""Edge cases of merging that ordinary documents do not reach."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def merged(*documents: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("field", UNITED.split(" "))
-def test_every_list_that_the_design_names_is_united(field: str) -> None:
+def test_every_list_field_is_merged_without_duplicates(field: str) -> None:
     assert merged({field: ["A", "B"]}, {field: ["B", "C"]})[field] == ["A", "B", "C"]
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "expected"),
+    ("left", "right", "expected"),
     [
         (True, 1, False),
         (0, False, False),
@@ -43,12 +43,12 @@ def test_every_list_that_the_design_names_is_united(field: str) -> None:
         (2**80, 2**80 + 1, False),
     ],
 )
-def test_a_number_is_its_value_and_no_boolean(one: Any, other: Any, expected: bool) -> None:
-    assert same(one, other) is expected
-    assert len(merged({"backlog": [one]}, {"backlog": [other]})["backlog"]) == (1 if expected else 2)
+def test_numbers_are_compared_by_value_and_differ_from_booleans(left: Any, right: Any, expected: bool) -> None:
+    assert same(left, right) is expected
+    assert len(merged({"backlog": [left]}, {"backlog": [right]})["backlog"]) == (1 if expected else 2)
 
 
-def test_an_object_that_took_a_strings_place_is_known_there() -> None:
+def test_an_object_that_replaced_a_string_is_not_added_again() -> None:
     thing = {"title": "T", "due": "D"}
     assert merged({"milestones": ["T (due: D)"]}, {"milestones": [thing]}, {"milestones": [thing]})["milestones"] == [thing]
 
@@ -58,29 +58,29 @@ def test_an_empty_object_hides_nothing() -> None:
     assert merged({"x": {"a": {"b": 1}}}, {"x": {"a": None}})["x"] == {"a": {"b": 1}}
 
 
-def test_a_value_that_is_no_object_hides_the_objects_outside_it() -> None:
+def test_a_value_that_is_not_an_object_hides_the_objects_of_outer_layers() -> None:
     assert merged({"x": {"a": 1}}, {"x": "text"}, {"x": {"b": 2}})["x"] == {"b": 2}
     assert merged({"x": {"a": 1}}, {"x": "text"})["x"] == "text"
 
 
-def test_a_plain_mix_beside_groups_is_the_primary_one() -> None:
+def test_a_plain_contribution_mix_merges_into_the_primary_group() -> None:
     outer, inner = [{"type": "code", "weight": 5}], {"primary": [{"type": "code", "weight": 2}], "secondary": [{"type": "doc"}]}
     assert merged({"contributionMix": outer}, {"contributionMix": inner})["contributionMix"] == inner
 
 
-def test_explain_shows_every_weight_that_lost() -> None:
+def test_explain_shows_every_overridden_weight() -> None:
     layers = layered(*({"contributionMix": [{"type": "code", "weight": weight}]} for weight in (5, 4, 3)))
     document, provenance, _ = merge("agent", "scout", layers)
     story = explain(document, provenance, layers, "/contributionMix/0")
     assert story.value == {"type": "code", "weight": 3}
-    assert [each.value["weight"] for each in story.shadowed] == [5, 4]
+    assert [value.value["weight"] for value in story.shadowed] == [5, 4]
 
 
-def test_contributors_are_told_outermost_first() -> None:
+def test_contributors_are_listed_outermost_first() -> None:
     layers = layered({"guardrails": ["a", "b"]}, {"guardrails": ["b", "c"]}, {"guardrails": ["a"]})
     document, provenance, _ = merge("agent", "scout", layers)
     story = explain(document, provenance, layers, "/guardrails")
-    assert [each.path for each in story.contributors] == ["/0", "/0", "/1", "/1", "/2"]
+    assert [contributor.path for contributor in story.contributors] == ["/0", "/0", "/1", "/1", "/2"]
 
 
 def test_the_digest_of_a_large_number_does_not_depend_on_the_order_of_keys() -> None:

@@ -24,11 +24,11 @@ def test_agents_of_all_enclosing_directories_are_listed_by_name(tree: Tree) -> N
     tree.agency("w/s", "clerk")
     tree.agent("w/t", "elsewhere")
     tree.directory("w/s/src")
-    found = listed(tree, "w/s/src").to_json()
-    assert found["path"] == tree.path("w/s/src")
-    assert found["diagnostics"] == []
+    json_roster = listed(tree, "w/s/src").to_json()
+    assert json_roster["path"] == tree.path("w/s/src")
+    assert json_roster["diagnostics"] == []
     empty = {"title": None, "role": None, "status": None, "badge": None, "emoji": None}
-    assert found["agents"] == [
+    assert json_roster["agents"] == [
         {"slug": "clerk", **empty, "contexts": 1, "directory": tree.path("w/s")},
         {
             "slug": "scout",
@@ -43,15 +43,15 @@ def test_agents_of_all_enclosing_directories_are_listed_by_name(tree: Tree) -> N
     ]
 
 
-def test_reserved_names_are_listed_only_when_asked_for(tree: Tree) -> None:
+def test_reserved_names_are_listed_only_on_request(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", "root", title="Directives")
     tree.agent("w", "_drafts")
     tree.document("w", "templates/basic", "agent")
     tree.agent("w", "scout")
-    assert [each.slug for each in listed(tree, "w").agents] == ["scout"]
+    assert [identity.slug for identity in listed(tree, "w").agents] == ["scout"]
     everything = listed(tree, "w", everything=True)
-    assert [(each.slug, each.title, each.contexts) for each in everything.agents] == [
+    assert [(identity.slug, identity.title, identity.contexts) for identity in everything.agents] == [
         ("_drafts", None, 0),
         ("root", "Directives", 1),
         ("scout", None, 1),
@@ -60,15 +60,15 @@ def test_reserved_names_are_listed_only_when_asked_for(tree: Tree) -> None:
     assert everything.diagnostics == ()
 
 
-def test_a_name_that_is_no_slug_is_mentioned_and_skipped(tree: Tree) -> None:
+def test_a_name_that_is_not_a_slug_is_reported_and_skipped(tree: Tree) -> None:
     tree.repository("w")
     for name in ("No Slug", "a..b", "é"):
         tree.agent("w", name)
     tree.directory("w/.clia/agents/.hidden")
     tree.write("w/.clia/agents/README.md", "")
-    found = listed(tree, "w")
-    assert found.agents == ()
-    assert [(each.code, os.path.basename(each.path or "")) for each in found.diagnostics] == [
+    roster_of_w = listed(tree, "w")
+    assert roster_of_w.agents == ()
+    assert [(diagnostic.code, os.path.basename(diagnostic.path or "")) for diagnostic in roster_of_w.diagnostics] == [
         ("invalid-slug", "No Slug"),
         ("invalid-slug", "a..b"),
         ("invalid-slug", "é"),
@@ -80,37 +80,40 @@ def test_an_agent_that_does_not_resolve_is_listed_with_the_reason(tree: Tree) ->
     tree.agent("w", "scout", title="x", rootChain={"mode": "sideways"})
     tree.directory("w/.clia/agents/empty")
     tree.write("w/.clia/agents/broken/x.agent.triad.json", "{")
-    found = listed(tree, "w")
-    assert [(each.slug, each.title, each.contexts) for each in found.agents] == [("broken", None, 1), ("scout", None, 1)]
-    assert [each.code for each in found.diagnostics] == ["invalid-json", "invalid-root-chain"]
+    roster_of_w = listed(tree, "w")
+    assert [(identity.slug, identity.title, identity.contexts) for identity in roster_of_w.agents] == [
+        ("broken", None, 1),
+        ("scout", None, 1),
+    ]
+    assert [diagnostic.code for diagnostic in roster_of_w.diagnostics] == ["invalid-json", "invalid-root-chain"]
 
 
-def test_a_directory_of_links_that_lead_out_gives_the_reason_and_no_agent(tree: Tree) -> None:
+def test_a_directory_of_links_that_leave_the_repository_is_reported_and_is_not_an_agent(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("outside", "scout")
     (tree.directory("w/.clia/agents") / "scout").symlink_to(tree.root / "outside/.clia/agents/scout")
-    found = listed(tree, "w")
-    assert found.agents == ()
-    assert [each.code for each in found.diagnostics] == ["symlink-escape"]
+    roster_of_w = listed(tree, "w")
+    assert roster_of_w.agents == ()
+    assert [diagnostic.code for diagnostic in roster_of_w.diagnostics] == ["symlink-escape"]
 
 
-def test_what_a_stranger_planted_above_every_repository_is_neither_an_agent_nor_an_error(tree: Tree) -> None:
+def test_a_directory_of_another_user_above_every_repository_is_a_warning_and_not_an_agent(tree: Tree) -> None:
     tree.agent("w", "scout")
     tree.agent("w", "No Slug")
     place = survey(LocalFiles(), tree.path("w"), ceiling=tree.path(), trusted=frozenset([os.getuid() + 1]))
-    found = roster(LocalFiles(), place)
-    assert found.agents == ()
-    assert [each.code for each in found.diagnostics] == ["untrusted-owner"]
+    roster_of_shared = roster(LocalFiles(), place)
+    assert roster_of_shared.agents == ()
+    assert [diagnostic.code for diagnostic in roster_of_shared.diagnostics] == ["untrusted-owner"]
 
 
 def test_an_agents_directory_that_cannot_be_listed_is_a_finding(tree: Tree) -> None:
     tree.repository("w")
     (tree.directory("w/.clia") / "agents").symlink_to("agents")
-    assert [each.code for each in listed(tree, "w").diagnostics] == ["unreadable"]
+    assert [diagnostic.code for diagnostic in listed(tree, "w").diagnostics] == ["unreadable"]
     assert seen_from(LocalFiles(), survey(LocalFiles(), tree.path("w"), ceiling=tree.path())).targets == ()
 
 
-def test_the_emoji_of_the_profile_stands_in_for_one_in_the_extensions(tree: Tree) -> None:
+def test_the_emoji_of_the_profile_is_used_if_the_extensions_have_none(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", emoji="🎛️", extensions={"x-badge": 5})
     (agent,) = listed(tree, "w").agents

@@ -85,17 +85,19 @@ REAL: dict[str, dict[str, Any]] = {"agent": AGENT, "agenda": AGENDA, "agency": A
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_schema_follows_the_metaschema_and_stands_alone(kind: str) -> None:
-    found = schema(kind)
-    Draft202012Validator.check_schema(found)
-    assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    references = [each.split('"')[0] for each in json.dumps(found).split('"$ref": "')[1:]]
+def test_a_schema_follows_the_metaschema_and_is_self_contained(kind: str) -> None:
+    document_schema = schema(kind)
+    Draft202012Validator.check_schema(document_schema)
+    assert document_schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    references = [reference.split('"')[0] for reference in json.dumps(document_schema).split('"$ref": "')[1:]]
     assert references
-    assert all(each.startswith("#/$defs/") and each.split("/")[-1] in found["$defs"] for each in references)
+    assert all(
+        reference.startswith("#/$defs/") and reference.split("/")[-1] in document_schema["$defs"] for reference in references
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_documents_as_they_are_written_are_accepted(kind: str) -> None:
+def test_documents_that_clia_writes_are_accepted(kind: str) -> None:
     assert problems(kind, REAL[kind]) == []
     assert problems(kind, {"slug": "a"}) == []
     assert problems(kind, {**dict.fromkeys(REAL[kind]), "slug": "a", "unknown": {"deep": [None]}}) == []
@@ -145,21 +147,21 @@ _WRONG = {merge_rules.STRING: 5, merge_rules.LIST: 5, merge_rules.OBJECT: "x", m
 
 
 @pytest.mark.parametrize("field", [field for field, rule in merge_rules.RULES.items() if rule.shape])
-def test_every_field_with_a_shape_in_the_rules_has_it_in_the_schemas(field: str) -> None:
+def test_every_field_with_a_merge_rule_has_the_same_shape_in_the_schemas(field: str) -> None:
     shape = merge_rules.RULES[field].shape
     assert shape is not None
     document = {"slug": "a", field: _WRONG[shape]}
     assert any(f"/{field}" in [at for at, _ in problems(kind, document)] for kind in KINDS)
 
 
-def test_a_message_is_in_plain_words_and_never_long() -> None:
+def test_messages_are_readable_and_short() -> None:
     assert problems("agent", {"slug": "a", "mentors": [None]}) == [("/mentors/0", "must be a string or an object, not null")]
     assert problems("agent", {"slug": "a", "rootChain": {"mode": "x"}})[0][1] == "must be one of default, explicit, hybrid"
     assert len(problems("agent", {"slug": "A" * 100_000})[0][1]) < 300
 
 
 def test_the_files_are_part_of_the_package() -> None:
-    names = {each.name for each in resources.files("clia.identities.schemas").iterdir()}
+    names = {path.name for path in resources.files("clia.identities.schemas").iterdir()}
     assert {f"{kind}.schema.json" for kind in (*KINDS, "common")} <= names
 
 

@@ -1,4 +1,4 @@
-"""Waivers: a guardrail set aside by an operator, on the record."""
+"""Waivers: an operator sets a guardrail aside, with a recorded approval."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ RULE = "Never deploy on Fridays."
 
 
 def approval(by: str | None = "ada") -> dict[str, Any]:
-    made: dict[str, Any] = {"timestamp": "2026-01-01T00:00:00Z", "summary": "Fridays are fine for the docs site."}
+    entry: dict[str, Any] = {"timestamp": "2026-01-01T00:00:00Z", "summary": "Fridays are fine for the docs site."}
     if by:
-        made["contributions"] = [{"by": by, "types": [{"type": "decision", "evidence": "approved"}]}]
-    return made
+        entry["contributions"] = [{"by": by, "types": [{"type": "decision", "evidence": "approved"}]}]
+    return entry
 
 
-def planted(tree: Tree, waiver: dict[str, Any], *, entry: dict[str, Any] | None = None, profile_type: str = "operator") -> Any:
-    """An outer rule, an operator beside it, an inner document with a waiver; the entry stands in the outer agency."""
+def with_waiver(tree: Tree, waiver: dict[str, Any], *, entry: dict[str, Any] | None = None, profile_type: str = "operator") -> Any:
+    """An outer guardrail, an operator in the same context, and an inner document with a waiver; the outer agency has the entry."""
     tree.repository("w")
     tree.repository("w/in")
     tree.agent("w", guardrails=[RULE, "Keep the tests green."])
@@ -39,82 +39,82 @@ def waiver(entry: dict[str, Any], rule: str = RULE) -> dict[str, Any]:
     return {"guardrail": text_digest(rule), "approval": digest(entry)}
 
 
-def refused(found: Any) -> list[str]:
-    assert "waivedGuardrails" not in found.profile()
-    return [each.code for each in check_waivers(found.profile(), found.approvals())[1]]
+def refused(scout: Any) -> list[str]:
+    assert "waivedGuardrails" not in scout.profile()
+    return [diagnostic.code for diagnostic in check_waivers(scout.profile(), scout.approvals())[1]]
 
 
 def test_an_approved_waiver_marks_the_guardrail_and_keeps_it(tree: Tree) -> None:
-    found = planted(tree, waiver(approval()), entry=approval())
-    profile = found.profile()
+    scout = with_waiver(tree, waiver(approval()), entry=approval())
+    profile = scout.profile()
     assert profile["guardrails"] == [RULE, "Keep the tests green."]
     (mark,) = profile["waivedGuardrails"]
     assert (mark["text"], mark["guardrail"], mark["approvals"]) == (RULE, text_digest(RULE), [digest(approval())])
     assert mark["declaredIn"].startswith(tree.path("w/in"))
-    assert check_waivers(profile, found.approvals())[1] == []
+    assert check_waivers(profile, scout.approvals())[1] == []
     assert "/waivedGuardrails/0/text" in profile.origins()
 
 
 def test_an_entry_in_the_operators_own_agency_of_that_context_counts(tree: Tree) -> None:
     entry = approval(by=None)
-    found = planted(tree, waiver(entry))
+    scout = with_waiver(tree, waiver(entry))
     tree.agency("w", "ada", entries=[entry])
-    assert len(found.profile()["waivedGuardrails"]) == 1
+    assert len(scout.profile()["waivedGuardrails"]) == 1
 
 
 def test_an_entry_of_an_agent_does_not_count(tree: Tree) -> None:
-    assert refused(planted(tree, waiver(approval()), entry=approval(), profile_type="agent")) == ["waiver-unapproved"]
+    assert refused(with_waiver(tree, waiver(approval()), entry=approval(), profile_type="agent")) == ["waiver-unapproved"]
 
 
 def test_an_entry_that_no_operator_signed_does_not_count(tree: Tree) -> None:
-    assert refused(planted(tree, waiver(approval("scout")), entry=approval("scout"))) == ["waiver-unapproved"]
+    assert refused(with_waiver(tree, waiver(approval("scout")), entry=approval("scout"))) == ["waiver-unapproved"]
 
 
 def test_an_entry_elsewhere_does_not_count(tree: Tree) -> None:
-    found = planted(tree, waiver(approval()))
+    scout = with_waiver(tree, waiver(approval()))
     tree.agency("w/in", entries=[approval()])
     tree.agent("w/in", "ada", profileType="operator")
-    assert refused(found) == ["waiver-unapproved"]
+    assert refused(scout) == ["waiver-unapproved"]
 
 
 def test_a_changed_entry_does_not_count(tree: Tree) -> None:
-    assert refused(planted(tree, waiver(approval()), entry={**approval(), "summary": "changed"})) == ["waiver-unapproved"]
+    assert refused(with_waiver(tree, waiver(approval()), entry={**approval(), "summary": "changed"})) == ["waiver-unapproved"]
 
 
-def test_a_waiver_of_an_unknown_guardrail_is_named(tree: Tree) -> None:
-    assert refused(planted(tree, waiver(approval(), "No such rule."), entry=approval())) == ["waiver-unknown-guardrail"]
+def test_a_waiver_of_an_unknown_guardrail_is_reported(tree: Tree) -> None:
+    assert refused(with_waiver(tree, waiver(approval(), "No such rule."), entry=approval())) == ["waiver-unknown-guardrail"]
 
 
 def test_every_owner_of_a_guardrail_must_approve(tree: Tree) -> None:
-    planted(tree, waiver(approval()), entry=approval())
+    with_waiver(tree, waiver(approval()), entry=approval())
     tree.repository("w/in/deep")
     tree.agent("w/in/deep", waivers=[waiver(approval())])
     tree.agent("w/in", guardrails=[RULE])
     assert refused(lineage(tree.path("w/in/deep"), "scout")) == ["waiver-unapproved"]
 
 
-def test_saying_an_outer_guardrail_again_does_not_make_it_ones_own(tree: Tree) -> None:
-    planted(tree, waiver(approval("eve")))
+def test_repeating_an_outer_guardrail_gives_no_ownership_of_it(tree: Tree) -> None:
+    with_waiver(tree, waiver(approval("eve")))
     tree.agent("w/in", guardrails=[{"text": RULE}], waivers=[waiver(approval("eve"))])
     tree.agent("w/in", "eve", profileType="operator")
     tree.agency("w/in", "eve", entries=[approval("eve")])
     assert refused(lineage(tree.path("w/in"), "scout")) == ["waiver-unapproved"]
 
 
-def test_who_repeats_the_guardrail_and_waives_it_needs_only_the_others_approval(tree: Tree) -> None:
-    planted(tree, waiver(approval()), entry=approval())
+def test_a_context_that_repeats_and_waives_a_guardrail_needs_only_the_other_owners_approval(tree: Tree) -> None:
+    with_waiver(tree, waiver(approval()), entry=approval())
     tree.agent("w/in", guardrails=[RULE], waivers=[waiver(approval())])
     profile = lineage(tree.path("w/in"), "scout").profile()
     assert len(profile["waivedGuardrails"]) == 1
-    shown = clia("agents", "profile", "--slug", "scout", "--path", tree.path("w/in")).out
-    assert f"! {RULE}  waived by an operator" in shown
+    output = clia("agents", "profile", "--slug", "scout", "--path", tree.path("w/in")).out
+    assert f"! {RULE}  waived by an operator" in output
 
 
 def test_a_linked_agency_approves_nothing(tree: Tree) -> None:
-    found = planted(tree, waiver(approval()))
+    scout = with_waiver(tree, waiver(approval()))
     outside = tree.write("outside.json", json.dumps({"entries": [approval()]}))
     (tree.root / "w/.clia/agents/scout/scout@w.agency.triad.json").symlink_to(outside)
-    assert refused(found) == ["waiver-unapproved"]
+    assert refused(scout) == ["waiver-unapproved"]
 
 
 def test_a_guardrail_of_a_document_elsewhere_is_owned_by_its_repository(tree: Tree) -> None:
@@ -126,10 +126,10 @@ def test_a_guardrail_of_a_document_elsewhere_is_owned_by_its_repository(tree: Tr
     assert len(lineage(tree.path("w"), "scout").profile()["waivedGuardrails"]) == 1
 
 
-def test_an_operator_with_waivers_of_their_own_ends_no_run(tree: Tree) -> None:
-    found = planted(tree, waiver(approval()), entry=approval())
+def test_an_operator_with_waivers_of_their_own_is_allowed(tree: Tree) -> None:
+    scout = with_waiver(tree, waiver(approval()), entry=approval())
     tree.agent("w", "ada", profileType="operator", guardrails=[RULE], waivers=[waiver(approval())])
-    assert len(found.profile()["waivedGuardrails"]) == 1
+    assert len(scout.profile()["waivedGuardrails"]) == 1
 
 
 def test_an_inherited_guardrail_is_owned_by_the_place_of_its_document(tree: Tree) -> None:
@@ -138,5 +138,5 @@ def test_an_inherited_guardrail_is_owned_by_the_place_of_its_document(tree: Tree
     tree.agent("w", "ada", profileType="operator")
     tree.agency("w", "root", entries=[approval()])
     tree.agent("w", inherits=[".clia/agents/root/root@w.agent.triad.json"], waivers=[waiver(approval())])
-    found = lineage(tree.path("w"), "scout").profile()
-    assert json.dumps(found["waivedGuardrails"]).count(digest(approval())) == 1
+    profile = lineage(tree.path("w"), "scout").profile()
+    assert json.dumps(profile["waivedGuardrails"]).count(digest(approval())) == 1

@@ -1,4 +1,4 @@
-"""Journal, transfer, consolidate, init: where they write, and what."""
+"""Journal, transfer, consolidate and init: what they write, and where."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def write(tree: Tree, where: str, note: Note | None = None, **options: Any) -> A
     return journal("scout", note or Note("hello"), WriteLocation(tree.path(where), **options), clock=fixed)[0]
 
 
-def test_an_entry_says_when_who_where_and_what(tree: Tree) -> None:
+def test_an_entry_has_time_signature_context_and_summary(tree: Tree) -> None:
     tree.repository("mono")
     tree.agent("mono", extensions={"journalSignature": "-SC"})
     note = Note("found it", ["a", "b", "a", " "], dirs_touched=["src", "docs", "src"], idempotency_key="k1")
-    done = write(tree, "mono", note)
-    assert done.entry == {
+    written = write(tree, "mono", note)
+    assert written.entry == {
         "timestamp": "2026-11-15T09:30:05Z",
         "kind": "log",
         "summary": "found it",
@@ -43,14 +43,14 @@ def test_an_entry_says_when_who_where_and_what(tree: Tree) -> None:
         "tags": ["a", "b"],
         "extensions": {"x-dirsTouched": ["src", "docs"], "x-idempotencyKey": "k1"},
     }
-    assert done.sha256 == digest(done.entry)
-    assert json.loads(Path(done.path).read_text()) == {"schemaVersion": "0.4.0", "slug": "scout", "entries": [done.entry]}
+    assert written.sha256 == digest(written.entry)
+    assert json.loads(Path(written.path).read_text()) == {"schemaVersion": "0.4.0", "slug": "scout", "entries": [written.entry]}
 
 
-@pytest.mark.parametrize(("given", "expected"), [("auto", "-scout"), ("-XY", "-XY")])
-def test_the_signature_is_the_one_given_or_the_slug(tree: Tree, given: str, expected: str) -> None:
+@pytest.mark.parametrize(("signature", "expected"), [("auto", "-scout"), ("-XY", "-XY")])
+def test_the_signature_defaults_to_the_slug(tree: Tree, signature: str, expected: str) -> None:
     tree.repository("w")
-    assert write(tree, "w", Note("n", signature=given)).entry["signature"] == expected
+    assert write(tree, "w", Note("n", signature=signature)).entry["signature"] == expected
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_the_scope_chooses_the_directory(tree: Tree, scope: str, directory: str)
     tree.repository("w")
     tree.repository("w/sub", as_file=True)
     tree.directory("w/sub/src")
-    done = write(tree, "w/sub/src", scope=scope)
-    assert Path(done.path).parent == tree.root / directory / ".clia/agents/scout"
-    assert Path(done.path).name == f"scout@{Path(directory).name}.agency.triad.json"
+    written = write(tree, "w/sub/src", scope=scope)
+    assert Path(written.path).parent == tree.root / directory / ".clia/agents/scout"
+    assert Path(written.path).name == f"scout@{Path(directory).name}.agency.triad.json"
 
 
 def test_without_a_repository_the_agents_directory_is_needed(tree: Tree) -> None:
@@ -74,12 +74,12 @@ def test_without_a_repository_the_agents_directory_is_needed(tree: Tree) -> None
     assert caught.value.code == "no-repository"
     assert any("--agents-dir" in hint for hint in caught.value.hints)
     assert not (tree.root / "plain/.clia").exists()
-    done = write(tree, "plain", agents_dir=tree.path("plain/.clia/agents"))
-    assert Path(done.path) == tree.root / "plain/.clia/agents/scout/scout@plain.agency.triad.json"
-    assert lineage(tree.path("plain"), "scout").agency()["entries"] == [done.entry]
+    written = write(tree, "plain", agents_dir=tree.path("plain/.clia/agents"))
+    assert Path(written.path) == tree.root / "plain/.clia/agents/scout/scout@plain.agency.triad.json"
+    assert lineage(tree.path("plain"), "scout").agency()["entries"] == [written.entry]
 
 
-def test_an_agents_directory_that_is_not_needed_is_said_to_be_unused(tree: Tree) -> None:
+def test_an_agents_directory_that_is_not_needed_is_refused_as_unused(tree: Tree) -> None:
     tree.repository("w")
     ran = clia("agents", "journal", "--slug", "scout", "--note", "n", "--agents-dir", tree.path("x"), "--json", cwd=tree.root / "w")
     assert ran.code == 0
@@ -91,9 +91,9 @@ def test_an_agents_directory_that_is_not_needed_is_said_to_be_unused(tree: Tree)
 def test_the_entry_goes_to_the_file_that_reading_selects(tree: Tree, name: str) -> None:
     tree.repository("w")
     path = tree.document("w", "scout", "agency", {"entries": []}, name=name)
-    done = write(tree, "w")
-    assert done.path == str(path)
-    assert lineage(tree.path("w"), "scout").agency()["entries"] == [done.entry]
+    written = write(tree, "w")
+    assert written.path == str(path)
+    assert lineage(tree.path("w"), "scout").agency()["entries"] == [written.entry]
 
 
 def test_ancestors_are_never_touched(tree: Tree) -> None:
@@ -103,7 +103,10 @@ def test_ancestors_are_never_touched(tree: Tree) -> None:
     before = outer.read_bytes()
     write(tree, "w/s")
     assert outer.read_bytes() == before
-    assert [each["summary"] for each in lineage(tree.path("w/s"), "scout").agency()["entries"]] == ["outer", "hello"]
+    assert [journal_entry["summary"] for journal_entry in lineage(tree.path("w/s"), "scout").agency()["entries"]] == [
+        "outer",
+        "hello",
+    ]
 
 
 def test_the_same_key_twice_is_one_entry_and_the_first_one_stays(tree: Tree) -> None:
@@ -118,7 +121,7 @@ def test_the_same_key_twice_is_one_entry_and_the_first_one_stays(tree: Tree) -> 
 @pytest.mark.parametrize(
     "note", [Note(""), Note("  "), Note("x", signature=""), Note("x", idempotency_key=" "), Note("a\0b"), Note("\ud800")]
 )
-def test_an_empty_or_impossible_note_is_refused(tree: Tree, note: Note) -> None:
+def test_an_invalid_note_is_refused(tree: Tree, note: Note) -> None:
     tree.repository("w")
     with pytest.raises(InvalidInput):
         write(tree, "w", note)
@@ -126,7 +129,7 @@ def test_an_empty_or_impossible_note_is_refused(tree: Tree, note: Note) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"entries": {}}', '{"entries": "x"}', '{"entries": [}', "[]", '{"a": 1, "a": 2}'])
-def test_a_broken_agency_is_refused_and_left_as_it_is(tree: Tree, text: str) -> None:
+def test_a_broken_agency_is_refused_and_not_changed(tree: Tree, text: str) -> None:
     tree.repository("w")
     path = tree.write("w/.clia/agents/scout/scout@w.agency.triad.json", text)
     with pytest.raises(InvalidDocument) as caught:
@@ -155,7 +158,7 @@ def test_a_linked_agency_inside_the_repository_is_written_at_its_real_place(tree
     assert len(json.loads(real.read_text())["entries"]) == 1
 
 
-def test_the_mode_of_the_file_survives(tree: Tree) -> None:
+def test_the_file_mode_is_kept(tree: Tree) -> None:
     tree.repository("w")
     path = tree.agency("w", entries=[])
     path.chmod(0o640)
@@ -174,7 +177,7 @@ def nested(tree: Tree, *entries: dict[str, Any]) -> tuple[str, WriteLocation]:
     return tree.path("w"), WriteLocation(tree.path("w/s"))
 
 
-def test_transfer_is_a_dry_run_unless_told_otherwise(tree: Tree) -> None:
+def test_transfer_is_a_dry_run_by_default(tree: Tree) -> None:
     to, where = nested(tree, entry(1))
     before = tree.snapshot()
     planned, copied = transfer("scout", to, [], where, apply=False, clock=fixed)
@@ -187,11 +190,11 @@ def test_transfer_copies_entries_as_they_are_and_leaves_a_receipt(tree: Tree) ->
     planned, copied = transfer("scout", to, [], where, apply=True, clock=fixed)
     assert copied == (entry(1), entry(2, **{"x-odd": [1]}))
     assert lineage(to, "scout").agency()["entries"] == list(copied)
-    assert len(lineage(tree.path("w/s"), "scout").agency()["entries"]) == 2, "merged below, each is still one entry"
+    assert len(lineage(tree.path("w/s"), "scout").agency()["entries"]) == 2, "the merged agency must not have duplicates"
     receipt = json.loads(Path(planned.receipt).read_text())
     assert receipt["from"] == "s"
     assert receipt["timestamp"] == "2026-11-15T09:30:05Z"
-    assert [each["sha256"] for each in receipt["entries"]] == [digest(each) for each in copied]
+    assert [receipt_entry["sha256"] for receipt_entry in receipt["entries"]] == [digest(copied_entry) for copied_entry in copied]
     assert transfer("scout", to, [], where, apply=True, clock=fixed)[1] == ()
 
 
@@ -205,10 +208,10 @@ def test_transfer_copies_entries_as_they_are_and_leaves_a_receipt(tree: Tree) ->
         (["all"], [1, 2, 3]),
     ],
 )
-def test_transfer_takes_the_entries_that_are_named(tree: Tree, selectors: list[str], expected: list[int]) -> None:
+def test_transfer_copies_only_the_selected_entries(tree: Tree, selectors: list[str], expected: list[int]) -> None:
     to, where = nested(tree, entry(1), entry(2, tags=["keep"]), entry(3))
     _, copied = transfer("scout", to, selectors, where, apply=True, clock=fixed)
-    assert [each["summary"] for each in copied] == [f"entry {number}" for number in expected]
+    assert [copied_entry["summary"] for copied_entry in copied] == [f"entry {number}" for number in expected]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +224,7 @@ def test_transfer_takes_the_entries_that_are_named(tree: Tree, selectors: list[s
         ("x", [], InvalidInput),
     ],
 )
-def test_a_transfer_that_makes_no_sense_changes_nothing(tree: Tree, to: str, selectors: list[str], kind: type[Exception]) -> None:
+def test_an_invalid_transfer_changes_nothing(tree: Tree, to: str, selectors: list[str], kind: type[Exception]) -> None:
     _, where = nested(tree, entry(1))
     tree.directory("w/s/deeper")
     tree.directory("x")
@@ -240,7 +243,7 @@ def two_agents(tree: Tree) -> WriteLocation:
     return WriteLocation(tree.path("w"))
 
 
-def test_consolidate_is_a_dry_run_unless_told_otherwise(tree: Tree) -> None:
+def test_consolidate_is_a_dry_run_by_default(tree: Tree) -> None:
     where = two_agents(tree)
     before = tree.snapshot()
     planned = consolidate("old", "new", where, apply=False, clock=fixed)
@@ -251,10 +254,10 @@ def test_consolidate_is_a_dry_run_unless_told_otherwise(tree: Tree) -> None:
 def test_consolidate_archives_everything_and_then_removes(tree: Tree) -> None:
     where = two_agents(tree)
     home = tree.root / "w/.clia/agents/old"
-    before = {str(each.relative_to(home)): each.read_bytes() for each in home.rglob("*") if each.is_file()}
+    before = {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
     planned = consolidate("old", "new", where, apply=True, clock=fixed)
     archive = Path(planned.archive)
-    assert {str(each.relative_to(archive)): each.read_bytes() for each in archive.rglob("*") if each.is_file()} == before
+    assert {str(path.relative_to(archive)): path.read_bytes() for path in archive.rglob("*") if path.is_file()} == before
     assert not home.exists()
     assert json.loads(Path(planned.receipt).read_text())["into"] == "new"
     with pytest.raises(AgentNotFound):
@@ -265,7 +268,7 @@ def test_consolidate_archives_everything_and_then_removes(tree: Tree) -> None:
     ("slug", "into", "kind"),
     [("old", "old", InvalidInput), ("none", "new", AgentNotFound), ("old", "none", AgentNotFound), ("../x", "new", InvalidInput)],
 )
-def test_a_consolidation_that_makes_no_sense_changes_nothing(tree: Tree, slug: str, into: str, kind: type[Exception]) -> None:
+def test_an_invalid_consolidation_changes_nothing(tree: Tree, slug: str, into: str, kind: type[Exception]) -> None:
     where = two_agents(tree)
     before = tree.snapshot()
     with pytest.raises(kind):
@@ -290,19 +293,19 @@ def test_a_link_inside_the_agent_stops_a_consolidation(tree: Tree) -> None:
     assert (tree.root / "w/.clia/agents/old/persona/voice.md").exists()
 
 
-def test_init_makes_three_documents_that_inherit_the_root_directives(tree: Tree) -> None:
+def test_init_creates_three_documents_that_inherit_the_root_directives(tree: Tree) -> None:
     tree.repository("mono")
     tree.repository("mono/sub")
     init("root", NewIdentity(guardrails=["Never force-push."]), WriteLocation(tree.path("mono")), clock=fixed)
     created = init("scout", NewIdentity("Scout", "Explorer", "Finds things."), WriteLocation(tree.path("mono/sub")), clock=fixed)
-    assert [Path(each).name for each in created] == [f"scout@sub.{kind}.triad.json" for kind in ("agent", "agenda", "agency")]
-    found = lineage(tree.path("mono/sub"), "scout").profile()
-    assert found["guardrails"] == ["Never force-push."]
-    assert (found["title"], found["role"], found["updated"]) == ("Scout", "Explorer", "2026-11-15T09:30:05Z")
-    assert found.diagnostics == ()
+    assert [Path(path).name for path in created] == [f"scout@sub.{kind}.triad.json" for kind in ("agent", "agenda", "agency")]
+    profile = lineage(tree.path("mono/sub"), "scout").profile()
+    assert profile["guardrails"] == ["Never force-push."]
+    assert (profile["title"], profile["role"], profile["updated"]) == ("Scout", "Explorer", "2026-11-15T09:30:05Z")
+    assert profile.diagnostics == ()
 
 
-def test_root_directives_say_nothing_that_an_agent_would_take_for_its_own(tree: Tree) -> None:
+def test_root_directives_have_no_fields_of_an_agent(tree: Tree) -> None:
     tree.repository("w")
     init("root", NewIdentity(guardrails=["Never force-push."]), WriteLocation(tree.path("w")), clock=fixed)
     path = tree.root / "w/.clia/agents/root/root@w.agent.triad.json"
@@ -318,7 +321,7 @@ def test_init_never_touches_an_existing_document(tree: Tree) -> None:
     assert tree.snapshot() == before
 
 
-def test_a_clock_must_know_its_zone(tree: Tree) -> None:
+def test_the_clock_must_be_timezone_aware(tree: Tree) -> None:
     tree.repository("w")
     with pytest.raises(ValueError, match="aware"):
-        journal("scout", Note("n"), WriteLocation(tree.path("w")), clock=lambda: datetime(2026, 1, 1))  # noqa: DTZ001  # the point
+        journal("scout", Note("n"), WriteLocation(tree.path("w")), clock=lambda: datetime(2026, 1, 1))  # noqa: DTZ001  # on purpose

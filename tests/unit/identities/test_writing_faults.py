@@ -1,4 +1,4 @@
-"""Promises of writing that only show when something goes wrong."""
+"""Writing when something goes wrong: faults, races and planted links."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 
 class WatchedFiles(WritableLocalFiles):
-    """Remembers which directories were held."""
+    """Records which directories were locked."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.held: list[str] = []
+        self.locked: list[str] = []
 
     @contextmanager
     def exclusive(self, directory: str) -> Iterator[None]:
-        self.held.append(directory)
+        self.locked.append(directory)
         with super().exclusive(directory):
             yield
 
@@ -46,10 +46,10 @@ def test_two_links_to_one_journal_share_its_lock(tree: Tree) -> None:
     (tree.directory("w/.clia/agents/scout") / "a.agency.triad.json").symlink_to(real)
     files = WatchedFiles()
     journal("scout", Note("n"), WriteLocation(tree.path("w")), files=files)
-    assert files.held == [tree.path("w/shared")]
+    assert files.locked == [tree.path("w/shared")]
 
 
-def test_a_text_that_would_not_say_what_it_should_is_never_written(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_without_the_new_entry_is_never_written(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.repository("w")
     path = tree.agency("w", entries=[{"summary": "old"}])
     before = path.read_bytes()
@@ -69,13 +69,13 @@ def consolidation(tree: Tree) -> tuple[Any, Any]:
     return files, writing.plan_consolidation(files, "old", "new", source, target)
 
 
-def test_a_consolidation_holds_both_agents(tree: Tree) -> None:
+def test_a_consolidation_locks_both_agents(tree: Tree) -> None:
     files, planned = consolidation(tree)
     writing.apply_consolidation(files, planned, writing.now)
-    assert files.held == [tree.path("w/.clia/agents/old"), tree.path("w/.clia/agents/new")]
+    assert files.locked == [tree.path("w/.clia/agents/old"), tree.path("w/.clia/agents/new")]
 
 
-def test_an_archive_that_does_not_hold_what_was_written_removes_nothing(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_removed_if_the_archive_has_other_content(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     files, planned = consolidation(tree)
     real = files.replace
     monkeypatch.setattr(files, "replace", lambda path, data: real(path, data if "receipt" in path else b"broken"))
@@ -84,7 +84,7 @@ def test_an_archive_that_does_not_hold_what_was_written_removes_nothing(tree: Tr
     assert (tree.root / "w/.clia/agents/old/old@w.agent.triad.json").exists()
 
 
-def test_a_plan_carried_out_twice_copies_once(tree: Tree) -> None:
+def test_applying_a_transfer_twice_copies_once(tree: Tree) -> None:
     tree.repository("w")
     tree.repository("w/s")
     tree.agency("w/s", entries=[{"summary": "one"}])
@@ -96,7 +96,7 @@ def test_a_plan_carried_out_twice_copies_once(tree: Tree) -> None:
     assert journal_module.apply_transfer(files, planned, writing.now) == ()
 
 
-def test_a_file_is_on_disk_before_its_name_and_the_name_before_the_answer(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_synced_before_its_rename_and_its_directory_after(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
     real_sync, real_replace = os.fsync, os.replace
 
@@ -104,9 +104,9 @@ def test_a_file_is_on_disk_before_its_name_and_the_name_before_the_answer(tree: 
         steps.append("sync directory" if stat.S_ISDIR(os.fstat(handle).st_mode) else "sync file")
         real_sync(handle)
 
-    def replace(one: str, other: str) -> None:
+    def replace(source: str, target: str) -> None:
         steps.append("rename")
-        real_replace(one, other)
+        real_replace(source, target)
 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "replace", replace)
@@ -114,7 +114,7 @@ def test_a_file_is_on_disk_before_its_name_and_the_name_before_the_answer(tree: 
     assert steps == ["sync file", "rename", "sync directory"]
 
 
-def test_a_planted_link_in_the_place_of_the_temporary_file_is_not_written_through(tree: Tree) -> None:
+def test_a_link_in_place_of_the_temporary_file_is_not_written_through(tree: Tree) -> None:
     victim = tree.write("victim", "precious")
     (tree.root / f".clia-writing-{os.getpid()}-file").symlink_to(victim)
     with pytest.raises(FileError):
@@ -125,13 +125,15 @@ def test_a_planted_link_in_the_place_of_the_temporary_file_is_not_written_throug
 def test_reading_a_pipe_does_not_wait_for_a_writer(tree: Tree) -> None:
     os.mkfifo(tree.root / "pipe")
     code = "import sys\nfrom clia.identities.files import LocalFiles\nLocalFiles().read(sys.argv[1], 10)"
-    done = subprocess.run([sys.executable, "-c", code, tree.path("pipe")], capture_output=True, text=True, timeout=60, check=False)
-    assert "not a regular file" in done.stderr
+    result = subprocess.run(
+        [sys.executable, "-c", code, tree.path("pipe")], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "not a regular file" in result.stderr
     with pytest.raises(FileError):
         LocalFiles().read(tree.path("."), 10)
 
 
-def test_init_keeps_the_inheritance_that_was_asked_for(tree: Tree) -> None:
+def test_init_keeps_the_requested_inheritance(tree: Tree) -> None:
     tree.repository("w")
     init("root", NewIdentity(guardrails=["r"]), WriteLocation(tree.path("w")))
     created = init("scout", NewIdentity(inherits=["docs/x.agent.triad.json"]), WriteLocation(tree.path("w")))

@@ -1,4 +1,4 @@
-"""What encloses a working path, and what is never looked at."""
+"""Directories around a working path, and which paths are never read."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
 
 class WatchedFiles(LocalFiles):
-    """Remembers every path that was looked at."""
+    """Records every path that is accessed."""
 
     def __init__(self) -> None:
-        self.seen: list[str] = []
+        self.accessed: list[str] = []
 
     def real(self, path: str) -> str:
-        self.seen.append(path)
+        self.accessed.append(path)
         return super().real(path)
 
     def kind(self, path: str) -> str:
-        self.seen.append(path)
+        self.accessed.append(path)
         return super().kind(path)
 
     def entries(self, directory: str) -> list[DirectoryEntry] | None:
-        self.seen.append(directory)
+        self.accessed.append(directory)
         return super().entries(directory)
 
     def read(self, path: str, limit: int) -> bytes | None:
-        self.seen.append(path)
+        self.accessed.append(path)
         return super().read(path, limit)
 
     def owner(self, path: str) -> int | None:
-        self.seen.append(path)
+        self.accessed.append(path)
         return super().owner(path)
 
 
-def test_a_submodule_that_does_not_contain_the_path_is_never_looked_at(tree: Tree) -> None:
+def test_a_submodule_that_does_not_contain_the_path_is_not_accessed(tree: Tree) -> None:
     tree.repository("w")
     names = [f"m{number}" for number in range(200)]
     tree.write("w/.gitmodules", "".join(f'[submodule "{name}"]\n\tpath = libs/{name}\n' for name in names))
@@ -51,29 +51,29 @@ def test_a_submodule_that_does_not_contain_the_path_is_never_looked_at(tree: Tre
         tree.agent(f"w/libs/{name}", guardrails=[name])
     tree.agent("w", guardrails=["outer"])
     files = WatchedFiles()
-    found = Lineage(files, survey(files, tree.path("w/libs/m0")), "scout")
-    assert found.profile()["guardrails"] == ["outer", "m0"]
-    assert len(found.context().excluded) == 199
+    scout = Lineage(files, survey(files, tree.path("w/libs/m0")), "scout")
+    assert scout.profile()["guardrails"] == ["outer", "m0"]
+    assert len(scout.context().excluded) == 199
     siblings = tuple(tree.path(f"w/libs/{name}") for name in names[1:])
-    assert [each for each in files.seen if any(inside(each, sibling) for sibling in siblings)] == []
+    assert [path for path in files.accessed if any(inside(path, sibling) for sibling in siblings)] == []
 
 
-def test_reading_looks_only_at_ancestors(tree: Tree) -> None:
+def test_reading_accesses_only_ancestors(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w/in", title="in")
     tree.agent("w/beside", title="beside")
     files = WatchedFiles()
     path = tree.path("w/in")
-    found = Lineage(files, survey(files, path), "scout")
-    found.context()
+    scout = Lineage(files, survey(files, path), "scout")
+    scout.context()
     own = parents(path)
-    for each in files.seen:
-        home = each.partition("/.clia")[0].partition("/.git")[0] or "/"
-        assert home in own, each
+    for accessed in files.accessed:
+        home = accessed.partition("/.clia")[0].partition("/.git")[0] or "/"
+        assert home in own, accessed
 
 
 class Failing(LocalFiles):
-    """Refuses whatever ends with a name."""
+    """Fails for every path that ends with a name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -84,19 +84,19 @@ class Failing(LocalFiles):
         return super().kind(path)
 
 
-def test_a_gitmodules_that_cannot_be_read_is_named(tree: Tree) -> None:
+def test_an_unreadable_gitmodules_is_reported(tree: Tree) -> None:
     tree.repository("w")
     place = survey(Failing(".gitmodules"), tree.path("w"))
-    assert {each.code for each in place.diagnostics} == {"unreadable"}
+    assert {diagnostic.code for diagnostic in place.diagnostics} == {"unreadable"}
 
 
-def test_a_gitmodules_that_is_no_text_is_named(tree: Tree) -> None:
+def test_a_gitmodules_that_is_not_text_is_reported(tree: Tree) -> None:
     tree.repository("w")
     tree.write("w/.gitmodules", b"\xff\xfe")
-    assert [each.code for each in survey(LocalFiles(), tree.path("w")).diagnostics] == ["invalid-gitmodules"]
+    assert [diagnostic.code for diagnostic in survey(LocalFiles(), tree.path("w")).diagnostics] == ["invalid-gitmodules"]
 
 
-def test_a_boundary_that_cannot_be_seen_is_none(tree: Tree) -> None:
+def test_an_inaccessible_git_directory_is_not_a_boundary(tree: Tree) -> None:
     tree.repository("w")
     assert is_repository(LocalFiles(), tree.path("w"))
     assert not is_repository(Failing(".git"), tree.path("w"))

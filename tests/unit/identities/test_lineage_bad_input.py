@@ -1,4 +1,4 @@
-"""Bad input: each a clear error or diagnostic, never a traceback, and nothing written."""
+"""Bad input gives an error or a diagnostic, never a traceback, and writes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 READS = ("context", "profile", "plan", "agency")
 
 
-def read(tree: Tree, command: str = "profile", where: str = "w") -> Ran:
+def run_read(tree: Tree, command: str = "profile", where: str = "w") -> Ran:
     before = tree.snapshot()
     ran = clia("agents", command, "--slug", "scout", "--json", "--path", tree.path(where))
     assert tree.snapshot() == before
@@ -28,9 +28,9 @@ def read(tree: Tree, command: str = "profile", where: str = "w") -> Ran:
 
 def only_diagnostic(ran: Ran) -> dict[str, Any]:
     (line,) = ran.err.splitlines()
-    found: dict[str, Any] = json.loads(line)
-    assert set(found) == {"code", "severity", "path", "pointer", "message", "hint"}
-    return found
+    diagnostic: dict[str, Any] = json.loads(line)
+    assert set(diagnostic) == {"code", "severity", "path", "pointer", "message", "hint"}
+    return diagnostic
 
 
 @pytest.mark.parametrize(
@@ -51,23 +51,23 @@ def only_diagnostic(ran: Ran) -> dict[str, Any]:
         (b'{"n": ' + b"1" * 5000 + b"}", "a number cannot be read"),
     ],
 )
-def test_malformed_json_is_named_with_its_place(tree: Tree, text: bytes, where: str) -> None:
+def test_malformed_json_is_reported_with_its_position(tree: Tree, text: bytes, where: str) -> None:
     tree.repository("w")
     tree.agenda("w", title="the other kinds still work")
     path = tree.write("w/.clia/agents/scout/scout.agent.triad.json", text)
-    ran = read(tree)
+    ran = run_read(tree)
     assert ran.code == 2
-    found = only_diagnostic(ran)
-    assert (found["code"], found["severity"], found["path"]) == ("invalid-json", "error", str(path))
-    assert where in found["message"]
-    assert read(tree, "plan").code == 0
+    diagnostic = only_diagnostic(ran)
+    assert (diagnostic["code"], diagnostic["severity"], diagnostic["path"]) == ("invalid-json", "error", str(path))
+    assert where in diagnostic["message"]
+    assert run_read(tree, "plan").code == 0
 
 
 @pytest.mark.parametrize("text", ['\ufeff{"title": "ok"}', '{\r\n"title": "ok"\r\n}\r\n', '{"title": "\\ud83c\\udf9b ok"}'])
 def test_byte_order_marks_crlf_and_paired_surrogates_are_fine(tree: Tree, text: str) -> None:
     tree.repository("w")
     tree.write("w/.clia/agents/scout/scout.agent.triad.json", text)
-    ran = read(tree)
+    ran = run_read(tree)
     assert (ran.code, ran.err) == (0, "")
     assert ran.json()["title"].endswith("ok")
 
@@ -86,12 +86,12 @@ def test_byte_order_marks_crlf_and_paired_surrogates_are_fine(tree: Tree, text: 
         ({"inherits": [""]}, "wrong-type", "error", "/inherits/0"),
     ],
 )
-def test_a_wrong_type_is_named_with_its_place(tree: Tree, content: dict[str, Any], code: str, severity: str, pointer: str) -> None:
+def test_a_wrong_type_has_a_pointer(tree: Tree, content: dict[str, Any], code: str, severity: str, pointer: str) -> None:
     tree.repository("w")
     tree.agent("w", **content)
-    ran = read(tree)
-    found = only_diagnostic(ran)
-    assert (found["code"], found["severity"], found["pointer"]) == (code, severity, pointer)
+    ran = run_read(tree)
+    diagnostic = only_diagnostic(ran)
+    assert (diagnostic["code"], diagnostic["severity"], diagnostic["pointer"]) == (code, severity, pointer)
     assert ran.code == (2 if severity == "error" else 0)
     if severity == "warning":
         assert ran.json()["guardrails"] == ["one rule"]
@@ -101,34 +101,34 @@ def test_a_wrong_type_leaves_the_outer_value(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", title="outer")
     tree.agent("w/in", title=["inner"])
-    assert read(tree, where="w/in").json()["title"] == "outer"
+    assert run_read(tree, where="w/in").json()["title"] == "outer"
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
-def test_ten_thousand_levels_of_nesting_are_refused_with_the_limit(tree: Tree, opening: str) -> None:
+def test_ten_thousand_levels_of_nesting_are_refused_and_the_limit_is_named(tree: Tree, opening: str) -> None:
     tree.repository("w")
     closing = "]" if opening == "[" else "}"
     tree.write("w/.clia/agents/scout/scout.agent.triad.json", f'{{"x": {opening * 10_000}1{closing * 10_000}}}')
-    found = only_diagnostic(read(tree))
-    assert found["code"] == "document-too-deep"
-    assert "128 levels" in found["message"]
+    diagnostic = only_diagnostic(run_read(tree))
+    assert diagnostic["code"] == "document-too-deep"
+    assert "128 levels" in diagnostic["message"]
 
 
-def test_the_limit_of_nesting_is_exact(tree: Tree) -> None:
+def test_the_nesting_limit_is_exact(tree: Tree) -> None:
     tree.repository("w")
     path = tree.write("w/.clia/agents/scout/scout.agent.triad.json", f'{{"x": {"[" * 127}{"]" * 127}}}')
-    assert read(tree).code == 0
+    assert run_read(tree).code == 0
     path.write_text(f'{{"x": {"[" * 128}{"]" * 128}}}')
-    assert only_diagnostic(read(tree))["code"] == "document-too-deep"
+    assert only_diagnostic(run_read(tree))["code"] == "document-too-deep"
 
 
-def test_a_document_of_fifty_megabytes_is_refused_with_the_limit(tree: Tree) -> None:
+def test_a_document_of_fifty_megabytes_is_refused_and_the_limit_is_named(tree: Tree) -> None:
     tree.repository("w")
     path = tree.write("w/.clia/agents/scout/scout.agent.triad.json", b'{"title": "' + b"x" * 50_000_000 + b'"}')
-    ran = read(tree)
-    found = only_diagnostic(ran)
-    assert (ran.code, found["code"]) == (2, "document-too-large")
-    assert f"{MAX_BYTES} bytes (16 MiB)" in found["message"]
+    ran = run_read(tree)
+    diagnostic = only_diagnostic(ran)
+    assert (ran.code, diagnostic["code"]) == (2, "document-too-large")
+    assert f"{MAX_BYTES} bytes (16 MiB)" in diagnostic["message"]
     path.unlink()
     agency = tree.write("w/.clia/agents/scout/scout.agency.triad.json", b'{"entries": ["' + b"x" * (MAX_BYTES - 100) + b'"]}')
     before = agency.read_bytes()
@@ -138,20 +138,20 @@ def test_a_document_of_fifty_megabytes_is_refused_with_the_limit(tree: Tree) -> 
     assert agency.read_bytes() == before
 
 
-def test_a_directory_where_a_file_should_be(tree: Tree) -> None:
+def test_a_directory_in_place_of_a_document_is_reported(tree: Tree) -> None:
     tree.repository("w")
     tree.directory("w/.clia/agents/scout/a.agent.triad.json")
     tree.agent("w", title="the real one")
-    ran = read(tree)
+    ran = run_read(tree)
     assert (ran.code, only_diagnostic(ran)["code"]) == (2, "not-a-file")
     assert ran.json()["title"] == "the real one"
 
 
-def test_a_file_where_the_agent_directory_should_be(tree: Tree) -> None:
+def test_a_file_in_place_of_the_agent_directory_is_reported(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", title="outer")
     tree.write("w/in/.clia/agents/scout", "not a directory")
-    ran = read(tree, where="w/in")
+    ran = run_read(tree, where="w/in")
     assert (ran.code, only_diagnostic(ran)["code"]) == (2, "not-a-directory")
     assert ran.json()["title"] == "outer"
     wrote = clia("agents", "journal", "--slug", "scout", "--note", "x", "--write-scope", "local", "--path", tree.path("w/in"))
@@ -159,32 +159,32 @@ def test_a_file_where_the_agent_directory_should_be(tree: Tree) -> None:
     assert "file-error" in wrote.err
 
 
-def test_a_named_pipe_in_the_place_of_a_document_does_not_hang(tree: Tree) -> None:
+def test_a_named_pipe_in_place_of_a_document_does_not_block(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", title="here")
     os.mkfifo(tree.root / "w/.clia/agents/scout/a.agent.triad.json")
-    assert only_diagnostic(read(tree))["code"] == "not-a-file"
+    assert only_diagnostic(run_read(tree))["code"] == "not-a-file"
 
 
 @pytest.mark.parametrize("command", READS)
-def test_an_agent_that_does_not_exist(tree: Tree, command: str) -> None:
+def test_an_unknown_agent_is_refused(tree: Tree, command: str) -> None:
     tree.repository("w")
-    ran = read(tree, command)
+    ran = run_read(tree, command)
     assert (ran.code, ran.out) == (2, "")
     assert json.loads(ran.err)["error"]["code"] == "agent-not-found"
 
 
-def test_a_path_that_does_not_exist(tree: Tree) -> None:
+def test_a_missing_path_is_refused(tree: Tree) -> None:
     ran = clia("agents", "profile", "--slug", "scout", "--path", tree.path("none"))
     assert ran.code == 2
     assert "no-such-path" in ran.err
 
 
-def test_a_file_as_the_path_means_its_directory(tree: Tree) -> None:
+def test_the_path_of_a_file_stands_for_its_directory(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", title="here")
     tree.write("w/src/main.py", "")
-    assert read(tree, where="w/src/main.py").json()["title"] == "here"
+    assert run_read(tree, where="w/src/main.py").json()["title"] == "here"
 
 
 def test_a_ceiling_stops_the_climb_and_must_contain_the_path(tree: Tree) -> None:
@@ -198,13 +198,13 @@ def test_a_ceiling_stops_the_climb_and_must_contain_the_path(tree: Tree) -> None
 
 
 def without_rights(*words: str) -> Ran:
-    """Runs clia so that permissions count; the tests themselves may run as root, whom none stops."""
+    """Run clia without privileges, so that file permissions apply even if the tests run as root."""
     if os.getuid() != 0:
         return clia(*words)
     return clia("--inh-caps=-all", "--bounding-set=-all", program(), *words, executable="setpriv")
 
 
-def test_an_unreadable_document_is_named_and_the_others_still_merge(tree: Tree) -> None:
+def test_an_unreadable_document_is_reported_and_the_others_still_merge(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", title="outer")
     path = tree.agent("w/in", title="inner")
@@ -215,7 +215,7 @@ def test_an_unreadable_document_is_named_and_the_others_still_merge(tree: Tree) 
     assert only_diagnostic(ran)["code"] == "unreadable"
 
 
-def test_an_unreadable_agent_directory_is_named(tree: Tree) -> None:
+def test_an_unreadable_agent_directory_is_reported(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", title="outer")
     path = tree.agent("w/in", title="inner")
@@ -225,7 +225,7 @@ def test_an_unreadable_agent_directory_is_named(tree: Tree) -> None:
     assert (ran.code, only_diagnostic(ran)["code"]) == (2, "unreadable")
 
 
-def test_a_read_only_directory_is_a_clear_error_and_nothing_changes(tree: Tree) -> None:
+def test_a_read_only_directory_is_refused_and_nothing_changes(tree: Tree) -> None:
     tree.repository("w")
     agency = tree.agency("w", entries=[])
     agency.parent.chmod(0o555)
@@ -237,23 +237,23 @@ def test_a_read_only_directory_is_a_clear_error_and_nothing_changes(tree: Tree) 
     assert str(agency.parent) in ran.err
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to somebody else")
-@pytest.mark.parametrize("given", ["w", "w/.clia", "w/.clia/agents/scout", "w/.clia/agents/scout/scout@w.agent.triad.json"])
-def test_a_context_planted_by_somebody_else_outside_every_repository_is_not_trusted(tree: Tree, given: str) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can change the owner of a directory")
+@pytest.mark.parametrize("path", ["w", "w/.clia", "w/.clia/agents/scout", "w/.clia/agents/scout/scout@w.agent.triad.json"])
+def test_a_context_owned_by_another_user_outside_every_repository_is_not_trusted(tree: Tree, path: str) -> None:
     tree.agent("w", guardrails=["planted"])
     tree.repository("w/mine")
     tree.agent("w/mine", guardrails=["mine"])
-    os.chown(tree.root / given, 12345, 12345)
+    os.chown(tree.root / path, 12345, 12345)
     ran = clia("agents", "context", "--slug", "scout", "--json", "--path", tree.path("w/mine"))
-    assert [each["path"] for each in ran.json()["chain"]] == [tree.path("w/mine")]
+    assert [context["path"] for context in ran.json()["chain"]] == [tree.path("w/mine")]
     assert {"path": tree.path("w/.clia/agents/scout"), "reason": "untrusted-owner"} in ran.json()["excluded"]
-    os.chown(tree.root / given, 0, 0)
+    os.chown(tree.root / path, 0, 0)
     assert len(clia("agents", "context", "--slug", "scout", "--json", "--path", tree.path("w/mine")).json()["chain"]) == 2
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can change the owner of a directory")
 def test_inside_a_repository_the_owner_does_not_matter(tree: Tree) -> None:
     tree.repository("w")
     path = tree.agent("w", title="checked out by another user")
     os.chown(path.parent, 12345, 12345)
-    assert read(tree).json()["title"] == "checked out by another user"
+    assert run_read(tree).json()["title"] == "checked out by another user"

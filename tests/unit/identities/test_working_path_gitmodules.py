@@ -1,4 +1,4 @@
-"""``.gitmodules`` is read as git reads it: git itself is the judge."""
+"""``.gitmodules`` is read as git reads it, checked against git itself."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ pieces = st.sampled_from(
 
 
 def by_git(text: str, path: str) -> list[str] | None:
-    """What git says, or None where it refuses the file."""
-    done = subprocess.run(
+    """Return the paths that git reads, or None if it refuses the file."""
+    result = subprocess.run(
         ["git", "config", "--file", path, "--null", "--get-regexp", r"^submodule\..*\.path$"],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode not in (0, 1):
+    if result.returncode not in (0, 1):
         return None
     last: dict[str, str | None] = {}
-    for item in done.stdout.split("\0")[:-1]:
-        key, found, value = item.partition("\n")
-        last[key] = value if found else None
+    for item in result.stdout.split("\0")[:-1]:
+        key, separator, value = item.partition("\n")
+        last[key] = value if separator else None
     return sorted({value for value in last.values() if value is not None})
 
 
@@ -62,17 +62,17 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @given(text=st.lists(pieces, max_size=14).map("".join))
-def test_git_and_we_agree(scratch: str, text: str) -> None:
+def test_clia_and_git_read_the_same_paths(scratch: str, text: str) -> None:
     with open(scratch, "w", encoding="utf-8", newline="") as out:
         out.write(text)
     expected = by_git(text, scratch)
-    found, refused = submodule_paths(text, scratch)
+    paths, diagnostics = submodule_paths(text, scratch)
     if expected is None:
-        assert [each.code for each in refused] == ["invalid-gitmodules"]
+        assert [diagnostic.code for diagnostic in diagnostics] == ["invalid-gitmodules"]
     else:
-        assert "invalid-gitmodules" not in [each.code for each in refused]
-        safe = [each for each in expected if each and not each.startswith(("-", "/", "\\")) and ".." not in each.split("/")]
-        assert set(found) == {"/".join(part for part in each.split("/") if part not in ("", ".")) for each in safe}
+        assert "invalid-gitmodules" not in [diagnostic.code for diagnostic in diagnostics]
+        safe = [path for path in expected if path and not path.startswith(("-", "/", "\\")) and ".." not in path.split("/")]
+        assert set(paths) == {"/".join(part for part in path.split("/") if part not in ("", ".")) for path in safe}
 
 
 @pytest.mark.parametrize("path", ["a", "a/b", "a b", "libs/x.y", "a./b", "é"])
@@ -83,21 +83,21 @@ def test_ordinary_paths_pass(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "clean"), [("./a", "a"), ("a//b", "a/b"), ("a/", "a"), ("a/./b", "a/b"), (".hidden/x", ".hidden/x")]
 )
-def test_odd_spellings_are_cleaned(path: str, clean: str) -> None:
+def test_unusual_spellings_are_normalised(path: str, clean: str) -> None:
     assert submodule_paths(f'[submodule "s"]\n\tpath = {path}\n', "x") == ([clean], [])
 
 
 @pytest.mark.parametrize("path", ["/a", "-a", "..", "a/../b", "../a", ".", "./", "C:/a", "\\\\a", ".git", "a/.GIT/b", "a/.git"])
 def test_unsafe_paths_are_refused(path: str) -> None:
-    found, refused = submodule_paths(f'[submodule "s"]\n\tpath = "{path}"\n', "x")
-    assert found == []
-    assert [each.code for each in refused] == ["unsafe-submodule-path"]
+    paths, diagnostics = submodule_paths(f'[submodule "s"]\n\tpath = "{path}"\n', "x")
+    assert paths == []
+    assert [diagnostic.code for diagnostic in diagnostics] == ["unsafe-submodule-path"]
 
 
-def test_a_line_that_git_refuses_is_named(tree: Tree) -> None:
+def test_a_line_that_git_refuses_is_reported(tree: Tree) -> None:
     path = tree.write(".gitmodules", '[submodule "s"]\n\tpath = ok\n[submodule "t"\n\tpath = no\n')
     with pytest.raises(subprocess.CalledProcessError):
         git("config", "--file", str(path), "--list", cwd=tree.root)
-    found, (refused,) = submodule_paths(path.read_text(), str(path))
-    assert found == []
-    assert "line 3" in refused.message
+    paths, (diagnostic,) = submodule_paths(path.read_text(), str(path))
+    assert paths == []
+    assert "line 3" in diagnostic.message

@@ -1,4 +1,4 @@
-"""What an export may write, and what it refuses; a refusal leaves the tree as it was."""
+"""What an export may write and what it refuses. A refusal leaves the tree unchanged."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 ALL = ExportOptions(("all",), "https://agents.example.org/scout")
 MANIFEST = ".clia/exports/manifest.json"
-WHOLE = [each.path.format(slug="scout") for each in FORMATS.values() if each.whole]
-MANAGED = [each.path for each in FORMATS.values() if not each.whole]
+WHOLE = [export_format.path.format(slug="scout") for export_format in FORMATS.values() if export_format.whole]
+MANAGED = [export_format.path for export_format in FORMATS.values() if not export_format.whole]
 
 
 def agent(tree: Tree, title: str = "Scout") -> None:
@@ -32,19 +32,19 @@ def agent(tree: Tree, title: str = "Scout") -> None:
     tree.agent("", title=title, guardrails=["Never force-push."])
 
 
-def run(tree: Tree, wishes: ExportOptions = ALL, *, slug: str = "scout", write: bool = True, force: bool = False) -> ExportPlan:
-    return export(clia.lineage(tree.path(), slug), wishes, write=write, force=force)
+def run(tree: Tree, options: ExportOptions = ALL, *, slug: str = "scout", write: bool = True, force: bool = False) -> ExportPlan:
+    return export(clia.lineage(tree.path(), slug), options, write=write, force=force)
 
 
 def states(planned: ExportPlan) -> dict[str, str]:
-    return {each.path: each.state for each in planned.outcomes}
+    return {outcome.path: outcome.state for outcome in planned.outcomes}
 
 
-def refused(tree: Tree, wishes: ExportOptions = ALL, *, force: bool = False) -> NotAllowed:
-    """The refusal, after checking that it changed nothing."""
+def refused(tree: Tree, options: ExportOptions = ALL, *, force: bool = False) -> NotAllowed:
+    """Return the refusal, after checking that it changed nothing."""
     before = tree.snapshot()
     with pytest.raises(NotAllowed) as caught:
-        run(tree, wishes, force=force)
+        run(tree, options, force=force)
     assert tree.snapshot() == before
     return caught.value
 
@@ -60,9 +60,9 @@ def test_the_first_run_writes_and_the_second_changes_no_byte(tree: Tree) -> None
 def test_the_manifest_lists_the_whole_files_sorted_with_what_was_written(tree: Tree) -> None:
     agent(tree)
     run(tree)
-    found = json.loads((tree.root / MANIFEST).read_text())
-    assert list(found["files"]) == sorted(WHOLE)
-    for path, entry in found["files"].items():
+    manifest = json.loads((tree.root / MANIFEST).read_text())
+    assert list(manifest["files"]) == sorted(WHOLE)
+    for path, entry in manifest["files"].items():
         assert entry["sha256"] == hashlib.sha256((tree.root / path).read_bytes()).hexdigest()
         assert entry["slug"] == "scout"
         assert FORMATS[entry["format"]].path.format(slug="scout") == path
@@ -83,7 +83,7 @@ def test_the_manifest_keeps_the_entries_of_other_agents(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("path", WHOLE)
-def test_a_whole_file_that_is_not_listed_is_refused_even_by_force(tree: Tree, path: str) -> None:
+def test_an_unlisted_file_is_not_overwritten_even_by_force(tree: Tree, path: str) -> None:
     agent(tree)
     tree.write(path, "mine\n")
     for force in (False, True):
@@ -94,17 +94,17 @@ def test_a_whole_file_that_is_not_listed_is_refused_even_by_force(tree: Tree, pa
 def test_a_listed_file_edited_by_hand_is_refused_with_a_hint_and_rewritten_by_force(tree: Tree) -> None:
     agent(tree)
     run(tree)
-    made = (tree.root / WHOLE[0]).read_bytes()
-    tree.write(WHOLE[0], made + b"my own line\n")
+    content = (tree.root / WHOLE[0]).read_bytes()
+    tree.write(WHOLE[0], content + b"my own line\n")
     error = refused(tree)
     assert error.message == f"{WHOLE[0]} was edited by hand"
     assert any("--force" in hint for hint in error.hints)
     run(tree, force=True)
-    assert (tree.root / WHOLE[0]).read_bytes() == made
+    assert (tree.root / WHOLE[0]).read_bytes() == content
     assert run(tree, write=False).is_fresh()
 
 
-def test_a_listed_file_that_is_merely_stale_is_rewritten(tree: Tree) -> None:
+def test_a_listed_file_that_is_stale_is_rewritten(tree: Tree) -> None:
     agent(tree)
     run(tree)
     agent(tree, title="Ranger")
@@ -112,7 +112,7 @@ def test_a_listed_file_that_is_merely_stale_is_rewritten(tree: Tree) -> None:
     assert b"# Ranger" in (tree.root / WHOLE[0]).read_bytes()
 
 
-def test_a_file_that_was_written_before_a_crash_spared_the_manifest_is_taken_over(tree: Tree) -> None:
+def test_a_file_written_before_a_crash_that_lost_the_manifest_is_adopted(tree: Tree) -> None:
     agent(tree)
     run(tree)
     complete = (tree.root / MANIFEST).read_bytes()
@@ -122,7 +122,7 @@ def test_a_file_that_was_written_before_a_crash_spared_the_manifest_is_taken_ove
 
 
 @pytest.mark.parametrize("failing", range(1, 10))
-def test_a_disk_that_fills_up_is_a_clear_error_and_the_next_run_completes(tree: Tree, failing: int) -> None:
+def test_a_full_disk_is_reported_and_the_next_run_completes(tree: Tree, failing: int) -> None:
     agent(tree)
     writes = iter(range(1, 100))
 
@@ -139,16 +139,16 @@ def test_a_disk_that_fills_up_is_a_clear_error_and_the_next_run_completes(tree: 
     assert run(tree, write=False).is_fresh()
 
 
-def test_one_refused_target_stops_all_of_them_and_each_is_named(tree: Tree) -> None:
+def test_one_refused_target_stops_the_export_and_all_refused_files_are_named(tree: Tree) -> None:
     agent(tree)
     tree.write(".codex/agents/scout.toml", "mine")
     tree.write("GEMINI.md", "<!-- clia:begin scout -->\n")
     error = refused(tree)
-    assert {each["path"] for each in error.fields["files"]} == {".codex/agents/scout.toml", "GEMINI.md"}
+    assert {file["path"] for file in error.fields["files"]} == {".codex/agents/scout.toml", "GEMINI.md"}
     assert not (tree.root / "AGENTS.md").exists()
 
 
-def test_text_around_a_managed_block_stays_byte_for_byte(tree: Tree) -> None:
+def test_text_around_a_managed_block_is_kept_byte_for_byte(tree: Tree) -> None:
     agent(tree)
     tree.write("AGENTS.md", b"# House rules\r\n\r\nBe kind.\r\n")
     run(tree, ExportOptions(("agents-md",)))
@@ -186,13 +186,13 @@ def test_a_file_that_is_not_utf8_is_refused(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("path", ["AGENTS.md", ".claude/agents/scout.md", MANIFEST])
-def test_a_directory_in_the_place_of_a_target_is_refused(tree: Tree, path: str) -> None:
+def test_a_directory_in_place_of_a_target_is_refused(tree: Tree, path: str) -> None:
     agent(tree)
     tree.directory(path)
     assert refused(tree).message == f"{path} is not a file"
 
 
-def test_a_file_in_the_place_of_a_parent_directory_is_refused_before_the_first_write(tree: Tree) -> None:
+def test_a_file_in_place_of_a_parent_directory_is_refused_before_the_first_write(tree: Tree) -> None:
     agent(tree)
     tree.write(".cursor", "a file")
     assert refused(tree).message == ".cursor/rules/scout.mdc cannot be created: .cursor is not a directory"
@@ -256,8 +256,8 @@ def test_a_target_that_cannot_be_read_is_refused_with_the_reason(tree: Tree) -> 
 
     agent(tree)
     source = ExportSource(clia.lineage(tree.path(), "scout").profile(), shown_from(tree.path(), [tree.path()]), ALL)
-    found = planning.plan_export(Unreadable(), tree.path(), source)
-    blocked = [(each.path, each.reason) for each in found.blocked(force=True)]
+    plan = planning.plan_export(Unreadable(), tree.path(), source)
+    blocked = [(outcome.path, outcome.reason) for outcome in plan.blocked(force=True)]
     assert blocked == [("GEMINI.md", "cannot be read: Permission denied")]
 
 
@@ -294,7 +294,7 @@ def test_a_directory_linked_inside_the_root_is_written_through(tree: Tree) -> No
         ('{"version": 1, "files": {"a": {"format": "cursor", "slug": "a", "sha256": 1}}}', "invalid-document", "/files/a/sha256"),
     ],
 )
-def test_a_manifest_that_makes_no_sense_is_refused(tree: Tree, content: str, code: str, pointer: str | None) -> None:
+def test_an_invalid_manifest_is_refused(tree: Tree, content: str, code: str, pointer: str | None) -> None:
     agent(tree)
     tree.write(MANIFEST, content)
     before = tree.snapshot()
@@ -306,16 +306,16 @@ def test_a_manifest_that_makes_no_sense_is_refused(tree: Tree, content: str, cod
     assert tree.snapshot() == before
 
 
-def test_looking_writes_nothing_and_tells_fresh_stale_missing_edited_and_refused_apart(tree: Tree) -> None:
+def test_a_dry_run_writes_nothing_and_gives_the_state_of_each_file(tree: Tree) -> None:
     agent(tree)
     run(tree, ExportOptions(("agents-md", "gemini", "claude-agent", "codex-agent", "cursor")))
     tree.write("GEMINI.md", (tree.root / "GEMINI.md").read_text().replace("Scout", "Other"))
     tree.write(".codex/agents/scout.toml", "edited")
     tree.write(".clia/exports/scout.agent-card.json", "{}")
     before = tree.snapshot()
-    found = run(tree, write=False)
+    plan = run(tree, write=False)
     assert tree.snapshot() == before
-    assert states(found) == {
+    assert states(plan) == {
         "AGENTS.md": "fresh",
         "CLAUDE.md": "missing",
         "GEMINI.md": "stale",
@@ -331,15 +331,17 @@ def test_a_profile_that_changed_makes_every_copy_stale_except_the_import(tree: T
     agent(tree)
     run(tree)
     agent(tree, title="Ranger")
-    found = states(run(tree, write=False))
-    assert {path for path, state in found.items() if state == "stale"} == set(found) - {"CLAUDE.md"}
+    state_of = states(run(tree, write=False))
+    assert {path for path, state in state_of.items() if state == "stale"} == set(state_of) - {"CLAUDE.md"}
 
 
 def test_a_file_longer_than_a_tool_reads_is_warned_about(tree: Tree) -> None:
     agent(tree)
     tree.write("AGENTS.md", "x" * (32 * 1024 - 10) + "\n")
-    found = run(tree).diagnostics
-    assert [(each.code, each.severity, each.path) for each in found] == [("export-too-long", "warning", tree.path("AGENTS.md"))]
+    diagnostics = run(tree).diagnostics
+    assert [(diagnostic.code, diagnostic.severity, diagnostic.path) for diagnostic in diagnostics] == [
+        ("export-too-long", "warning", tree.path("AGENTS.md"))
+    ]
 
 
 def test_without_a_repository_the_output_root_must_be_named(tree: Tree) -> None:
@@ -367,7 +369,7 @@ def test_the_nearest_repository_root_is_the_target(tree: Tree) -> None:
     assert not (tree.root / "outer/AGENTS.md").exists()
 
 
-def test_exports_are_no_input_to_lineage(tree: Tree) -> None:
+def test_exports_are_not_an_input_to_lineage(tree: Tree) -> None:
     agent(tree)
     before = clia.lineage(tree.path(), "scout").context().to_json(), clia.lineage(tree.path(), "scout").profile().document
     run(tree)

@@ -1,4 +1,4 @@
-"""What each of the eight exports says; ``test_exports_schemas`` holds them against the tools' own schemas."""
+"""Content of each of the eight exports. ``test_export_formats_schemas`` checks them against the tools' own schemas."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ HOSTILE = (
 )
 
 
-def exported(tree: Tree, *formats: str, slug: str = "scout", path: str = "", **wishes: Any) -> dict[str, bytes]:
-    """Exports, and gives what stands in each file."""
-    export(clia.lineage(tree.path(path), slug), ExportOptions(formats or ("all",), wishes.pop("url", URL), **wishes))
-    return {each: (tree.root / each).read_bytes() for each in paths(slug) if (tree.root / each).exists()}
+def exported(tree: Tree, *formats: str, slug: str = "scout", path: str = "", **options: Any) -> dict[str, bytes]:
+    """Export, and return the content of each file that was written."""
+    export(clia.lineage(tree.path(path), slug), ExportOptions(formats or ("all",), options.pop("url", URL), **options))
+    return {path: (tree.root / path).read_bytes() for path in paths(slug) if (tree.root / path).exists()}
 
 
 def paths(slug: str) -> list[str]:
-    return [each.path.format(slug=slug) for each in FORMATS.values()]
+    return [export_format.path.format(slug=slug) for export_format in FORMATS.values()]
 
 
-def fronted(data: bytes) -> tuple[dict[str, Any], str]:
-    """Front matter and body, as the tools that read such files split them."""
-    found = re.match(r"\A---\n(.*?\n)---\n(.*)\Z", data.decode(), re.DOTALL)
-    assert found is not None
-    fields = yaml.safe_load(found.group(1))
+def front_matter(data: bytes) -> tuple[dict[str, Any], str]:
+    """Return front matter and body, split as the tools that read such files do."""
+    match = re.match(r"\A---\n(.*?\n)---\n(.*)\Z", data.decode(), re.DOTALL)
+    assert match is not None
+    fields = yaml.safe_load(match.group(1))
     assert isinstance(fields, dict)
-    return fields, found.group(2)
+    return fields, match.group(2)
 
 
 def headings(markdown: str) -> list[str]:
@@ -76,7 +76,7 @@ def simple(tree: Tree, **fields: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["AGENTS.md", "GEMINI.md"])
-def test_plain_markdown_holds_guardrails_first_each_with_its_origin(tree: Tree, name: str) -> None:
+def test_plain_markdown_lists_guardrails_first_with_their_origins(tree: Tree, name: str) -> None:
     simple(tree)
     text = exported(tree)[name].decode()
     assert headings(text) == ["Scout", "Guardrails", "Role", "Purpose", "Focus domains"]
@@ -88,17 +88,17 @@ def test_plain_markdown_holds_guardrails_first_each_with_its_origin(tree: Tree, 
     assert list(find_blocks(text.encode())) == ["scout"]
 
 
-def test_claude_md_imports_agents_md_and_brings_it_along(tree: Tree) -> None:
+def test_claude_md_imports_agents_md_and_exports_it_too(tree: Tree) -> None:
     simple(tree)
-    found = exported(tree, "claude-md", url=None)
-    assert sorted(found) == ["AGENTS.md", "CLAUDE.md"]
-    assert re.findall(r"(?:^|\s)@(\S+)", found["CLAUDE.md"].decode()) == ["AGENTS.md"]
-    assert block_types(found["CLAUDE.md"].decode()) == {"html_block", "paragraph_open", "inline", "paragraph_close"}
+    files = exported(tree, "claude-md", url=None)
+    assert sorted(files) == ["AGENTS.md", "CLAUDE.md"]
+    assert re.findall(r"(?:^|\s)@(\S+)", files["CLAUDE.md"].decode()) == ["AGENTS.md"]
+    assert block_types(files["CLAUDE.md"].decode()) == {"html_block", "paragraph_open", "inline", "paragraph_close"}
 
 
 def test_claude_agent_has_yaml_with_name_and_description_and_the_prompt(tree: Tree) -> None:
     simple(tree)
-    fields, body = fronted(exported(tree)[".claude/agents/scout.md"])
+    fields, body = front_matter(exported(tree)[".claude/agents/scout.md"])
     assert fields == {"name": "scout", "description": "Finds what is lost."}
     assert headings(body)[:2] == ["Scout", "Guardrails"]
     assert "You are the agent `scout`." in body
@@ -107,17 +107,17 @@ def test_claude_agent_has_yaml_with_name_and_description_and_the_prompt(tree: Tr
 def test_claude_agent_has_tools_and_model_only_from_the_flags(tree: Tree) -> None:
     simple(tree, tools=["Bash"], model="opus", permissions={"allow": ["*"]}, hooks={"Stop": "x"}, mcpServers={"m": {}})
     files = exported(tree, "claude-agent", url=None)
-    assert set(fronted(files[".claude/agents/scout.md"])[0]) == {"name", "description"}
-    fields, body = fronted(
+    assert set(front_matter(files[".claude/agents/scout.md"])[0]) == {"name", "description"}
+    fields, body = front_matter(
         exported(tree, "claude-agent", url=None, tools=("Read", "Grep"), model="haiku")[".claude/agents/scout.md"]
     )
     assert (fields["tools"], fields["model"]) == ("Read, Grep", "haiku")
     assert not {"Bash", "mcpServers", "Stop"} & set(body.split())
 
 
-def test_a_skill_says_what_it_is_and_when_to_use_it_and_takes_no_tools_from_lineage(tree: Tree) -> None:
+def test_a_skill_says_what_it_is_and_when_to_use_it_and_lists_no_tools(tree: Tree) -> None:
     simple(tree, tools=["Bash"], **{"allowed-tools": "Bash"})
-    fields, body = fronted(exported(tree)[".claude/skills/scout/SKILL.md"])
+    fields, body = front_matter(exported(tree)[".claude/skills/scout/SKILL.md"])
     assert fields == {"name": "scout", "description": "Finds what is lost. Use it to work as the agent scout."}
     assert headings(body) == ["Scout", "Guardrails", "Role", "Purpose", "Focus domains"]
     assert "Use this skill to work as the agent `scout`." in body
@@ -126,26 +126,26 @@ def test_a_skill_says_what_it_is_and_when_to_use_it_and_takes_no_tools_from_line
 
 def test_codex_agent_is_toml_with_the_prompt(tree: Tree) -> None:
     simple(tree)
-    found = tomllib.loads(exported(tree)[".codex/agents/scout.toml"].decode())
-    assert set(found) == {"name", "description", "developer_instructions"}
-    assert found["name"] == "scout"
-    assert found["description"] == "Finds what is lost."
-    assert headings(found["developer_instructions"])[:2] == ["Scout", "Guardrails"]
+    fields = tomllib.loads(exported(tree)[".codex/agents/scout.toml"].decode())
+    assert set(fields) == {"name", "description", "developer_instructions"}
+    assert fields["name"] == "scout"
+    assert fields["description"] == "Finds what is lost."
+    assert headings(fields["developer_instructions"])[:2] == ["Scout", "Guardrails"]
 
 
 def test_cursor_rule_has_its_three_fields_and_the_prompt(tree: Tree) -> None:
     simple(tree)
-    fields, body = fronted(exported(tree)[".cursor/rules/scout.mdc"])
+    fields, body = front_matter(exported(tree)[".cursor/rules/scout.mdc"])
     assert fields == {"description": "Finds what is lost.", "globs": None, "alwaysApply": False}
     assert headings(body)[:2] == ["Scout", "Guardrails"]
 
 
 def card_of(tree: Tree) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(exported(tree, "a2a-card")[".clia/exports/scout.agent-card.json"])
-    return found
+    card: dict[str, Any] = json.loads(exported(tree, "a2a-card")[".clia/exports/scout.agent-card.json"])
+    return card
 
 
-def test_a2a_card_has_every_required_field_and_a_skill_a_focus_domain(tree: Tree) -> None:
+def test_a2a_card_has_every_required_field_and_one_skill_per_focus_domain(tree: Tree) -> None:
     simple(tree)
     card = card_of(tree)
     assert card["name"] == "Scout"
@@ -164,7 +164,7 @@ def test_a2a_card_version_changes_with_the_profile(tree: Tree) -> None:
     assert card_of(tree)["version"] != before
 
 
-def test_a2a_card_of_a_bare_agent_still_has_what_is_required(tree: Tree) -> None:
+def test_a2a_card_of_an_empty_profile_has_every_required_field(tree: Tree) -> None:
     tree.repository()
     tree.agent("")
     assert card_of(tree)["skills"] == [{"id": "scout", "name": "scout", "description": "The agent scout", "tags": ["scout"]}]
@@ -172,27 +172,27 @@ def test_a2a_card_of_a_bare_agent_still_has_what_is_required(tree: Tree) -> None
 
 def test_a2a_card_gives_every_skill_its_own_identifier(tree: Tree) -> None:
     simple(tree, focusDomains=["A b", "a-b", "探索", "探 索"], tags=[])
-    assert [each["id"] for each in card_of(tree)["skills"]] == ["a-b", "a-b-2", "skill-3", "skill-4"]
+    assert [skill["id"] for skill in card_of(tree)["skills"]] == ["a-b", "a-b-2", "skill-3", "skill-4"]
 
 
-def test_the_agency_and_the_plan_are_in_no_export(tree: Tree) -> None:
+def test_no_export_contains_the_agency_or_the_plan(tree: Tree) -> None:
     simple(tree)
     for name, data in exported(tree).items():
         assert b"secret" not in data, name
 
 
-def test_no_export_holds_a_path_of_the_machine(tree: Tree) -> None:
+def test_no_export_contains_a_path_of_this_machine(tree: Tree) -> None:
     tree.agent("", title="Outside")
     tree.repository("outer")
     tree.agent("outer", guardrails=["From the outer one."])
     tree.repository("outer/inner", as_file=True)
     tree.agent("outer/inner", purpose="Inside.")
-    found = clia.lineage(tree.path("outer/inner"), "scout")
-    export(found, ExportOptions(("all",), URL))
-    written = [each for each in (tree.root / "outer/inner").rglob("*") if each.is_file() and ".clia/agents" not in str(each)]
-    assert len(written) == 10  # eight exports, the manifest, .git
-    for each in written:
-        assert tree.path() not in each.read_text(), each
+    lineage = clia.lineage(tree.path("outer/inner"), "scout")
+    export(lineage, ExportOptions(("all",), URL))
+    files = [path for path in (tree.root / "outer/inner").rglob("*") if path.is_file() and ".clia/agents" not in str(path)]
+    assert len(files) == 10  # eight exports, the manifest, .git
+    for path in files:
+        assert tree.path() not in path.read_text(), path
     text = (tree.root / "outer/inner/AGENTS.md").read_text()
     assert "From `../.clia/agents/scout/scout@outer.agent.triad.json`:" in text
 
@@ -211,11 +211,11 @@ def test_no_export_holds_a_path_of_the_machine(tree: Tree) -> None:
         ("/home/tess/x/base.json", "/tmp/out", [], "base.json"),
     ],
 )
-def test_how_an_origin_is_named(path: str, root: str, repositories: list[str], name: str) -> None:
+def test_an_origin_is_named_relative_to_its_repository(path: str, root: str, repositories: list[str], name: str) -> None:
     assert shown_from(root, repositories)(path) == name
 
 
-def test_a_waived_guardrail_is_marked_and_still_there(tree: Tree) -> None:
+def test_a_waived_guardrail_is_kept_and_marked(tree: Tree) -> None:
     tree.repository()
     tree.document("", "boss", "agent", {"slug": "boss", "profileType": "operator"})
     entry = {"timestamp": "2026-01-01T00:00:00Z", "summary": "agreed"}
@@ -223,54 +223,57 @@ def test_a_waived_guardrail_is_marked_and_still_there(tree: Tree) -> None:
     waiver = {"guardrail": text_digest("Ask before deleting."), "approval": digest(entry)}
     tree.agent("", guardrails=["Ask before deleting.", "Never force-push."])
     tree.agent("sub", waivers=[waiver])
-    found = exported(tree, path="sub")
-    lines = found["AGENTS.md"].decode().splitlines()
+    files = exported(tree, path="sub")
+    lines = files["AGENTS.md"].decode().splitlines()
     assert "- **Waived by an operator:** Ask before deleting." in lines
     assert "- Never force-push." in lines
-    version = json.loads(found[".clia/exports/scout.agent-card.json"])["version"]
+    version = json.loads(files[".clia/exports/scout.agent-card.json"])["version"]
     assert version != digest(clia.lineage(tree.path("sub"), "scout").profile().document)  # which names a path of this machine
 
 
-def test_the_same_tree_elsewhere_gives_the_same_bytes(tree: Tree) -> None:
-    found = []
+def test_the_same_tree_in_another_directory_gives_the_same_bytes(tree: Tree) -> None:
+    contents = []
     for where in ("here/r", "there/deeper/r"):
         tree.repository(where)
         tree.agent(where, title="Scout", guardrails=["a"], focusDomains=["b"])
         export(clia.lineage(tree.path(where), "scout"), ExportOptions(("all",), URL))
-        found.append([(tree.root / where / each).read_bytes() for each in paths("scout")])
-    assert found[0] == found[1]
+        contents.append([(tree.root / where / path).read_bytes() for path in paths("scout")])
+    assert contents[0] == contents[1]
 
 
-def check_all(found: dict[str, bytes]) -> None:
-    """Every export parses, has the structure it always has, and holds nothing that acts."""
+def check_all(files: dict[str, bytes]) -> None:
+    """Check that every export parses, has its usual structure, and contains nothing that a tool would act on."""
     for name in ("AGENTS.md", "GEMINI.md"):
-        text = found[name].decode()
-        assert list(find_blocks(found[name])) == ["scout"]
+        text = files[name].decode()
+        assert list(find_blocks(files[name])) == ["scout"]
         tokens = MarkdownIt("commonmark").parse(text)
         assert [token.content.split()[1] for token in tokens if token.type == "html_block"] == ["clia:begin", "clia:end"]
         check_body(text)
-    assert set(fronted(found[".claude/agents/scout.md"])[0]) == {"name", "description"}
-    assert set(fronted(found[".cursor/rules/scout.mdc"])[0]) == {"description", "globs", "alwaysApply"}
-    assert set(fronted(found[".claude/skills/scout/SKILL.md"])[0]) == {"name", "description"}
+    assert set(front_matter(files[".claude/agents/scout.md"])[0]) == {"name", "description"}
+    assert set(front_matter(files[".cursor/rules/scout.mdc"])[0]) == {"description", "globs", "alwaysApply"}
+    assert set(front_matter(files[".claude/skills/scout/SKILL.md"])[0]) == {"name", "description"}
     for name in (".claude/agents/scout.md", ".claude/skills/scout/SKILL.md", ".cursor/rules/scout.mdc"):
-        body = fronted(found[name])[1]
+        body = front_matter(files[name])[1]
         assert body.count("<!--") == 1
         check_body(body)
-    codex = tomllib.loads(found[".codex/agents/scout.toml"].decode())
+    codex = tomllib.loads(files[".codex/agents/scout.toml"].decode())
     assert set(codex) == {"name", "description", "developer_instructions"}
     check_body(codex["developer_instructions"])
-    json.loads(found[".clia/exports/scout.agent-card.json"])
+    json.loads(files[".clia/exports/scout.agent-card.json"])
 
 
 def check_body(text: str) -> None:
     allowed = {"heading", "paragraph", "bullet_list", "list_item"}
-    assert {each.removesuffix("_open").removesuffix("_close") for each in block_types(text)} <= allowed | {"inline", "html_block"}
+    assert {block_type.removesuffix("_open").removesuffix("_close") for block_type in block_types(text)} <= allowed | {
+        "inline",
+        "html_block",
+    }
     assert headings(text)[1:] == ["Guardrails", "Role", "Purpose", "Focus domains"]
     assert not re.search(r"(?:^|\s)@", text)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e\u200b]", text)
 
 
-def test_hostile_text_in_every_field_breaks_out_of_no_format(tree: Tree) -> None:
+def test_hostile_text_in_any_field_does_not_break_out_of_any_format(tree: Tree) -> None:
     item = {"text": HOSTILE, HOSTILE: HOSTILE, "list": [[HOSTILE], {}, [], HOSTILE, {HOSTILE: [HOSTILE]}]}
     lists = {"guardrails": [HOSTILE, item], "focusDomains": [HOSTILE, item], "tags": [HOSTILE], "inherits": []}
     simple(tree, title=HOSTILE, role=HOSTILE, purpose=HOSTILE, **lists)
@@ -279,15 +282,15 @@ def test_hostile_text_in_every_field_breaks_out_of_no_format(tree: Tree) -> None
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.text(min_size=1).filter(lambda text: bool(text.strip())), st.text(st.sampled_from("<!->\n#`@-= x\"'\\"), min_size=1))
-def test_any_text_breaks_out_of_no_format(tree: Tree, said: str, rude: str) -> None:
-    said, rude = said.encode("utf-8", "ignore").decode() or "x", f"{rude}x"
-    simple(tree, title=rude, role=said, purpose=rude, guardrails=[said, rude], focusDomains=[rude, {"name": said, rude: said}])
-    if not said.strip():
+def test_random_text_does_not_break_out_of_any_format(tree: Tree, text: str, rude: str) -> None:
+    text, rude = text.encode("utf-8", "ignore").decode() or "x", f"{rude}x"
+    simple(tree, title=rude, role=text, purpose=rude, guardrails=[text, rude], focusDomains=[rude, {"name": text, rude: text}])
+    if not text.strip():
         return
     check_all(exported(tree))
 
 
-def test_a_directory_with_a_hostile_name_stays_a_name(tree: Tree) -> None:
+def test_a_directory_name_with_markup_is_escaped(tree: Tree) -> None:
     tree.repository()
     where = "a`b\n<!-- clia:end scout --> @x"
     tree.agent(where, guardrails=["x"])
@@ -297,7 +300,7 @@ def test_a_directory_with_a_hostile_name_stays_a_name(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "code"),
+    ("options", "code"),
     [
         (ExportOptions(("a2a-card",)), "url-needed"),
         (ExportOptions(("all",)), "url-needed"),
@@ -320,16 +323,16 @@ def test_a_directory_with_a_hostile_name_stays_a_name(tree: Tree) -> None:
         (ExportOptions(()), "unknown-kind"),
     ],
 )
-def test_wishes_that_do_not_fit_are_refused_before_anything_is_written(tree: Tree, wishes: ExportOptions, code: str) -> None:
+def test_invalid_options_are_refused_before_anything_is_written(tree: Tree, options: ExportOptions, code: str) -> None:
     simple(tree)
     before = tree.snapshot()
     with pytest.raises((InvalidInput, UnknownKind)) as caught:
-        export(clia.lineage(tree.path(), "scout"), wishes)
+        export(clia.lineage(tree.path(), "scout"), options)
     assert caught.value.code == code
     assert tree.snapshot() == before
 
 
-def test_a_profile_that_cannot_be_read_whole_is_not_exported(tree: Tree) -> None:
+def test_a_profile_that_cannot_be_read_completely_is_not_exported(tree: Tree) -> None:
     tree.repository()
     tree.write(".clia/agents/scout/scout.agent.triad.json", '{"guardrails": ["Never force-push."')
     tree.agent("sub", title="Scout")

@@ -1,4 +1,4 @@
-"""Managed blocks: only clia's own part of somebody else's file is ever written."""
+"""Managed blocks: in a user's file, clia writes only its own part."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ END = b"<!-- clia:end scout -->"
 
 
 def test_an_empty_file_becomes_the_block_alone() -> None:
-    made = with_block(b"", "scout", "body\n")
-    assert made.startswith(b"<!-- clia:begin scout: ")
-    assert made.endswith(b"\n\nbody\n\n<!-- clia:end scout -->\n")
+    content = with_block(b"", "scout", "body\n")
+    assert content.startswith(b"<!-- clia:begin scout: ")
+    assert content.endswith(b"\n\nbody\n\n<!-- clia:end scout -->\n")
 
 
 def test_a_file_without_a_block_gets_it_at_the_end_and_keeps_every_byte() -> None:
@@ -24,31 +24,31 @@ def test_a_file_without_a_block_gets_it_at_the_end_and_keeps_every_byte() -> Non
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60), st.sampled_from([b"\n", b"\r\n"]))
-def test_whatever_stands_around_a_block_stays_byte_for_byte(before: bytes, after: bytes, newline: bytes) -> None:
+def test_text_around_a_block_is_kept_byte_for_byte(before: bytes, after: bytes, newline: bytes) -> None:
     before = before + newline
     data = before + BEGIN + newline + b"old" + newline + END + newline + after
-    made = with_block(data, "scout", "new\n")
-    start, end = find_blocks(made)["scout"]
-    assert made[:start] == before
-    assert made[end:] == newline + after
-    assert with_block(made, "scout", "new\n") == made
+    content = with_block(data, "scout", "new\n")
+    start, end = find_blocks(content)["scout"]
+    assert content[:start] == before
+    assert content[end:] == newline + after
+    assert with_block(content, "scout", "new\n") == content
 
 
 def test_a_file_with_crlf_gets_a_block_with_crlf() -> None:
-    made = with_block(b"# Mine\r\n\r\ntext\r\n", "scout", "one\ntwo\n")
-    assert made.count(b"\n") == made.count(b"\r\n")
-    assert with_block(made, "scout", "one\ntwo\n") == made
+    content = with_block(b"# Mine\r\n\r\ntext\r\n", "scout", "one\ntwo\n")
+    assert content.count(b"\n") == content.count(b"\r\n")
+    assert with_block(content, "scout", "one\ntwo\n") == content
 
 
-def test_a_crlf_file_that_holds_nothing_but_the_block_keeps_crlf() -> None:
-    made = with_block(b"", "scout", "one\n").replace(b"\n", b"\r\n")
-    assert with_block(made, "scout", "one\n") == made
+def test_a_crlf_file_with_only_the_block_keeps_crlf() -> None:
+    content = with_block(b"", "scout", "one\n").replace(b"\n", b"\r\n")
+    assert with_block(content, "scout", "one\n") == content
 
 
 def test_a_byte_order_mark_stays_at_the_start() -> None:
-    made = with_block(b"\xef\xbb\xbf", "scout", "one\n")
-    assert made.startswith(b"\xef\xbb\xbf<!-- clia:begin scout")
-    assert with_block(made, "scout", "one\n") == made
+    content = with_block(b"\xef\xbb\xbf", "scout", "one\n")
+    assert content.startswith(b"\xef\xbb\xbf<!-- clia:begin scout")
+    assert with_block(content, "scout", "one\n") == content
 
 
 def test_a_block_at_the_end_without_a_newline_is_replaced_in_place() -> None:
@@ -81,6 +81,6 @@ def test_each_agent_has_its_own_block() -> None:
         (b"<!--clia:end scout-->\n", "line 1 contains part"),
     ],
 )
-def test_damaged_markers_are_refused_with_the_line(data: bytes, problem: str) -> None:
+def test_damaged_markers_are_refused_and_the_line_is_named(data: bytes, problem: str) -> None:
     with pytest.raises(DamagedMarkers, match=problem):
         with_block(data, "scout", "new\n")

@@ -1,4 +1,4 @@
-"""Text from documents stays text, whatever file it goes into."""
+"""Text from documents stays text in every kind of file that it is written to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from clia.identities import markdown
 
-# Letters a hostile document would use, more often than chance would.
+# Characters that a hostile document would use, more often than random text has them.
 HOSTILE = (
     st.text(st.sampled_from("ab \n\t\r#-_*+=<>!`~[]():@|\\\"'1.&?/{}%\x00\x1b\x85\u200b\u200d\u202e\u2028\ufeff\ufffe\U000e0041"))
     | st.text()
@@ -28,42 +28,42 @@ def tokens(markdown: str) -> list[str]:
 
 
 @given(HOSTILE)
-def test_a_line_is_always_one_paragraph_of_markdown(said: str) -> None:
-    shown = markdown.markdown_line(said)
-    assert "\n" not in shown
-    assert tokens(shown) == (PARAGRAPH if shown else [])
+def test_a_line_is_always_one_paragraph_of_markdown(text: str) -> None:
+    line = markdown.markdown_line(text)
+    assert "\n" not in line
+    assert tokens(line) == (PARAGRAPH if line else [])
 
 
 @given(HOSTILE, HOSTILE)
-def test_lines_of_a_paragraph_never_turn_into_other_blocks(one: str, two: str) -> None:
-    assert tokens(markdown.prose(f"word {one}\n{two}")) == PARAGRAPH
+def test_lines_of_a_paragraph_never_turn_into_other_blocks(first: str, second: str) -> None:
+    assert tokens(markdown.prose(f"word {first}\n{second}")) == PARAGRAPH
 
 
 @given(HOSTILE)
-def test_no_line_of_a_list_item_leaves_it_or_opens_a_block_inside_it(said: str) -> None:
-    shown = f"- {markdown.prose('x' + said, '  ')}\n\nafter"
+def test_no_line_of_a_list_item_ends_it_or_opens_a_block_in_it(text: str) -> None:
+    document = f"- {markdown.prose('x' + text, '  ')}\n\nafter"
     listed = ["bullet_list_open", "list_item_open", *PARAGRAPH, "list_item_close", "bullet_list_close"]
-    assert tokens(shown) == [*listed, *PARAGRAPH]
+    assert tokens(document) == [*listed, *PARAGRAPH]
 
 
 @given(HOSTILE)
-def test_no_text_holds_a_comment_an_import_or_a_character_that_shows_nothing(said: str) -> None:
-    shown = markdown.prose(said)
-    assert "<!--" not in shown
-    assert not re.search(r"(?:^|\s)@", shown)
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u200e\u202e\u2066\ufeff\U000e0041]", shown)
+def test_prose_has_no_comment_no_import_and_no_invisible_character(text: str) -> None:
+    prose = markdown.prose(text)
+    assert "<!--" not in prose
+    assert not re.search(r"(?:^|\s)@", prose)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u200e\u202e\u2066\ufeff\U000e0041]", prose)
 
 
 @given(HOSTILE)
-def test_a_quoted_line_reads_back_the_same_as_json_and_as_yaml(said: str) -> None:
-    quoted = markdown.quoted_string(said)
-    assert json.loads(quoted) == markdown.one_line(said)
-    assert yaml.safe_load(f"key: {quoted}\n") == {"key": markdown.one_line(said)}
+def test_a_quoted_line_is_the_same_text_in_json_and_yaml(text: str) -> None:
+    quoted = markdown.quoted_string(text)
+    assert json.loads(quoted) == markdown.one_line(text)
+    assert yaml.safe_load(f"key: {quoted}\n") == {"key": markdown.one_line(text)}
     assert "---" not in quoted
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("text", "expected"),
     [
         ("plain words, a-b, 3.14 and x < y", "plain words, a-b, 3.14 and x < y"),
         ("# heading", "\\# heading"),
@@ -89,32 +89,32 @@ def test_a_quoted_line_reads_back_the_same_as_json_and_as_yaml(said: str) -> Non
         ("two\u00a0words", "two words"),
     ],
 )
-def test_what_each_dangerous_start_becomes(said: str, shown: str) -> None:
-    assert markdown.markdown_line(said) == shown
+def test_text_that_markdown_would_interpret_is_escaped(text: str, expected: str) -> None:
+    assert markdown.markdown_line(text) == expected
 
 
 def test_paragraphs_are_split_at_blank_lines_of_any_kind() -> None:
     assert markdown.paragraphs("\n one\r\ntwo\r\n \r\n\r\nthree\n") == [" one\ntwo", "three"]
 
 
-def test_a_code_span_cannot_be_left() -> None:
+def test_text_cannot_end_a_code_span() -> None:
     assert markdown.code_span("a`b\n<!--") == "`a\\u{60}b &lt;!--`"
 
 
-def test_a_code_span_holds_no_import_for_a_reader_that_lost_count_of_the_backticks() -> None:
+def test_a_code_span_contains_no_import_even_if_backticks_are_ignored() -> None:
     assert markdown.code_span("@scope/a @b") == "`@scope/a \\u{40}b`"
 
 
 @given(HOSTILE, st.integers(2, 60))
-def test_a_shortened_line_fits_however_it_is_counted_and_stays_one_line(said: str, room: int) -> None:
-    short = markdown.shortened(said, room)
+def test_a_shortened_line_fits_in_code_points_and_in_utf16_units(text: str, room: int) -> None:
+    short = markdown.shortened(text, room)
     assert len(short) <= len(short.encode("utf-16-le")) // 2 <= room
     assert markdown.one_line(short) == short
-    assert short == markdown.one_line(said) or short.endswith("…")
+    assert short == markdown.one_line(text) or short.endswith("…")
 
 
 @pytest.mark.parametrize(
-    ("said", "short"),
+    ("text", "expected"),
     [
         ("one two three", "one two…"),
         ("onetwothree four", "onetwoth…"),
@@ -124,5 +124,5 @@ def test_a_shortened_line_fits_however_it_is_counted_and_stays_one_line(said: st
         ("nine char", "nine char"),
     ],
 )
-def test_a_long_line_is_cut_between_words_and_never_inside_a_character(said: str, short: str) -> None:
-    assert markdown.shortened(said, 9) == short
+def test_a_long_line_is_cut_between_words_and_never_inside_a_character(text: str, expected: str) -> None:
+    assert markdown.shortened(text, 9) == expected

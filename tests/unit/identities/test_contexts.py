@@ -1,4 +1,4 @@
-"""Corners of discovery, inheritance and root chains."""
+"""Edge cases of discovery, inheritance and root chains."""
 
 from __future__ import annotations
 
@@ -16,23 +16,32 @@ if TYPE_CHECKING:
     from support import Tree
 
 
-def shown(tree: Tree, found: Any) -> list[str]:
-    return [os.path.relpath(each.directory, tree.root) for each in found.context().chain]
+def chain_of(tree: Tree, resolved: Any) -> list[str]:
+    return [os.path.relpath(context.directory, tree.root) for context in resolved.context().chain]
 
 
 def explicit(*paths: str, **more: Any) -> dict[str, Any]:
-    return {"mode": "explicit", "roots": [{"kind": "path", "path": each} for each in paths], **more}
+    return {"mode": "explicit", "roots": [{"kind": "path", "path": path} for path in paths], **more}
 
 
-def test_a_directory_reached_twice_stands_at_its_inner_place(tree: Tree) -> None:
+def test_three_nested_contexts_give_the_innermost_title(tree: Tree) -> None:
+    tree.repository("w")
+    for where, title in (("w", "outer"), ("w/r", "middle"), ("w/r/s", "inner")):
+        tree.agent(where, title=title)
+    tree.directory("w/r/s/src")
+    scout = lineage(tree.path("w/r/s/src"), "scout")
+    assert scout.profile()["title"] == "inner"
+
+
+def test_a_directory_reached_twice_keeps_its_inner_position(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w/a", title="middle")
     tree.agent("w/a/b", title="inner")
     tree.directory("w/.clia/agents")
     (tree.root / "w/.clia/agents/scout").symlink_to("../../a/b/.clia/agents/scout")
-    found = lineage(tree.path("w/a/b"), "scout")
-    assert shown(tree, found) == ["w/a", "w/a/b"]
-    assert found.profile()["title"] == "inner"
+    scout = lineage(tree.path("w/a/b"), "scout")
+    assert chain_of(tree, scout) == ["w/a", "w/a/b"]
+    assert scout.profile()["title"] == "inner"
 
 
 def test_a_linked_git_directory_is_a_boundary_too(tree: Tree) -> None:
@@ -41,22 +50,22 @@ def test_a_linked_git_directory_is_a_boundary_too(tree: Tree) -> None:
     assert is_repository(LocalFiles(), tree.path("w"))
 
 
-def test_a_directory_named_gitmodules_is_nobodys_business(tree: Tree) -> None:
+def test_a_directory_named_gitmodules_is_ignored(tree: Tree) -> None:
     tree.repository("w")
     tree.directory("w/.gitmodules")
     assert survey(LocalFiles(), tree.path("w")).diagnostics == ()
 
 
-def test_a_gitmodules_beyond_all_measure_is_named(tree: Tree) -> None:
+def test_a_huge_gitmodules_is_reported(tree: Tree) -> None:
     tree.repository("w")
     tree.write("w/.gitmodules", b"#" * (16 * 1024 * 1024 + 1))
-    assert [each.code for each in survey(LocalFiles(), tree.path("w")).diagnostics] == ["invalid-gitmodules"]
+    assert [diagnostic.code for diagnostic in survey(LocalFiles(), tree.path("w")).diagnostics] == ["invalid-gitmodules"]
 
 
 def test_a_network_path_is_never_inherited(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", inherits=["//example.org/x.agent.triad.json"])
-    assert [each.code for each in lineage(tree.path("w"), "scout").profile().diagnostics] == ["inherits-remote"]
+    assert [diagnostic.code for diagnostic in lineage(tree.path("w"), "scout").profile().diagnostics] == ["inherits-remote"]
 
 
 def test_an_inherited_document_resolves_its_own_references_in_its_own_repository(tree: Tree) -> None:
@@ -77,50 +86,50 @@ def chained(tree: Tree, root_chain: dict[str, Any], **outer: Any) -> Any:
     return lineage(tree.path("w/r/s"), "scout")
 
 
-def test_pinned_guardrails_stand_where_their_context_stood(tree: Tree) -> None:
-    found = chained(tree, explicit("."))
-    assert found.profile()["guardrails"] == ["w", "w/r", "w/r/s"]
+def test_pinned_guardrails_keep_the_position_of_their_context(tree: Tree) -> None:
+    scout = chained(tree, explicit("."))
+    assert scout.profile()["guardrails"] == ["w", "w/r", "w/r/s"]
     again = chained(tree, explicit("../.."))
-    assert shown(tree, again) == ["w", "w/r/s"]
+    assert chain_of(tree, again) == ["w", "w/r/s"]
     assert again.profile()["guardrails"] == ["w", "w/r", "w/r/s"]
 
 
-def test_what_two_dropped_contexts_inherit_is_read_once_and_in_full_where_a_kept_one_inherits_it_too(tree: Tree) -> None:
+def test_a_document_inherited_by_two_dropped_contexts_is_read_once(tree: Tree) -> None:
     tree.write("w/docs/x.agent.triad.json", '{"guardrails": ["x"], "purpose": "from x"}')
-    found = chained(tree, explicit(), inherits=["docs/x.agent.triad.json"])
-    assert found.profile()["guardrails"] == ["x", "w", "w/r", "w/r/s"]
-    assert found.profile()["purpose"] is None
-    assert len([each for each in found.profile().layers if each.path.endswith("x.agent.triad.json")]) == 1
+    scout = chained(tree, explicit(), inherits=["docs/x.agent.triad.json"])
+    assert scout.profile()["guardrails"] == ["x", "w", "w/r", "w/r/s"]
+    assert scout.profile()["purpose"] is None
+    assert len([layer for layer in scout.profile().layers if layer.path.endswith("x.agent.triad.json")]) == 1
     tree.agent("w/r/s", rootChain=explicit(), inherits=["docs/x.agent.triad.json"])
     assert lineage(tree.path("w/r/s"), "scout").profile()["purpose"] == "from x"
 
 
-def test_what_a_dropped_context_says_hides_nothing_and_is_not_hidden(tree: Tree) -> None:
+def test_a_dropped_context_hides_nothing_and_is_not_hidden(tree: Tree) -> None:
     story = chained(tree, explicit()).explain("/title")
     assert story.value == "w/r/s"
     assert story.shadowed == ()
 
 
-def test_the_local_context_is_last_also_behind_a_deeper_root(tree: Tree) -> None:
+def test_the_local_context_is_last_even_after_a_deeper_root(tree: Tree) -> None:
     for where in ("w", "w/a/b/c/d"):
         tree.repository(where)
         tree.agent(where, title=where)
     policy = {"enforceContainment": False}
     tree.agent("w", title="local", rootChain={"mode": "hybrid", "roots": [{"path": "a/b/c/d"}], "policy": policy})
-    found = lineage(tree.path("w"), "scout", allow_uncontained=True)
-    assert shown(tree, found) == ["w/a/b/c/d", "w"]
-    assert found.profile()["title"] == "local"
+    scout = lineage(tree.path("w"), "scout", allow_uncontained=True)
+    assert chain_of(tree, scout) == ["w/a/b/c/d", "w"]
+    assert scout.profile()["title"] == "local"
 
 
 def test_without_a_repository_roots_are_relative_to_the_domain_directory(tree: Tree) -> None:
     tree.agent("w", title="w", purpose="from w")
     tree.agent("w/a", title="a", purpose="from a")
     tree.agent("w/a/b", title="b", rootChain=explicit("../.."))
-    found = lineage(tree.path("w/a/b"), "scout")
-    assert shown(tree, found) == ["w", "w/a/b"]
-    assert found.profile()["purpose"] == "from w"
+    scout = lineage(tree.path("w/a/b"), "scout")
+    assert chain_of(tree, scout) == ["w", "w/a/b"]
+    assert scout.profile()["purpose"] == "from w"
 
 
-def test_root_is_trusted_beside_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_is_trusted_as_well_as_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 1234)
     assert app.trusted_owners() == frozenset((1234, 0))

@@ -1,4 +1,4 @@
-"""What somebody who controls one inner layer, or one shared folder, may try."""
+"""Attacks by someone who controls an inner layer or a shared folder."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_document_cannot_mark_a_guardrail_as_waived(tree: Tree, forged: Any) -
         assert "waived" not in (ran.out + ran.err).lower()
 
 
-def test_a_link_to_an_outer_agent_does_not_make_its_guardrails_ones_own(tree: Tree) -> None:
+def test_a_link_to_an_outer_agent_gives_no_ownership_of_its_guardrails(tree: Tree) -> None:
     tree.repository("r")
     tree.agent("r", guardrails=[RULE])
     entry = {"summary": "fine", "contributions": [{"by": "mallory", "types": []}]}
@@ -62,13 +62,13 @@ def test_a_link_to_a_sibling_submodule_is_refused(tree: Tree) -> None:
     tree.agent("w", title="outer")
     tree.directory("w/s1/.clia/agents")
     (tree.root / "w/s1/.clia/agents/scout").symlink_to("../../../s2/.clia/agents/scout")
-    found = lineage(tree.path("w/s1"), "scout")
-    assert found.profile()["title"] == "outer"
-    assert "symlink-escape" in [each.code for each in found.context().diagnostics]
+    merged_lineage = lineage(tree.path("w/s1"), "scout")
+    assert merged_lineage.profile()["title"] == "outer"
+    assert "symlink-escape" in [diagnostic.code for diagnostic in merged_lineage.context().diagnostics]
 
 
 @pytest.mark.parametrize("target", ["../../../../package.json", "../../../../.git/config"])
-def test_a_planted_link_does_not_lead_a_journal_to_another_file(tree: Tree, target: str) -> None:
+def test_a_journal_is_not_written_through_a_link_to_another_file(tree: Tree, target: str) -> None:
     path = nested(tree)
     tree.write("r/package.json", "{}")
     tree.write("r/.git/config", "{}")
@@ -79,7 +79,7 @@ def test_a_planted_link_does_not_lead_a_journal_to_another_file(tree: Tree, targ
     assert tree.snapshot() == before
 
 
-def test_a_planted_link_does_not_lead_a_write_into_git(tree: Tree) -> None:
+def test_nothing_is_written_through_a_link_into_the_git_directory(tree: Tree) -> None:
     tree.repository("r")
     tree.directory("r/.git/hooks")
     tree.directory("r/.clia/agents")
@@ -109,22 +109,22 @@ def test_a_consolidation_refuses_links(tree: Tree, link: str) -> None:
 def test_copies_and_archives_are_never_inherited(tree: Tree) -> None:
     tree.repository("r")
     places = [".clia/exports/x.json", ".clia/agents/b/legacy-imports/a/a.agent.triad.json", ".clia/agents/b/.generated/x.json"]
-    for each in places:
-        tree.write(f"r/{each}", '{"guardrails": ["copy"]}')
+    for name in places:
+        tree.write(f"r/{name}", '{"guardrails": ["copy"]}')
     tree.agent("r", guardrails=["own"], inherits=places)
-    found = lineage(tree.path("r"), "scout").profile()
-    assert found["guardrails"] == ["own"]
-    assert [each.code for each in found.diagnostics] == ["inherits-kind-mismatch"] * 3
+    profile = lineage(tree.path("r"), "scout").profile()
+    assert profile["guardrails"] == ["own"]
+    assert [diagnostic.code for diagnostic in profile.diagnostics] == ["inherits-kind-mismatch"] * 3
 
 
-def test_a_message_cannot_pass_for_a_line_of_ours(tree: Tree) -> None:
+def test_text_of_a_document_cannot_imitate_a_line_of_output(tree: Tree) -> None:
     path = nested(tree, inherits=["x\nerror: fake-code: forged"])
     ran = clia("agents", "profile", "--slug", "scout", "--path", path)
     assert len(ran.err.splitlines()) == 1
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to somebody else")
-def test_a_git_directory_planted_in_a_shared_folder_makes_nothing_trusted(tree: Tree) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can change the owner of a directory")
+def test_a_git_directory_in_a_shared_folder_does_not_make_it_trusted(tree: Tree) -> None:
     tree.repository("shared")
     planted = tree.agent("shared", guardrails=["planted"], purpose="evil")
     root = tree.document("shared", "root", "agent", {"guardrails": ["planted root"]}, name="root.agent.triad.json")
@@ -140,28 +140,28 @@ def test_a_git_directory_planted_in_a_shared_folder_makes_nothing_trusted(tree: 
         tree.root / "shared/.git",
     ):
         os.chown(path, 12345, 12345)
-    found = lineage(tree.path("shared/victim"), "scout").profile()
-    assert found["guardrails"] == ["own"]
-    assert found["purpose"] is None
+    profile = lineage(tree.path("shared/victim"), "scout").profile()
+    assert profile["guardrails"] == ["own"]
+    assert profile["purpose"] is None
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to somebody else")
-def test_what_a_stranger_plants_outside_every_repository_makes_no_read_fail(tree: Tree) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can change the owner of a directory")
+def test_files_of_another_user_outside_every_repository_do_not_make_reading_fail(tree: Tree) -> None:
     tree.directory("shared")
     tree.write("shared/.gitmodules", b"\xff")
     tree.write("shared/.clia/agents/scout", "a file")
     tree.repository("shared/victim")
     tree.agent("shared/victim", title="own")
-    for each in (".gitmodules", ".clia", ".clia/agents", ".clia/agents/scout"):
-        os.chown(tree.root / "shared" / each, 12345, 12345)
-    found = lineage(tree.path("shared/victim"), "scout").profile()
-    assert [each.severity for each in found.diagnostics] == ["warning"]
+    for name in (".gitmodules", ".clia", ".clia/agents", ".clia/agents/scout"):
+        os.chown(tree.root / "shared" / name, 12345, 12345)
+    profile = lineage(tree.path("shared/victim"), "scout").profile()
+    assert [diagnostic.severity for diagnostic in profile.diagnostics] == ["warning"]
 
 
-def test_a_list_of_many_small_things_is_united_in_no_time() -> None:
+def test_long_lists_of_unhashable_values_are_merged_quickly() -> None:
     from clia.identities.layers import CONTEXT, Layer
 
-    many = [[each] if each % 2 else {"n": each} for each in range(20_000)]
+    many = [[number] if number % 2 else {"n": number} for number in range(20_000)]
     layers = [Layer(f"/{number}", {"backlog": ["text", *many], "x": number}, "/", CONTEXT, None) for number in range(2)]
     assert len(merge("agenda", "scout", layers)[0]["backlog"]) == 20_001
 
@@ -175,11 +175,11 @@ def test_a_value_may_start_with_a_dash(tree: Tree) -> None:
 
 def test_an_explanation_has_the_diagnostics_of_its_document(tree: Tree) -> None:
     path = nested(tree, inherits=["none"])
-    assert [each.code for each in lineage(path, "scout").explain("/slug").diagnostics] == ["inherits-missing"]
+    assert [diagnostic.code for diagnostic in lineage(path, "scout").explain("/slug").diagnostics] == ["inherits-missing"]
     assert json.dumps(lineage(path, "scout").explain("/slug").to_json())
 
 
-def test_odd_surroundings_are_no_bugs(tree: Tree) -> None:
+def test_unusual_environments_do_not_cause_internal_errors(tree: Tree) -> None:
     tree.repository("r")
     tree.agent("r")
     words = ("agents", "profile", "--slug", "scout", "--path", tree.path("r"))
