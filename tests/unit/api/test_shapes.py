@@ -1,4 +1,4 @@
-"""The table of verbs and the form of records on the wire."""
+"""The table of verbs, and the JSON shapes of records."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ typed = (
     st.builds(clia.Briefing, st.text("abc", min_size=1), st.text(), st.none(), st.none())
     | st.builds(clia.Behaviour, st.text(), st.sampled_from(["prompt", "session-flow"]), st.text(), st.none(), maybe_text, st.text())
     | st.builds(clia.ConsoleTrace, st.text(), st.text(), st.lists(objects, max_size=2).map(tuple))
-    | objects.map(lambda made: {**made, "type": "capability"})
+    | objects.map(lambda content: {**content, "type": "capability"})
 )
 PLAIN: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (TEXT, st.text(max_size=20)),
@@ -80,9 +80,9 @@ PLAIN: list[tuple[Any, st.SearchStrategy[Any]]] = [
 
 
 def values_of(shape: Any) -> st.SearchStrategy[Any]:
-    for plain, found in PLAIN:
+    for plain, strategy in PLAIN:
         if shape is plain:
-            return found
+            return strategy
     if isinstance(shape, Optional):
         return st.none() | values_of(shape.inner)
     if isinstance(shape, Listed):
@@ -90,22 +90,22 @@ def values_of(shape: Any) -> st.SearchStrategy[Any]:
     if isinstance(shape, Mapped):
         return st.dictionaries(st.text(max_size=8), values_of(shape.inner), max_size=3)
     if isinstance(shape, Either):
-        return st.one_of([values_of(each) for each in shape.records.values()])
+        return st.one_of([values_of(record) for record in shape.records.values()])
     assert isinstance(shape, Record), shape
-    return st.builds(shape.kind, **{name: values_of(each) for name, each in shape.fields.items()})
+    return st.builds(shape.kind, **{name: values_of(inner) for name, inner in shape.fields.items()})
 
 
 def shapes() -> dict[str, Any]:
-    """Every shape that a verb takes or answers with, and those inside."""
-    left = [param.shape for verb in VERBS.values() for param in verb.params]
-    left += [verb.result for verb in VERBS.values() if verb.result is not None]
-    found: dict[str, Any] = {}
-    while left:
-        shape: Any = left.pop()
+    """Every shape of a parameter or result of a verb, and the shapes inside."""
+    pending = [param.shape for verb in VERBS.values() for param in verb.params]
+    pending += [verb.result for verb in VERBS.values() if verb.result is not None]
+    by_schema: dict[str, Any] = {}
+    while pending:
+        shape: Any = pending.pop()
         if not {shape, getattr(shape, "inner", None)} & {SESSION, DECISION, THING, ENTRIES}:
-            found[f"{getattr(shape, 'name', type(shape).__name__)} {json.dumps(shape.schema())}"] = shape
-        left += shape.parts()
-    return found
+            by_schema[f"{getattr(shape, 'name', type(shape).__name__)} {json.dumps(shape.schema())}"] = shape
+        pending += shape.parts()
+    return by_schema
 
 
 SHAPES = shapes()
@@ -121,10 +121,10 @@ def accepts(shape: Any, value: Any) -> bool:
 # The table
 
 
-def test_every_name_of_a_space_is_a_verb_or_a_service_or_local() -> None:
-    members = {name: each for name, each in inspect.getmembers(clia.Space) if not name.startswith("_")}
-    services = {name for name, each in vars(clia.Space).items() if isinstance(each, service)}
-    properties = {name for name, each in members.items() if isinstance(each, property)}
+def test_every_public_name_of_a_space_is_a_verb_a_service_or_local() -> None:
+    members = {name: member for name, member in inspect.getmembers(clia.Space) if not name.startswith("_")}
+    services = {name for name, member in vars(clia.Space).items() if isinstance(member, service)}
+    properties = {name for name, member in members.items() if isinstance(member, property)}
     local = {name.rpartition(".")[2] for name in local_members()} | {"close", "doctor", "id", "peer_tokens"}
     assert set(members) - set(VERBS) <= local | services
     assert properties <= local
@@ -132,16 +132,16 @@ def test_every_name_of_a_space_is_a_verb_or_a_service_or_local() -> None:
 
 
 def test_an_alias_has_the_name_of_the_operation() -> None:
-    names = [name for name, each in vars(clia.Space).items() if isinstance(each, alias)]
+    names = [name for name, member in vars(clia.Space).items() if isinstance(member, alias)]
     functions = {name: getattr(clia.Space, name) for name in names}
-    routes = {name: route_of(each) for name, each in functions.items()}
+    routes = {name: route_of(function) for name, function in functions.items()}
     assert {name for name, route in routes.items() if route is None} == {"elsewhere", "meet", "peer_tokens"}
     assert {name: route.name for name, route in routes.items() if route} == {name: name for name, route in routes.items() if route}
 
 
 def test_a_name_for_type_checkers_is_resolved_from_the_source() -> None:
-    found = resolve("Mapping[str, Content | None] | None", "clia.facade.space")
-    assert found == Mapping[str, bytes | clia.File | clia.Link | clia.Submodule | None] | None
+    annotation = resolve("Mapping[str, Content | None] | None", "clia.facade.space")
+    assert annotation == Mapping[str, bytes | clia.File | clia.Link | clia.Submodule | None] | None
     with pytest.raises(NameError, match=r"Nothing.*clia\.facade\.space"):
         resolve("Nothing", "clia.facade.space")
 
@@ -154,7 +154,7 @@ class Documented(NamedTuple):
     neither: int = 0
 
 
-def test_what_the_source_says_about_a_field_is_its_description() -> None:
+def test_the_description_of_a_field_comes_from_its_comment_or_docstring() -> None:
     docs = {"beside": "in a comment", "below": "In a docstring, on two lines.", "neither": ""}
     assert field_docs(Documented) == docs
     properties = record_of(Documented).definition()["properties"]
@@ -162,34 +162,34 @@ def test_what_the_source_says_about_a_field_is_its_description() -> None:
 
 
 def test_the_openapi_document_describes_the_fields_of_records() -> None:
-    made = document()
-    status = made["components"]["schemas"]["FileChange"]["properties"]["status"]
+    openapi = document()
+    status = openapi["components"]["schemas"]["FileChange"]["properties"]["status"]
     assert status == {"type": "string", "description": "A, D, M, R, C or T, as in git"}
-    merged = made["paths"]["/api/v1/spaces/{space}/agents/{into}/merges/{from}"]["post"]["responses"]["200"]
+    merged = openapi["paths"]["/api/v1/spaces/{space}/agents/{into}/merges/{from}"]["post"]["responses"]["200"]
     conflicts = merged["content"]["application/json"]["schema"]["oneOf"][2]
     assert conflicts["properties"]["theirs"]["description"] == "the head of the other"
 
 
 @pytest.mark.parametrize("name", sorted(VERBS))
-def test_a_verb_takes_what_the_library_takes_with_the_same_defaults(name: str) -> None:
+def test_a_verb_has_the_parameters_and_defaults_of_the_library(name: str) -> None:
     verb = VERBS[name]
     home = getattr(clia.Space, verb.service) if verb.service else clia.Space
     parameters = inspect.signature(getattr(home, verb.attribute)).parameters
-    wanted = {key: each.default for key, each in parameters.items() if key not in {"self", *NOT_ON_THE_WIRE}}
-    found = {param.name: inspect.Parameter.empty if param.required else param.default for param in VERBS[name].params}
-    assert found == wanted
+    expected = {key: parameter.default for key, parameter in parameters.items() if key not in {"self", *NOT_ON_THE_WIRE}}
+    actual = {param.name: inspect.Parameter.empty if param.required else param.default for param in VERBS[name].params}
+    assert actual == expected
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_a_verb_is_sound_in_itself(name: str) -> None:
+def test_a_verb_is_consistent(name: str) -> None:
     verb = VERBS[name]
-    assert sorted(re.findall(r"\{(\w+)\}", verb.path)) == sorted(each.key for each in verb.params if each.where == PATH)
-    assert verb.method != GET or not any(each.where == BODY for each in verb.params)
-    assert {verb.route.moves, verb.route.base, verb.route.shows} - {None} <= {each.name for each in verb.params}
+    assert sorted(re.findall(r"\{(\w+)\}", verb.path)) == sorted(param.key for param in verb.params if param.where == PATH)
+    assert verb.method != GET or not any(param.where == BODY for param in verb.params)
+    assert {verb.route.moves, verb.route.base, verb.route.shows} - {None} <= {param.name for param in verb.params}
     assert verb.summary.endswith(".")
 
 
-def test_no_two_verbs_have_one_address() -> None:
+def test_no_two_verbs_have_the_same_route() -> None:
     addresses = [(verb.method, re.sub(r"\{\w+\}", "{}", verb.path)) for verb in VERBS.values()]
     assert len(set(addresses)) == len(addresses)
 
@@ -198,15 +198,15 @@ def test_no_two_verbs_have_one_address() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_what_is_written_is_read_back_and_fits_the_schema(name: str) -> None:
+def test_encoded_values_decode_to_the_same_value_and_match_the_schema(name: str) -> None:
     shape = SHAPES[name]
 
     @settings(max_examples=25, suppress_health_check=list(HealthCheck))
     @given(values_of(shape))
     def check(value: Any) -> None:
-        written = json.loads(json.dumps(shape.encode(value)))
-        assert shape.decode(written, "it") == value
-        assert accepts(shape, written)
+        encoded = json.loads(json.dumps(shape.encode(value)))
+        assert shape.decode(encoded, "it") == value
+        assert accepts(shape, encoded)
 
     check()
 
@@ -218,7 +218,7 @@ def refusal(shape: Any, value: Any) -> InvalidInput:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_record_with_a_field_too_many_too_few_or_of_another_type_is_refused_by_the_fields_name(name: str) -> None:
+def test_a_record_with_a_surplus_missing_or_mistyped_field_is_refused_and_the_field_is_named(name: str) -> None:
     shape = RECORDS[name]
 
     @settings(max_examples=5, suppress_health_check=list(HealthCheck))
@@ -229,7 +229,7 @@ def test_a_record_with_a_field_too_many_too_few_or_of_another_type_is_refused_by
         assert (error.code, error.fields) == ("unknown-field", {"field": "it.surplus"})
         assert not accepts(shape, {**good, "surplus": 1})
         for key in shape.definition()["required"]:
-            less = {other: each for other, each in good.items() if other != key}
+            less = {field: content for field, content in good.items() if field != key}
             assert (refusal(shape, less).code, refusal(shape, less).fields) == ("missing-field", {"field": f"it.{key}"})
             assert not accepts(shape, less)
         for field, inner in shape.fields.items():
@@ -265,20 +265,20 @@ def test_a_record_with_a_field_too_many_too_few_or_of_another_type_is_refused_by
         (DECISION, [{}, [], {"session": {}}]),
     ],
 )
-def test_what_does_not_fit_is_refused_and_named(shape: Any, bad: list[Any]) -> None:
+def test_an_invalid_value_is_refused_and_named(shape: Any, bad: list[Any]) -> None:
     for value in bad:
         assert refusal(shape, value).fields.get("field")
 
 
 @pytest.mark.parametrize("shape", [TEXT, FLAG, COUNT, WHOLE, OBJECT, Listed(TEXT), Mapped(TEXT), CONTENT, record_of(Stamp)])
-def test_the_schema_accepts_just_what_is_read(shape: Any) -> None:
+def test_the_schema_accepts_exactly_the_decodable_values(shape: Any) -> None:
     @settings(max_examples=60)
     @given(json_values)
     def check(value: Any) -> None:
         try:
             shape.decode(value, "it")
         except InvalidInput:
-            # JSON Schema takes 1.0 for a whole number, and cannot look into Base64.
+            # In JSON Schema 1.0 is an integer, and Base64 content is not checked.
             assert not accepts(shape, value) or isinstance(value, (float, dict))
         else:
             assert accepts(shape, value)
@@ -286,12 +286,12 @@ def test_the_schema_accepts_just_what_is_read(shape: Any) -> None:
     check()
 
 
-def test_every_field_of_an_object_that_is_written_crosses() -> None:
+def test_every_field_of_a_typed_object_is_encoded() -> None:
     thing = {"type": "briefing", "title": "t", "text": "", "surplus": 1}
     assert THING.decode(THING.encode(thing), "it") == thing
 
 
-def test_a_session_and_a_decision_are_read_back_as_they_were() -> None:
+def test_a_session_and_a_decision_survive_a_round_trip() -> None:
     row = {
         "status": "suspended",
         "name": "flow",
@@ -302,12 +302,12 @@ def test_a_session_and_a_decision_are_read_back_as_they_were() -> None:
         "forked": {"agent": "b"},
     }
     session = Session("scout", "ask-1", row, lambda: (None, []))
-    written = json.loads(json.dumps(SESSION.encode(session)))
-    found = SESSION.decode(written, "it")
-    assert found.to_json() == session.to_json()
-    assert (found.pending, found.resumed, found.live) == (session.pending, 2, True)
-    assert accepts(SESSION, written)
-    assert refusal_of_load(found) == "not-loaded"
+    encoded = json.loads(json.dumps(SESSION.encode(session)))
+    decoded = SESSION.decode(encoded, "it")
+    assert decoded.to_json() == session.to_json()
+    assert (decoded.pending, decoded.resumed, decoded.live) == (session.pending, 2, True)
+    assert accepts(SESSION, encoded)
+    assert refusal_of_load(decoded) == "not-loaded"
     decision = clia.Decision("1" * 40, "scout", "ask-1.3", [None], "Tess", session)
     decided = DECISION.decode(json.loads(json.dumps(DECISION.encode(decision))), "it")
     assert decided._replace(session=session) == decision
@@ -320,7 +320,7 @@ def refusal_of_load(session: Session) -> str:
     return caught.value.code
 
 
-def test_a_value_of_another_class_is_not_written() -> None:
+def test_a_value_of_another_class_is_not_encoded() -> None:
     for shape, bad in (
         (record_of(clia.Briefing), "text"),
         (record_of(clia.Request), ("a",)),

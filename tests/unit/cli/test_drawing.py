@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def graph(text: str) -> list[GraphNode]:
-    """``a2: a1 b1`` a line; the group is what stands before the number, ``m`` for people."""
-    found = []
+    """Parse lines like ``a2: a1 b1``. The letter is the group, ``m`` for people."""
+    nodes = []
     for line in text.split("\n"):
         name, _, parents = line.partition(":")
         group = name.rstrip("0123456789")
-        found.append(GraphNode(name, tuple(parents.split()), "" if group == "m" else group))
-    return found
+        nodes.append(GraphNode(name, tuple(parents.split()), "" if group == "m" else group))
+    return nodes
 
 
-def shown(lines: Iterable[Text]) -> str:
+def drawn(lines: Iterable[Text]) -> str:
     return "".join(f"{line.plain}\n" for line in lines)
 
 
@@ -123,12 +123,12 @@ CUT_OFF = "a9: a8 b8\nc9: m1\nb8: b7"
     ],
 )
 def test_a_graph_is_drawn_as_expected(nodes: str, expected: str) -> None:
-    assert shown(graph_lines(layout(graph(nodes)), lambda node: node.id)) == picture(expected)
+    assert drawn(graph_lines(layout(graph(nodes)), lambda node: node.id)) == picture(expected)
 
 
-def test_a_graph_in_ascii_crosses_and_joins_as_clearly() -> None:
-    found = shown(graph_lines(layout(graph(CRISS_CROSS)), lambda node: node.id, ascii=True))
-    assert found == picture(
+def test_crossings_and_joins_are_clear_in_ascii_too() -> None:
+    drawing = drawn(graph_lines(layout(graph(CRISS_CROSS)), lambda node: node.id, ascii=True))
+    assert drawing == picture(
         """
         *-. a3
         +-|-* b3
@@ -138,12 +138,12 @@ def test_a_graph_in_ascii_crosses_and_joins_as_clearly() -> None:
         * a1
         """
     )
-    assert shown(graph_lines(layout(graph(CUT_OFF)), lambda node: node.id, ascii=True)).endswith(": : :\n")
+    assert drawn(graph_lines(layout(graph(CUT_OFF)), lambda node: node.id, ascii=True)).endswith(": : :\n")
 
 
 def test_commits_that_only_share_a_lane_do_not_look_connected() -> None:
-    found = shown(graph_lines(layout(graph("m3: m2\nb1: m2\nc1: m2\nm2:")), lambda node: node.id))
-    assert found == picture(
+    drawing = drawn(graph_lines(layout(graph("m3: m2\nb1: m2\nc1: m2\nm2:")), lambda node: node.id))
+    assert drawing == picture(
         """
         ● m3
         ├─● b1
@@ -160,15 +160,15 @@ def test_a_lane_has_one_colour_and_its_neighbour_another() -> None:
     assert first == [("●", "cyan"), ("─╮", "green"), ("●", "cyan"), ("│", "green"), ("│", "cyan"), ("●", "green")]
 
 
-def test_a_label_from_a_repository_stays_harmless_and_on_its_line() -> None:
-    found = shown(graph_lines(layout(graph(LINEAR)), lambda node: f"{node.id} \x1b[2J\n● m0"))
-    assert found.splitlines()[0] == "● m3 \\u{1b}[2J\\n● m0"
-    assert len(found.splitlines()) == 3
+def test_a_label_is_escaped_and_stays_on_its_line() -> None:
+    drawing = drawn(graph_lines(layout(graph(LINEAR)), lambda node: f"{node.id} \x1b[2J\n● m0"))
+    assert drawing.splitlines()[0] == "● m3 \\u{1b}[2J\\n● m0"
+    assert len(drawing.splitlines()) == 3
 
 
-def test_a_styled_label_keeps_its_style_and_its_further_lines_stand_beside_the_lanes() -> None:
+def test_a_styled_label_keeps_its_style_and_its_other_lines_are_next_to_the_lanes() -> None:
     lines = list(graph_lines(layout(graph(FORK)), lambda node: Text(f"{node.id}\nmore", style="bold")))
-    assert shown(lines) == picture(
+    assert drawn(lines) == picture(
         """
         ● a2
         │ more
@@ -187,12 +187,12 @@ def test_a_styled_label_keeps_its_style_and_its_further_lines_stand_beside_the_l
 
 
 def test_no_commits_draw_nothing() -> None:
-    assert shown(graph_lines([], lambda node: node.id)) == ""
+    assert drawn(graph_lines([], lambda node: node.id)) == ""
 
 
-def test_agents_stand_above_their_sub_agents() -> None:
-    found = shown(tree_lines(["lead", "scout", "clerk", "solo", "aide"], {"lead": ["scout", "clerk"], "scout": ["aide"]}))
-    assert found == picture(
+def test_sub_agents_are_drawn_below_their_agents() -> None:
+    drawing = drawn(tree_lines(["lead", "scout", "clerk", "solo", "aide"], {"lead": ["scout", "clerk"], "scout": ["aide"]}))
+    assert drawing == picture(
         """
         lead
         ├── scout
@@ -203,13 +203,13 @@ def test_agents_stand_above_their_sub_agents() -> None:
     )
 
 
-def test_neither_the_order_of_agents_nor_an_edge_told_twice_changes_who_stands_below_whom() -> None:
-    assert shown(tree_lines(["scout", "lead", "lead"], {"lead": ["scout", "scout"]})) == "lead\n└── scout\n"
+def test_the_tree_does_not_depend_on_the_order_of_agents_or_on_repeated_edges() -> None:
+    assert drawn(tree_lines(["scout", "lead", "lead"], {"lead": ["scout", "scout"]})) == "lead\n└── scout\n"
 
 
 def test_an_agent_with_two_parents_has_its_sub_agents_once() -> None:
     children = {"a": ["c"], "b": ["c", "e"], "c": ["d"]}
-    assert shown(tree_lines(["a", "b"], children)) == picture(
+    assert drawn(tree_lines(["a", "b"], children)) == picture(
         """
         a
         └── c
@@ -221,9 +221,9 @@ def test_an_agent_with_two_parents_has_its_sub_agents_once() -> None:
     )
 
 
-def test_agents_in_a_circle_are_all_drawn_and_the_circle_is_marked() -> None:
+def test_agents_in_a_cycle_are_all_drawn_and_the_cycle_is_marked() -> None:
     children = {"x": ["y"], "y": ["x"], "self": ["self"]}
-    assert shown(tree_lines(["root", "y", "x", "self"], children, ascii=True)) == picture(
+    assert drawn(tree_lines(["root", "y", "x", "self"], children, ascii=True)) == picture(
         """
         root
         y
@@ -235,10 +235,10 @@ def test_agents_in_a_circle_are_all_drawn_and_the_circle_is_marked() -> None:
     )
 
 
-def test_labels_of_agents_are_harmless_and_may_be_styled() -> None:
+def test_labels_of_agents_are_escaped_and_may_be_styled() -> None:
     styled: dict[str, str | Text] = {"a": Text("A", style="bold"), "b\n": "b\n"}
     lines = list(tree_lines(["a"], {"a": ["b\n"]}, lambda name: styled[name]))
-    assert shown(lines) == "A\n└── b\\n\n"
+    assert drawn(lines) == "A\n└── b\\n\n"
     assert "bold" in [span.style for span in lines[0].spans]
 
 

@@ -1,4 +1,4 @@
-"""Behaviours over MCP, with the official client: an agent reads how one does and proposes a better version; people let it run."""
+"""Behaviours over MCP, with the official client: agents read the evidence and propose versions, people adopt them."""
 
 from __future__ import annotations
 
@@ -35,17 +35,19 @@ PROMPT = "You are {{agent}}: {{title}}\n\n{{task}}\n\nLook at {{task}} twice."
 
 @pytest.fixture
 def space(tmp_path: Path) -> Iterator[clia.Space]:
-    """A flow that failed once and finished once, with a commit whose test failed; a prompt."""
-    with clia.init(tmp_path.resolve() / "repo", settings=settings()) as made:
-        made.spawn("scout", BRIEFING)
-        made.add_behaviour("review", FLOW, "session-flow", why="ask first")
-        made.add_behaviour("careful", PROMPT, "prompt", notes="For work on data.")
+    """A flow that failed once and finished once, a commit with a failed test, and a prompt."""
+    with clia.init(tmp_path.resolve() / "repo", settings=settings()) as opened:
+        opened.spawn("scout", BRIEFING)
+        opened.add_behaviour("review", FLOW, "session-flow", why="ask first")
+        opened.add_behaviour("careful", PROMPT, "prompt", notes="For work on data.")
         for answer in ("yes", "no"):
-            made.start("scout", "review", "Delete it?")
-            made.trace("scout", "said", f"before {answer}")
-            made.commit_with_trace("scout", "test", {"a": answer.encode()}, message="Test\n\nIt broke.", meta={"outcome": "failed"})
-            made.decide("scout", answer)
-        yield made
+            opened.start("scout", "review", "Delete it?")
+            opened.trace("scout", "said", f"before {answer}")
+            opened.commit_with_trace(
+                "scout", "test", {"a": answer.encode()}, message="Test\n\nIt broke.", meta={"outcome": "failed"}
+            )
+            opened.decide("scout", answer)
+        yield opened
 
 
 def drive(
@@ -67,41 +69,41 @@ def drive(
 
 
 async def read(driver: Driver, uri: str) -> dict[str, Any]:
-    (found,) = (await driver.client.read_resource(uri)).contents
-    made: dict[str, Any] = json.loads(getattr(found, "text", ""))
-    return made
+    (content,) = (await driver.client.read_resource(uri)).contents
+    document: dict[str, Any] = json.loads(getattr(content, "text", ""))
+    return document
 
 
-async def text_of(driver: Driver, name: str, **given: str) -> str:
-    (message,) = (await driver.client.get_prompt(name, given)).messages
+async def text_of(driver: Driver, name: str, **arguments: str) -> str:
+    (message,) = (await driver.client.get_prompt(name, arguments)).messages
     return str(getattr(message.content, "text", ""))
 
 
-def test_an_agent_reads_the_evidence_proposes_and_cannot_let_it_run(space: clia.Space, tmp_path: Path) -> None:
+def test_an_agent_reads_the_evidence_and_proposes_but_cannot_adopt(space: clia.Space, tmp_path: Path) -> None:
     before = space.behaviour("review")
 
     async def work(driver: Driver) -> None:
-        shown = await driver.do("behaviour_show", behaviour="review")
-        assert (shown["version"]["body"], shown["version"]["state"]) == (FLOW, "current")
-        found = await read(driver, shown["evidence"])
-        bad = {each["saw"]: each for each in reversed(found["went_badly"])}
+        behaviour = await driver.do("behaviour_show", behaviour="review")
+        assert (behaviour["version"]["body"], behaviour["version"]["state"]) == (FLOW, "current")
+        evidence = await read(driver, behaviour["evidence"])
+        bad = {outcome["saw"]: outcome for outcome in reversed(evidence["went_badly"])}
         assert set(bad) == {"session/failed", "decision/rejected", "outcome/failed"}
         failed, rejected, broken = bad["session/failed"], bad["decision/rejected"], bad["outcome/failed"]
         assert (failed["agent"], failed["measure"], failed["session"]) == ("scout", "finished", "2")
         assert "refused by a person" in failed["why"]
         assert (rejected["outcome"], rejected["agent"]) == ('"no"', "scout")
         assert (broken["subject"], broken["why"], broken["outcome"]) == ("Test", "It broke.", "failed")
-        assert "before no" in [each["text"] for each in (await read(driver, broken["trace"]))["entries"]]
-        assert found["suggestion"]["action"] == "not-enough-data"
-        (observed,) = [each["observed"] for each in found["versions"]]
-        assert [(each["good"], each["n"]) for each in observed["rates"] if each["measure"] == "finished"] == [(1, 2)]
+        assert "before no" in [entry["text"] for entry in (await read(driver, broken["trace"]))["entries"]]
+        assert evidence["suggestion"]["action"] == "not-enough-data"
+        (observed,) = [version_evidence["observed"] for version_evidence in evidence["versions"]]
+        assert [(rate["good"], rate["n"]) for rate in observed["rates"] if rate["measure"] == "finished"] == [(1, 2)]
 
         commits = [failed["commit"], broken["commit"]]
-        made = await driver.do("behaviour_propose", behaviour="review", body=BETTER, why="A no is an answer.", evidence=commits)
-        version = made["version"]
+        proposal = await driver.do("behaviour_propose", behaviour="review", body=BETTER, why="A no is an answer.", evidence=commits)
+        version = proposal["version"]
         assert (version["state"], version["parent"], version["evidence"]) == ("proposed", before.current, commits)
         assert version["by"].startswith("scout <")
-        assert f"clia behaviour adopt review {version['cid'][:12]}" in made["next"]
+        assert f"clia behaviour adopt review {version['cid'][:12]}" in proposal["next"]
         assert (await read(driver, f"clia://behaviours/review/versions/{version['cid']}"))["body"] == BETTER
         assert (await driver.do("behaviour_propose", behaviour="review", body=BETTER, why="again"))["version"] == version
         (listed,) = (await driver.do("behaviours", kind="session-flow"))["behaviours"]
@@ -119,16 +121,14 @@ def test_an_agent_reads_the_evidence_proposes_and_cannot_let_it_run(space: clia.
     assert (after.current, len(after.history)) == (before.current, len(before.history) + 1)
 
 
-def test_no_tool_changes_what_runs_and_whoever_proposes_is_an_agent_with_the_right_to_write(
-    space: clia.Space, tmp_path: Path
-) -> None:
+def test_no_tool_adopts_a_version_and_only_agents_with_write_access_propose(space: clia.Space, tmp_path: Path) -> None:
     changing = {verb.name for verb in all_verbs() if verb.route.tag == "behaviours" and verb.role == "admin"}
     about = {name for name in TOOLS if "behaviour" in name} | (changing & set(TOOLS))
     assert {name for name in about if TOOLS[name].role != "viewer"} == {"behaviour_propose"}
     before = space.behaviours()
 
     async def unnamed(driver: Driver) -> None:
-        """Nobody passes for the person who runs the server."""
+        """The user who runs the server is not a default author."""
         refused = await driver.refused("missing-field", "behaviour_propose", behaviour="review", body=BETTER, why="x")
         assert refused["fields"]["field"] == "agent"
 
@@ -137,7 +137,7 @@ def test_no_tool_changes_what_runs_and_whoever_proposes_is_an_agent_with_the_rig
         assert (await driver.do("behaviour_suggest", behaviour="review"))["action"] == "not-enough-data"
 
     async def wrong(driver: Driver) -> None:
-        for code, given in (
+        for code, arguments in (
             ("no-such-agent", {"agent": "nobody"}),
             ("invalid-flow", {"body": "def main(:"}),
             ("wrong-kind", {"kind": "prompt"}),
@@ -146,18 +146,18 @@ def test_no_tool_changes_what_runs_and_whoever_proposes_is_an_agent_with_the_rig
             ("no-such-version", {"parent": "0" * 40}),
             ("invalid-field", {"evidence": "HEAD"}),
         ):
-            await driver.refused(code, "behaviour_propose", **{"behaviour": "review", "body": BETTER, "why": "x", **given})
+            await driver.refused(code, "behaviour_propose", **{"behaviour": "review", "body": BETTER, "why": "x", **arguments})
         await driver.refused("missing-field", "behaviour_propose", behaviour="review", body=BETTER)
         await driver.refused("no-such-behaviour", "behaviour_suggest", behaviour="nothing")
         await driver.refused("no-such-measure", "behaviour_suggest", behaviour="review", measure="beauty")
         await driver.refused("no-such-version", "behaviour_show", behaviour="nothing")
         await driver.refused("same-version", "behaviour_compare", before="review", after="review")
         await driver.refused("no-such-span", "behaviour_stats", over="decade")
-        other = space.behaviour("review").current
+        review_version = space.behaviour("review").current
         for code, path in (
             ("no-such-behaviour", "nothing/evidence"),
             ("no-such-version", f"review/versions/{'0' * 40}"),
-            ("no-such-version", f"careful/versions/{other}"),
+            ("no-such-version", f"careful/versions/{review_version}"),
             ("no-such-resource", "review"),
             ("no-such-resource", "review/evidence/more"),
             ("no-such-resource", "/evidence"),
@@ -172,32 +172,32 @@ def test_no_tool_changes_what_runs_and_whoever_proposes_is_an_agent_with_the_rig
     assert space.behaviours() == before
 
 
-def test_current_prompts_are_prompts_that_take_a_task_and_a_sub_agent_works_by_one(space: clia.Space, tmp_path: Path) -> None:
+def test_current_prompts_take_a_task_and_can_instruct_a_sub_agent(space: clia.Space, tmp_path: Path) -> None:
     proposed = space.propose_behaviour("waiting", "Nobody has adopted this.", "prompt")
     space.add_behaviour("plain", "Be brief.", "prompt", why="we talk too much")
     space.add_behaviour("gone", "Do not use this.", "prompt")
     space.retire_behaviour("gone")
 
     async def work(driver: Driver) -> None:
-        listed = {each.name: each for each in (await driver.client.list_prompts()).prompts}
+        listed = {prompt.name: prompt for prompt in (await driver.client.list_prompts()).prompts}
         assert list(listed) == ["clia", "careful", "plain"]
-        taken = {name: [each.name for each in prompt.arguments or []] for name, prompt in listed.items()}
-        assert taken == {"clia": [], "careful": ["task", "title", "agent"], "plain": ["task"]}
+        argument_names = {name: [argument.name for argument in prompt.arguments or []] for name, prompt in listed.items()}
+        assert argument_names == {"clia": [], "careful": ["task", "title", "agent"], "plain": ["task"]}
         assert (listed["careful"].description, listed["plain"].description) == ("For work on data.", "we talk too much")
-        said = await text_of(driver, "careful", task="count {{title}}", title="Count")
-        assert said == "You are scout: Count\n\ncount {{title}}\n\nLook at count {{title}} twice."
+        text = await text_of(driver, "careful", task="count {{title}}", title="Count")
+        assert text == "You are scout: Count\n\ncount {{title}}\n\nLook at count {{title}} twice."
         unsaid = "The task is the one that you are given.\n\nLook at the task that you are given twice."
         assert await text_of(driver, "careful", agent="digger") == f"You are digger: the task at hand\n\n{unsaid}"
         assert await text_of(driver, "plain", task="Count the files.") == "Be brief.\n\nCount the files."
         assert await text_of(driver, "plain") == "Be brief."
-        for name, given, code in (
+        for name, arguments, code in (
             ("plain", {"title": "x"}, "unknown-field"),
             ("clia", {"task": "x"}, "unknown-field"),
             ("waiting", {}, "no-such-prompt"),
             ("gone", {}, "no-such-prompt"),
             ("review", {}, "no-such-prompt"),
         ):
-            err = await fails(driver.client.get_prompt(name, given))
+            err = await fails(driver.client.get_prompt(name, arguments))
             assert (err.code, err.data["code"]) == (-32602, code)
 
         await driver.do("spawn", name="counter", title="Count", text="all files", behaviour="careful", meta={"a": 1})
@@ -205,8 +205,8 @@ def test_current_prompts_are_prompts_that_take_a_task_and_a_sub_agent_works_by_o
             await driver.refused(code, "spawn", name="other", title="Count", behaviour=behaviour)
 
     async def unnamed(driver: Driver) -> None:
-        said = await text_of(driver, "careful", task="Count.", title="{{agent}}")
-        assert said == "You are the agent that reads this: {{agent}}\n\nCount.\n\nLook at Count. twice."
+        text = await text_of(driver, "careful", task="Count.", title="{{agent}}")
+        assert text == "You are the agent that reads this: {{agent}}\n\nCount.\n\nLook at Count. twice."
 
     drive(space, tmp_path, work)
     drive(space, tmp_path, unnamed, agent=None)
@@ -216,7 +216,7 @@ def test_current_prompts_are_prompts_that_take_a_task_and_a_sub_agent_works_by_o
     assert space.agents() == ["counter", "scout"]
 
 
-def test_evidence_is_told_where_nothing_is_adopted_and_of_merges_that_were_refused(space: clia.Space, tmp_path: Path) -> None:
+def test_evidence_covers_proposed_versions_and_refused_merges(space: clia.Space, tmp_path: Path) -> None:
     space.propose_behaviour("waiting", "Nobody has adopted this.", "prompt")
     space.spawn("digger", space.brief("careful", "Dig", "for it"))
     space.commit("digger", "finding", {"a": b"theirs"}, message="dug")
@@ -225,12 +225,12 @@ def test_evidence_is_told_where_nothing_is_adopted_and_of_merges_that_were_refus
     async def work(driver: Driver) -> None:
         waiting = await read(driver, "clia://behaviours/waiting/evidence")
         assert (waiting["current"], waiting["suggestion"], waiting["went_badly"]) == (None, None, [])
-        shown = await driver.do("behaviour_show", behaviour="waiting")
-        assert shown["version"]["state"] == "proposed"
+        behaviour = await driver.do("behaviour_show", behaviour="waiting")
+        assert behaviour["version"]["state"] == "proposed"
         (refused,) = (await read(driver, "clia://behaviours/careful/evidence"))["went_badly"]
         assert (refused["saw"], refused["measure"], refused["agent"]) == ("merge/refused", "merged", "digger")
         assert refused["why"] == "conflicts in a"
-        addresses = {each.uri for each in (await driver.client.list_resources()).resources}
+        addresses = {resource.uri for resource in (await driver.client.list_resources()).resources}
         assert {f"clia://behaviours/{name}/evidence" for name in ("careful", "review", "waiting")} <= addresses
         template = ResourceTemplateReference(uri="clia://behaviours/{name}/evidence")
         assert (await driver.client.complete(template, {"name": "name", "value": "re"})).completion.values == ["review"]

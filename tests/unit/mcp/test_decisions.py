@@ -1,4 +1,4 @@
-"""Asking people over MCP: the request is written first, whatever becomes of the form, and is answered once, whoever answers."""
+"""Questions to people over MCP: the request is recorded before the form is shown, and is answered only once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GO = {"question": "Go on?", "choices": ["yes", "no"]}
 
 
 class Desk(NamedTuple):
-    """A space with an agent that has a server, and a second handle, as an inbox would have."""
+    """A space with an agent and its server, and a second handle on the space, as for an inbox."""
 
     space: clia.Space
     inbox: clia.Space
@@ -42,10 +42,10 @@ class Desk(NamedTuple):
         return server_of(place, "1", lambda _: Caller(), RequestStateSecurity(keys=[secret]))
 
     def pending(self) -> list[str]:
-        return [each.id for each in self.inbox.pending("scout")]
+        return [request.id for request in self.inbox.pending("scout")]
 
     def decisions(self) -> list[Any]:
-        return [(each.by, each.value) for each in self.inbox.session_log("scout") if each.kind == "decision"]
+        return [(entry.by, entry.value) for entry in self.inbox.session_log("scout") if entry.kind == "decision"]
 
     def ask(self, protocol: str, person: Person | None, **args: Any) -> dict[str, Any]:
         async def main() -> dict[str, Any]:
@@ -67,33 +67,33 @@ both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 @both
-def test_a_form_that_is_filled_in_is_a_decision_of_the_accountable_person(desk: Desk, protocol: str) -> None:
+def test_a_completed_form_is_a_decision_of_the_accountable_person(desk: Desk, protocol: str) -> None:
     person = says({"answer": "no", "rationale": "too early"})
-    made = desk.ask(protocol, person, context={"risk": "high"}, **GO)
-    assert (made["status"], made["value"], made["by"], made["rationale"]) == ("decided", "no", TESS, "too early")
-    (shown,) = person.shown
-    assert "Go on?" in shown.message
-    assert "risk: high" in shown.message
+    outcome = desk.ask(protocol, person, context={"risk": "high"}, **GO)
+    assert (outcome["status"], outcome["value"], outcome["by"], outcome["rationale"]) == ("decided", "no", TESS, "too early")
+    (form,) = person.shown
+    assert "Go on?" in form.message
+    assert "risk: high" in form.message
     assert (desk.pending(), desk.decisions()) == ([], [(TESS, '"no"')])
 
 
 @both
-@pytest.mark.parametrize(("action", "said"), [("decline", "declined"), ("cancel", "dismissed")])
-def test_not_now_is_not_no(desk: Desk, protocol: str, action: str, said: str) -> None:
-    made = desk.ask(protocol, says(action=action))
-    assert (made["status"], made["value"], made["not_now"]) == ("held", None, f"the form was {said}")
-    assert (desk.pending(), desk.decisions()) == ([made["request"]], [])
+@pytest.mark.parametrize(("action", "outcome_text"), [("decline", "declined"), ("cancel", "dismissed")])
+def test_a_declined_form_is_not_an_answer(desk: Desk, protocol: str, action: str, outcome_text: str) -> None:
+    outcome = desk.ask(protocol, says(action=action))
+    assert (outcome["status"], outcome["value"], outcome["not_now"]) == ("held", None, f"the form was {outcome_text}")
+    assert (desk.pending(), desk.decisions()) == ([outcome["request"]], [])
 
 
 @both
-def test_an_answer_that_the_request_does_not_take_is_refused_with_the_reason(desk: Desk, protocol: str) -> None:
+def test_an_invalid_answer_is_refused_with_the_reason(desk: Desk, protocol: str) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "array", "items": {"type": "integer"}}}, "required": ["n"]}
-    for given, reason in (('{"n": ["x"]}', "is not of type 'integer'"), ("[1", "is not JSON")):
-        made = desk.ask(protocol, says({"answer": given}), question="Which?", schema=schema)
-        assert made["status"] == "held"
-        assert reason in made["not_now"]
-    made = desk.ask(protocol, says({"answer": '{"n": [1]}'}), question="Which?", schema=schema)
-    assert (made["status"], made["value"]) == ("decided", {"n": [1]})
+    for answer, reason in (('{"n": ["x"]}', "is not of type 'integer'"), ("[1", "is not JSON")):
+        outcome = desk.ask(protocol, says({"answer": answer}), question="Which?", schema=schema)
+        assert outcome["status"] == "held"
+        assert reason in outcome["not_now"]
+    outcome = desk.ask(protocol, says({"answer": '{"n": [1]}'}), question="Which?", schema=schema)
+    assert (outcome["status"], outcome["value"]) == ("decided", {"n": [1]})
     assert len(desk.decisions()) == 1
 
 
@@ -101,35 +101,35 @@ def test_an_answer_that_the_request_does_not_take_is_refused_with_the_reason(des
 def test_a_client_without_forms_gets_the_inbox_and_polls(desk: Desk, protocol: str) -> None:
     async def main() -> None:
         async with talking(desk.server(), protocol) as driver:
-            held = await driver.do("request_decision", **GO)
-            assert (held["status"], held["url"]) == ("held", "http://forge.example/s/repo/inbox/scout/ask-1.1")
-            assert "clia decide scout --request ask-1.1" in held["how"]
-            assert await driver.do("request_decision", **GO) == held, "the same question is not asked twice"
+            outcome = await driver.do("request_decision", **GO)
+            assert (outcome["status"], outcome["url"]) == ("held", "http://forge.example/s/repo/inbox/scout/ask-1.1")
+            assert "clia decide scout --request ask-1.1" in outcome["how"]
+            assert await driver.do("request_decision", **GO) == outcome, "the same question must not be asked twice"
             (waits,) = (await driver.do("pending"))["requests"]
-            assert (waits["question"], waits["url"], waits["rule"]["choices"]) == ("Go on?", held["url"], ["yes", "no"])
+            assert (waits["question"], waits["url"], waits["rule"]["choices"]) == ("Go on?", outcome["url"], ["yes", "no"])
             assert (await driver.do("decision", request="ask-1.1"))["status"] == "held"
             await driver.refused("human-request", "resume", value="yes", request_id="ask-1.1")
             desk.inbox.decide("scout", "yes", "fine", by=VERA)
-            done = await driver.do("decision", request="ask-1.1")
-            assert (done["status"], done["value"], done["by"], done["rationale"]) == ("decided", "yes", VERA, "fine")
+            decided = await driver.do("decision", request="ask-1.1")
+            assert (decided["status"], decided["value"], decided["by"], decided["rationale"]) == ("decided", "yes", VERA, "fine")
 
     anyio.run(main)
 
 
 @both
-def test_who_is_quicker_in_the_inbox_has_answered_and_nothing_is_decided_twice(desk: Desk, protocol: str) -> None:
+def test_a_faster_answer_in_the_inbox_wins_and_nothing_is_decided_twice(desk: Desk, protocol: str) -> None:
     async def late(params: ElicitRequestParams) -> ElicitResult:
         del params
         await anyio.to_thread.run_sync(lambda: desk.inbox.decide("scout", "no", by=VERA))
         return ElicitResult(action="accept", content={"answer": "yes"})
 
-    made = desk.ask(protocol, Person(late))
-    assert (made["status"], made["value"], made["by"]) == ("decided", "no", VERA)
+    outcome = desk.ask(protocol, Person(late))
+    assert (outcome["status"], outcome["value"], outcome["by"]) == ("decided", "no", VERA)
     assert desk.decisions() == [(VERA, '"no"')]
 
 
-def test_an_answer_in_the_inbox_takes_an_open_form_away(desk: Desk) -> None:
-    """In the older protocol the call goes on while the form is open: it must not hang there."""
+def test_an_answer_in_the_inbox_closes_an_open_form(desk: Desk) -> None:
+    """In the older protocol the call waits while the form is open: it must not block then."""
 
     async def never(params: ElicitRequestParams) -> ElicitResult:
         del params
@@ -140,7 +140,7 @@ def test_an_answer_in_the_inbox_takes_an_open_form_away(desk: Desk) -> None:
     assert desk.ask(LEGACY, Person(never))["by"] == VERA
 
 
-def test_a_form_that_nobody_looks_at_ends_some_day_and_the_request_stays(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ignored_form_times_out_and_the_request_stays_pending(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "FORM_SECONDS", 0.0)
 
     async def never(params: ElicitRequestParams) -> ElicitResult:
@@ -148,27 +148,27 @@ def test_a_form_that_nobody_looks_at_ends_some_day_and_the_request_stays(desk: D
         await anyio.sleep_forever()
         raise AssertionError
 
-    made = desk.ask(LEGACY, Person(never))
-    assert (made["status"], made["not_now"]) == ("held", "the form was not filled in")
-    assert desk.pending() == [made["request"]]
+    outcome = desk.ask(LEGACY, Person(never))
+    assert (outcome["status"], outcome["not_now"]) == ("held", "the form was not filled in")
+    assert desk.pending() == [outcome["request"]]
 
 
-def test_the_rounds_of_one_call_may_go_to_two_processes_and_ask_once(desk: Desk) -> None:
+def test_the_rounds_of_one_call_may_go_to_two_processes(desk: Desk) -> None:
     async def main() -> None:
-        async with talking(desk.server(), MODERN, says()) as one, talking(desk.server(), MODERN, says()) as two:
-            first = await one.client.session.call_tool("request_decision", dict(GO), allow_input_required=True)
+        async with talking(desk.server(), MODERN, says()) as first_client, talking(desk.server(), MODERN, says()) as second_client:
+            first = await first_client.client.session.call_tool("request_decision", dict(GO), allow_input_required=True)
             assert isinstance(first, InputRequiredResult)
             assert desk.pending() == ["ask-1.1"]
-            given: Any = {"answer": ElicitResult(action="accept", content={"answer": "yes"})}
+            responses: Any = {"answer": ElicitResult(action="accept", content={"answer": "yes"})}
             state = first.request_state
             assert state is not None
-            again = await two.client.session.call_tool(
-                "request_decision", dict(GO), input_responses=given, request_state=state, allow_input_required=True
+            again = await second_client.client.session.call_tool(
+                "request_decision", dict(GO), input_responses=responses, request_state=state, allow_input_required=True
             )
             assert not isinstance(again, InputRequiredResult)
             assert getattr(again, "structured_content", {})["value"] == "yes"
-            replayed = await two.client.session.call_tool(
-                "request_decision", dict(GO), input_responses=given, request_state=state, allow_input_required=True
+            replayed = await second_client.client.session.call_tool(
+                "request_decision", dict(GO), input_responses=responses, request_state=state, allow_input_required=True
             )
             assert getattr(replayed, "structured_content", {})["value"] == "yes"
 
@@ -176,28 +176,28 @@ def test_the_rounds_of_one_call_may_go_to_two_processes_and_ask_once(desk: Desk)
     assert desk.decisions() == [(TESS, '"yes"')]
 
 
-def test_what_was_sealed_for_one_space_of_a_forge_is_refused_by_another(desk: Desk) -> None:
-    """The spaces of a forge have one secret: only the name that is sealed with it tells them apart."""
+def test_state_sealed_for_one_space_of_a_forge_is_refused_by_another(desk: Desk) -> None:
+    """The spaces of a forge share a secret, so the sealed state includes the space's name."""
     places = {name: SpaceContext(str(desk.root), lambda: desk.space, agent="scout") for name in ("one", "two")}
     options = http.EndpointOptions("http://forge.example", "s" * 32, 1 << 20, "1", lambda name: User(name, "admin"))
-    one, two = http.Endpoint(places, options, lambda _: User("tess", "admin")).servers.values()
+    first_server, second_server = http.Endpoint(places, options, lambda _: User("tess", "admin")).servers.values()
 
     async def main() -> None:
-        async with talking(one, MODERN, says()) as there, talking(two, MODERN, says()) as here:
-            first = await there.client.session.call_tool("request_decision", dict(GO), allow_input_required=True)
+        async with talking(first_server, MODERN, says()) as first_client, talking(second_server, MODERN, says()) as second_client:
+            first = await first_client.client.session.call_tool("request_decision", dict(GO), allow_input_required=True)
             assert isinstance(first, InputRequiredResult)
-            given: Any = {"answer": ElicitResult(action="accept", content={"answer": "yes"})}
-            carried: Any = {"input_responses": given, "request_state": first.request_state}
-            assert (await fails(here.client.session.call_tool("request_decision", dict(GO), **carried))).code == -32602
+            responses: Any = {"answer": ElicitResult(action="accept", content={"answer": "yes"})}
+            carried: Any = {"input_responses": responses, "request_state": first.request_state}
+            assert (await fails(second_client.client.session.call_tool("request_decision", dict(GO), **carried))).code == -32602
             assert desk.decisions() == []
-            done = await there.client.session.call_tool("request_decision", dict(GO), **carried)
-            assert getattr(done, "structured_content", {})["value"] == "yes"
+            result = await first_client.client.session.call_tool("request_decision", dict(GO), **carried)
+            assert getattr(result, "structured_content", {})["value"] == "yes"
 
     anyio.run(main)
 
 
 class Watched:
-    """A lock that says when somebody has to wait for it."""
+    """A lock that sets an event when a thread has to wait for it."""
 
     def __init__(self, waits: threading.Event) -> None:
         self.lock, self.waits = threading.Lock(), waits
@@ -211,42 +211,44 @@ class Watched:
         self.lock.release()
 
 
-def test_two_equal_questions_at_once_are_one_request(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second comes when the first has just seen that nobody asked; it waits, or nothing stops it and it is done."""
+def test_two_equal_concurrent_questions_are_one_request(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second call starts when the first has just listed the pending requests; it must wait for the first."""
     place = SpaceContext(str(desk.root), lambda: desk.space, agent="scout")
-    told, pending, asked = threading.Event(), desk.space.pending, []
-    monkeypatch.setattr(place, "asking", Watched(told))
+    waiting, pending, ids = threading.Event(), desk.space.pending, []
+    monkeypatch.setattr(place, "asking", Watched(waiting))
 
     def ask() -> None:
-        asked.append(decisions.ask(ToolCall(place, Caller()), "scout", GO).id)
-        told.set()
+        ids.append(decisions.ask(ToolCall(place, Caller()), "scout", GO).id)
+        waiting.set()
 
     second = threading.Thread(target=ask)
 
-    def looked(agent: str) -> Any:
-        found = pending(agent)
+    def pending_slowly(agent: str) -> Any:
+        requests = pending(agent)
         if second.ident is None:
             second.start()
-            assert told.wait(60)
-        return found
+            assert waiting.wait(60)
+        return requests
 
-    monkeypatch.setattr(desk.space, "pending", looked)
+    monkeypatch.setattr(desk.space, "pending", pending_slowly)
     ask()
     second.join(60)
-    assert asked == ["ask-1.1", "ask-1.1"]
+    assert ids == ["ask-1.1", "ask-1.1"]
     assert desk.pending() == ["ask-1.1"]
 
 
-def test_what_a_client_carries_between_rounds_cannot_be_made_up(desk: Desk) -> None:
+def test_the_state_between_rounds_cannot_be_forged(desk: Desk) -> None:
     async def main() -> None:
-        async with talking(desk.server(), MODERN, says()) as driver, talking(desk.server("o" * 32), MODERN, says()) as other:
-            call = other.client.session.call_tool
+        async with talking(desk.server(), MODERN, says()) as driver, talking(desk.server("o" * 32), MODERN, says()) as other_client:
+            call = other_client.client.session.call_tool
             first = await call("request_decision", dict(GO), allow_input_required=True)
             assert isinstance(first, InputRequiredResult)
             for state in (first.request_state or "", "v1.AAAA", '{"agent": "scout", "request": "ask-1.1"}'):
-                given: Any = {"answer": ElicitResult(action="accept", content={"answer": "yes"})}
-                sent = driver.client.session.call_tool("request_decision", dict(GO), input_responses=given, request_state=state)
-                assert (await fails(sent)).code == -32602
+                responses: Any = {"answer": ElicitResult(action="accept", content={"answer": "yes"})}
+                call_with_state = driver.client.session.call_tool(
+                    "request_decision", dict(GO), input_responses=responses, request_state=state
+                )
+                assert (await fails(call_with_state)).code == -32602
 
     anyio.run(main)
     assert desk.decisions() == []
@@ -256,7 +258,7 @@ def test_what_a_client_carries_between_rounds_cannot_be_made_up(desk: Desk) -> N
 def test_waiting_reports_progress_and_ends_with_the_answer(desk: Desk, protocol: str) -> None:
     async def main() -> None:
         async with talking(desk.server(), protocol) as driver, anyio.create_task_group() as group:
-            held = await driver.do("request_decision", **GO)
+            outcome = await driver.do("request_decision", **GO)
 
             async def answer() -> None:
                 while not driver.progress:
@@ -264,15 +266,15 @@ def test_waiting_reports_progress_and_ends_with_the_answer(desk: Desk, protocol:
                 await anyio.to_thread.run_sync(lambda: desk.inbox.decide("scout", "yes", by=VERA))
 
             group.start_soon(answer)
-            done = await driver.do("decision", request=held["request"], wait=600)
-            assert (done["status"], done["by"]) == ("decided", VERA)
+            decided = await driver.do("decision", request=outcome["request"], wait=600)
+            assert (decided["status"], decided["by"]) == ("decided", VERA)
             assert set(driver.progress) == {"ask-1.1 is waiting for a person"}
 
     anyio.run(main)
 
 
 @both
-def test_who_waits_is_told_as_soon_as_the_server_is_to_stop(desk: Desk, protocol: str) -> None:
+def test_a_waiting_call_returns_when_the_server_stops(desk: Desk, protocol: str) -> None:
     place = SpaceContext(str(desk.root), lambda: desk.space, agent="scout")
     server = server_of(place, "1", lambda _: Caller(), RequestStateSecurity.ephemeral())
 
@@ -291,8 +293,8 @@ def test_who_waits_is_told_as_soon_as_the_server_is_to_stop(desk: Desk, protocol
     assert desk.pending() == ["ask-1.1"]
 
 
-def test_where_too_many_wait_already_nobody_waits_longer(desk: Desk) -> None:
-    """In either protocol the call ends at once, with the request held: else each would be a connection for ten minutes."""
+def test_a_call_does_not_wait_if_too_many_already_do(desk: Desk) -> None:
+    """The call returns at once with the request held; otherwise each would keep a connection for ten minutes."""
     place = SpaceContext(str(desk.root), lambda: desk.space, agent="scout", waits=WaitSlots(most=0))
     server = server_of(place, "1", lambda _: Caller(), RequestStateSecurity.ephemeral())
 
@@ -308,28 +310,26 @@ def test_where_too_many_wait_already_nobody_waits_longer(desk: Desk) -> None:
 
 @both
 @pytest.mark.parametrize("now", [None, User("tess", "viewer")])
-def test_somebody_whose_role_was_taken_away_decides_nothing_in_a_form_that_is_still_open(
-    desk: Desk, protocol: str, now: User | None
-) -> None:
+def test_a_user_who_lost_their_role_cannot_decide_in_an_open_form(desk: Desk, protocol: str, now: User | None) -> None:
     place = SpaceContext(str(desk.root), lambda: desk.space, agent="scout")
     caller = Caller(User("tess", "admin"), lambda _: now)
     server = server_of(place, "1", lambda _: caller, RequestStateSecurity.ephemeral())
 
     async def main() -> None:
         async with talking(server, protocol, says({"answer": "yes"})) as driver:
-            made = await driver.do("request_decision", **GO)
-            assert made["status"] == "held"
-            assert "no longer decide" in made["not_now"]
+            outcome = await driver.do("request_decision", **GO)
+            assert outcome["status"] == "held"
+            assert "no longer decide" in outcome["not_now"]
 
     anyio.run(main)
     assert desk.decisions() == []
 
 
-def test_one_user_has_only_a_part_of_the_room_to_wait() -> None:
+def test_one_user_cannot_take_all_wait_slots() -> None:
     waits = WaitSlots(most=3, per_user=2)
     with ExitStack() as stack:
-        got = [stack.enter_context(waits.room(who)) for who in ("ada", "ada", "ada", "ben", "cleo")]
-        assert got == [True, True, False, True, False]
+        granted = [stack.enter_context(waits.room(user)) for user in ("ada", "ada", "ada", "ben", "cleo")]
+        assert granted == [True, True, False, True, False]
     with waits.room("ada") as again:
         assert again
 
@@ -337,17 +337,17 @@ def test_one_user_has_only_a_part_of_the_room_to_wait() -> None:
 def test_a_question_that_was_recorded_without_its_secret_is_not_asked_twice(desk: Desk) -> None:
     secret = FAKES[0].public + FAKES[0].secret
     question = f"Is {secret} still good?"
-    held = [desk.ask(MODERN, None, question=question) for _ in range(2)]
-    assert held[0] == held[1]
+    outcomes = [desk.ask(MODERN, None, question=question) for _ in range(2)]
+    assert outcomes[0] == outcomes[1]
     assert secret not in str(desk.inbox.pending("scout")[0].payload)
 
 
-def test_what_became_of_requests_that_nobody_decides(desk: Desk) -> None:
+def test_the_outcome_of_cancelled_and_unknown_requests(desk: Desk) -> None:
     async def main() -> None:
         async with talking(desk.server()) as driver:
-            held = await driver.do("request_decision", **GO)
-            desk.inbox.cancel("scout", "moot", session_id=held["request"].partition(".")[0])
-            over = await driver.do("decision", request=held["request"])
+            outcome = await driver.do("request_decision", **GO)
+            desk.inbox.cancel("scout", "moot", session_id=outcome["request"].partition(".")[0])
+            over = await driver.do("decision", request=outcome["request"])
             assert (over["status"], over["value"]) == ("over", None)
             await driver.refused("no-such-request", "decision", request="nonsense")
             await driver.refused("no-such-session", "decision", request="ask-9.1")
@@ -355,7 +355,7 @@ def test_what_became_of_requests_that_nobody_decides(desk: Desk) -> None:
     anyio.run(main)
 
 
-_SILLY: dict[str, Callable[[], dict[str, Any]]] = {
+_INVALID_QUESTIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "question": lambda: {"question": " "},
     "context": lambda: {"question": "?", "context": {"choices": [1]}},
     "choices": lambda: {"question": "?", "choices": []},
@@ -364,12 +364,12 @@ _SILLY: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-def test_a_question_that_cannot_be_put_names_the_field_and_is_not_asked(desk: Desk) -> None:
+def test_an_invalid_question_is_refused_and_the_field_is_named(desk: Desk) -> None:
     async def main() -> None:
         async with talking(desk.server()) as driver:
-            for field, made in _SILLY.items():
+            for field, arguments in _INVALID_QUESTIONS.items():
                 code = "empty-question" if field == "question" else "invalid-field"
-                assert (await driver.refused(code, "request_decision", **made()))["fields"]["field"] == field
+                assert (await driver.refused(code, "request_decision", **arguments()))["fields"]["field"] == field
 
     anyio.run(main)
     assert desk.pending() == []

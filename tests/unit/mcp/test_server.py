@@ -1,4 +1,4 @@
-"""The MCP server by itself: what it refuses and how, whose agent is meant, what its schemas say, and what a bug looks like."""
+"""The MCP server: refusals, the default agent, schemas, and internal errors."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def space(tmp_path: Path) -> Iterator[clia.Space]:
-    with clia.init(tmp_path.resolve() / "repo", settings=settings()) as made:
-        made.spawn("scout", BRIEFING)
-        yield made
+    with clia.init(tmp_path.resolve() / "repo", settings=settings()) as opened:
+        opened.spawn("scout", BRIEFING)
+        yield opened
 
 
 def at(space: clia.Space, root: Path, caller: Caller | None = None, **more: Any) -> Any:
@@ -56,7 +56,7 @@ def drive(server: Any, work: Callable[[Driver], Awaitable[None]], protocol: str 
     anyio.run(main)
 
 
-def test_every_schema_is_one_and_stands_alone() -> None:
+def test_every_schema_is_valid_and_self_contained() -> None:
     for tool in map(described, TOOLS.values()):
         for schema in (tool.input_schema, tool.output_schema or {}):
             Draft202012Validator.check_schema(schema)
@@ -77,9 +77,9 @@ def test_a_tool_is_derived_from_its_function() -> None:
         of a text."""
         return {"words": min(len(from_.split()), limit), "longest": None}
 
-    shown = described(count_)
-    assert (shown.name, shown.title, shown.description) == ("count_", "Count words", "Counts the words of a text.")
-    assert shown.input_schema == {
+    tool = described(count_)
+    assert (tool.name, tool.title, tool.description) == ("count_", "Count words", "Counts the words of a text.")
+    assert tool.input_schema == {
         "type": "object",
         "properties": {
             "from": {"type": "string", "maxLength": TEXT_MAX, "description": "the text"},
@@ -95,19 +95,21 @@ def test_a_tool_is_derived_from_its_function() -> None:
         "additionalProperties": False,
         "required": ["from"],
     }
-    assert shown.output_schema == {
+    assert tool.output_schema == {
         "type": "object",
         "properties": {"words": COUNT.schema(), "longest": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
         "required": ["words", "longest"],
         "additionalProperties": False,
     }
-    hints = shown.annotations
+    hints = tool.annotations
     assert hints is not None
     assert (hints.read_only_hint, hints.idempotent_hint, hints.destructive_hint) == (False, True, False)
 
 
-def test_a_tool_named_as_a_verb_takes_the_role_of_that_verb() -> None:
-    verbs = {verb.name: verb.role for verb in all_verbs() if verb.name != "journal"}  # that verb reads a session's record
+def test_a_tool_named_like_a_verb_requires_the_role_of_that_verb() -> None:
+    verbs = {
+        verb.name: verb.role for verb in all_verbs() if verb.name != "journal"
+    }  # the verb of this name reads a session's record
     shared = {name: tool.role for name, tool in TOOLS.items() if name in verbs}
     assert shared == {name: verbs[name] for name in shared}
     assert len(shared) > 15
@@ -119,7 +121,7 @@ def test_the_page_about_mcp_has_every_tool_with_its_role() -> None:
     assert sorted(rows) == sorted((tool.name, tool.role) for tool in TOOLS.values())
 
 
-def test_what_only_reads_says_so_and_nothing_else_does() -> None:
+def test_only_tools_that_read_have_the_read_only_hint() -> None:
     for tool in TOOLS.values():
         hints = described(tool).annotations
         assert hints is not None
@@ -155,43 +157,41 @@ def test_wrong_types_unknown_and_missing_arguments_are_named_and_change_nothing(
     assert space.head("scout") == before
 
 
-def test_the_agent_is_the_one_named_else_the_servers_else_of_the_checkout_or_of_the_open_session(
-    space: clia.Space, tmp_path: Path
-) -> None:
+def test_the_agent_is_the_argument_or_the_servers_or_the_checkouts_or_the_open_sessions(space: clia.Space, tmp_path: Path) -> None:
     space.spawn("painter", BRIEFING)
     work = tmp_path.resolve() / "work"
     space.checkout("painter", work)
 
-    def who(server: Any, **args: str) -> str:
-        found: list[str] = []
+    def agent_of(server: Any, **args: str) -> str:
+        agents: list[str] = []
 
         async def ask(driver: Driver) -> None:
-            found.append((await driver.do("whoami", **args))["agent"])
+            agents.append((await driver.do("whoami", **args))["agent"])
 
         drive(server, ask)
-        return found[0]
+        return agents[0]
 
-    assert who(at(space, work, agent="scout"), agent="painter") == "painter"
-    assert who(at(space, work, agent="scout")) == "scout"
-    assert who(at(space, work)) == "painter"
+    assert agent_of(at(space, work, agent="scout"), agent="painter") == "painter"
+    assert agent_of(at(space, work, agent="scout")) == "scout"
+    assert agent_of(at(space, work)) == "painter"
 
     async def nobody(driver: Driver) -> None:
-        found = await driver.refused("missing-field", "whoami")
-        assert found["fields"]["agents"] == ["painter", "scout"]
+        refusal = await driver.refused("missing-field", "whoami")
+        assert refusal["fields"]["agents"] == ["painter", "scout"]
 
     drive(at(space, tmp_path), nobody)
 
     repo = tmp_path.resolve() / "repo"
-    here = CapturedSession("claude-code", "s1", "", "scout", str(repo))
-    space.captures.keep(here)
-    space.captures.keep(here._replace(session="s2", agent="painter", open=False))
+    session = CapturedSession("claude-code", "s1", "", "scout", str(repo))
+    space.captures.keep(session)
+    space.captures.keep(session._replace(session="s2", agent="painter", open=False))
     (repo / "below").mkdir()
-    assert who(at(space, repo / "below")) == "scout", "its session is the only one that is open here"
-    space.captures.keep(here._replace(session="s3", agent="painter"))
+    assert agent_of(at(space, repo / "below")) == "scout", "the only open session in this directory decides"
+    space.captures.keep(session._replace(session="s3", agent="painter"))
     drive(at(space, repo), nobody)
 
 
-def test_a_bug_is_an_answer_without_a_traceback_and_the_server_goes_on(
+def test_an_internal_error_has_no_traceback_and_the_server_continues(
     space: clia.Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: Any, **__: Any) -> Any:
@@ -200,15 +200,15 @@ def test_a_bug_is_an_answer_without_a_traceback_and_the_server_goes_on(
     monkeypatch.setattr(clia.Space, "states", broken)
 
     async def work(driver: Driver) -> None:
-        found = await driver.refused("internal", "agents")
-        assert "secret" not in json.dumps(found)
+        refusal = await driver.refused("internal", "agents")
+        assert "secret" not in json.dumps(refusal)
         assert (await driver.do("whoami"))["agent"] == "scout"
 
     drive(at(space, tmp_path, agent="scout"), work)
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_role_is_asked_for_before_anything_is_read(space: clia.Space, tmp_path: Path) -> None:
+def test_the_role_is_checked_before_anything_is_read(space: clia.Space, tmp_path: Path) -> None:
     vera = Caller(User("vera", "viewer"), lambda _: User("vera", "viewer"))
 
     async def work(driver: Driver) -> None:
@@ -217,21 +217,21 @@ def test_a_role_is_asked_for_before_anything_is_read(space: clia.Space, tmp_path
     drive(at(space, tmp_path, vera, agent="scout"), work)
 
 
-def test_what_is_too_long_is_cut_and_says_so(space: clia.Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_output_is_cut_and_marked(space: clia.Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(space_tools, "DIFF_MAX", 20)
     monkeypatch.setattr(space_tools, "FILES_MAX", 20)
-    made = space.commit("scout", "finding", {"a": b"x" * 100}, message="long")
+    cid = space.commit("scout", "finding", {"a": b"x" * 100}, message="long")
 
     async def work(driver: Driver) -> None:
-        shown = await driver.do("show", commit=made, diff=True)
-        assert (len(shown["diff"]), shown["cut"]) == (20, True)
+        commit = await driver.do("show", commit=cid, diff=True)
+        assert (len(commit["diff"]), commit["cut"]) == (20, True)
         assert (await driver.refused("too-large", "files", at="scout", paths=["a"]))["fields"] == {"field": "paths"}
         assert (await driver.refused("no-such-file", "files", at="scout", paths=["b"]))["fields"]["path"] == "b"
 
     drive(at(space, tmp_path), work)
 
 
-def test_an_agent_sees_peers_and_merges_their_work_but_trusts_nobody_by_itself(space: clia.Space, tmp_path: Path) -> None:
+def test_an_agent_sees_peers_and_merges_their_work_but_cannot_trust_a_peer(space: clia.Space, tmp_path: Path) -> None:
     with clia.init(tmp_path / "theirs", settings=settings()) as theirs:
         theirs.spawn("helper", BRIEFING)
         head = theirs.commit("helper", "finding", {"theirs.txt": b"x"})
@@ -243,8 +243,8 @@ def test_an_agent_sees_peers_and_merges_their_work_but_trusts_nobody_by_itself(s
     space.sync("ann")
 
     async def work(driver: Driver) -> None:
-        assert [(each["name"], each["agents"]) for each in (await driver.do("peers"))["peers"]] == [("ann", 1)]
-        assert [each["head"] for each in (await driver.do("remotes", peer="ann"))["remotes"]] == [head]
+        assert [(peer["name"], peer["agents"]) for peer in (await driver.do("peers"))["peers"]] == [("ann", 1)]
+        assert [remote["head"] for remote in (await driver.do("remotes", peer="ann"))["remotes"]] == [head]
         assert (await driver.do("show", commit="ann/helper"))["commit"]["cid"] == head
         assert (await driver.do("merge", **{"from": "ann/helper"}))["outcome"] == "merged"
         await driver.refused("no-such-peer", "remotes", peer="bob")
@@ -255,7 +255,7 @@ def test_an_agent_sees_peers_and_merges_their_work_but_trusts_nobody_by_itself(s
     assert not changing & set(TOOLS)
 
 
-def test_names_of_files_that_are_no_unicode_can_be_told(space: clia.Space, tmp_path: Path) -> None:
+def test_file_names_that_are_not_unicode_are_shown(space: clia.Space, tmp_path: Path) -> None:
     tree = Tree(tmp_path.resolve())
     tree.write("odd/a.txt", "x")
     (tmp_path / "odd" / b"\xff".decode("utf-8", "surrogateescape")).write_text("y")
@@ -280,28 +280,28 @@ def test_a_behaviour_of_the_kind_prompt_is_a_prompt(space: clia.Space, tmp_path:
     core.refs.move("refs/clia/behaviours/review", None, tip, "test")
 
     async def work(driver: Driver) -> None:
-        assert [each.name for each in (await driver.client.list_prompts()).prompts] == ["clia", "review"]
+        assert [prompt.name for prompt in (await driver.client.list_prompts()).prompts] == ["clia", "review"]
         (message,) = (await driver.client.get_prompt("review")).messages
         assert getattr(message.content, "text", "") == "Review the change."
-        found = (await driver.do("behaviours"))["behaviours"]
-        assert [(each["name"], each["kind"], each["cid"]) for each in found] == [("review", "prompt", cid)]
+        behaviours = (await driver.do("behaviours"))["behaviours"]
+        assert [(behaviour["name"], behaviour["kind"], behaviour["cid"]) for behaviour in behaviours] == [("review", "prompt", cid)]
 
     drive(at(space, tmp_path), work)
 
 
-def test_instructions_and_the_prompt_name_only_tools_that_there_are() -> None:
+def test_instructions_and_the_prompt_name_only_existing_tools() -> None:
     for name in ("whoami", "trace", "commit", "spawn", "merge", "journal", "request_decision", "decision"):
         assert name in TOOLS
         assert name in resources.INSTRUCTIONS
 
 
-def test_a_space_has_the_name_in_a_link_that_a_forge_gives_it(space: clia.Space, tmp_path: Path) -> None:
+def test_links_use_the_name_that_the_forge_gives_a_space(space: clia.Space, tmp_path: Path) -> None:
     (name,) = unique_names([str(tmp_path / "repo")])
     assert site_address("http://forge.example", space) == f"http://forge.example/s/{name}"
     assert site_address("http://forge.example/s/other", space) == "http://forge.example/s/other"
     assert site_address(None, space) is None
 
 
-def test_the_command_refuses_what_cannot_be_meant(tmp_path: Path) -> None:
+def test_the_command_refuses_invalid_arguments(tmp_path: Path) -> None:
     assert run_clia("mcp", "--forge", "forge.example").code == 2
     assert run_clia("mcp", "--path", str(tmp_path / "nowhere")).code == 2

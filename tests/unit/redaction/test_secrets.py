@@ -1,4 +1,4 @@
-"""Each kind of secret with fakes of its real shape, and with near misses that must stay."""
+"""Each kind of secret, with fakes of its real shape and near misses that must stay."""
 
 from __future__ import annotations
 
@@ -154,9 +154,9 @@ ORDINARY = [
 
 @pytest.mark.parametrize("fake", FAKES, ids=lambda fake: f"{fake.kind}-{fake.before[:12]}{fake.public}")
 def test_a_secret_is_replaced_by_its_kind(fake: Fake) -> None:
-    done = redact(f"first {fake.text} last")
-    assert done.count == 1
-    assert done.text == f"first {fake.before}[redacted:{fake.kind}]{fake.after} last"
+    redaction = redact(f"first {fake.text} last")
+    assert redaction.count == 1
+    assert redaction.text == f"first {fake.before}[redacted:{fake.kind}]{fake.after} last"
 
 
 def test_every_row_of_the_table_has_a_fake() -> None:
@@ -184,27 +184,27 @@ def test_colours_and_escapes_before_a_token_do_not_hide_it(before: str) -> None:
 
 @pytest.mark.parametrize("fake", PEM_KEYS, ids=lambda fake: fake.public[5:30].strip())
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\\n", "\n    ", "\n+", "\n> "])
-def test_a_private_key_goes_as_one_however_its_lines_are_set(fake: Fake, newline: str) -> None:
+def test_a_private_key_is_one_secret_with_any_line_breaks(fake: Fake, newline: str) -> None:
     key = fake.text.replace("\n", newline)
-    done = redact(f"cat key{newline}{key}{newline}exit 0 is fine")
-    assert done == (f"cat key{newline}[redacted:private-key]{newline}exit 0 is fine", 1)
+    redaction = redact(f"cat key{newline}{key}{newline}exit 0 is fine")
+    assert redaction == (f"cat key{newline}[redacted:private-key]{newline}exit 0 is fine", 1)
 
 
 @pytest.mark.parametrize("fake", PEM_KEYS, ids=lambda fake: fake.public[5:30].strip())
-def test_a_private_key_that_comes_line_by_line_is_one_secret(fake: Fake) -> None:
-    state, shown, count = START, "", 0
+def test_a_private_key_read_line_by_line_is_one_secret(fake: Fake) -> None:
+    state, output, count = START, "", 0
     for line in ["$ cat key\n", *fake.text.splitlines(keepends=True), "\n", "exit 0 is fine\n"]:
-        done, state = redact_chunk(line, state)
-        shown, count = shown + done.text, count + done.count
+        redaction, state = redact_chunk(line, state)
+        output, count = output + redaction.text, count + redaction.count
         assert ALNUM[:20] not in "".join(state)
-    assert (shown, count) == ("$ cat key\n[redacted:private-key]\nexit 0 is fine\n", 1)
+    assert (output, count) == ("$ cat key\n[redacted:private-key]\nexit 0 is fine\n", 1)
 
 
-def test_a_private_key_without_an_end_does_not_take_what_follows() -> None:
+def test_a_private_key_without_an_end_does_not_swallow_the_text_after_it() -> None:
     key = PEM_KEYS[0].text.rsplit("\n", 1)[0]
     assert redact(f"{key}\nthis is ordinary text").text == "[redacted:private-key]this is ordinary text"
-    (shown, _), state = redact_chunk(f"{key}\n", START)
-    assert shown == "[redacted:private-key]"
+    (output, _), state = redact_chunk(f"{key}\n", START)
+    assert output == "[redacted:private-key]"
     assert redact_chunk("this is ordinary text\n", state) == (("this is ordinary text\n", 0), START)
 
 
@@ -215,26 +215,26 @@ def test_a_token_within_an_assignment_has_its_own_kind() -> None:
     )
 
 
-def test_an_assignment_that_starts_within_a_plain_value_counts_too() -> None:
+def test_an_assignment_inside_a_plain_value_is_redacted() -> None:
     assert redact('api_key=abc-pwd="correct' + 'horse"').text == 'api_key=abc-pwd="[redacted:assigned]"'
 
 
-def test_a_token_goes_with_all_of_its_word() -> None:
+def test_a_token_is_redacted_with_its_whole_word() -> None:
     assert redact("rubygems_" + HEX[:48] + "rubygems_" + HEX[:48]) == ("[redacted:rubygems-token]", 1)
     assert redact("x dop_v1_" + HEX + "_more y").text == "x [redacted:digitalocean-token] y"
     assert redact("ghp_" + ALNUM[:36] + "-linux").text == "[redacted:github-token]-linux"
 
 
-def test_a_token_right_after_a_private_key_is_seen() -> None:
+def test_a_token_right_after_a_private_key_is_redacted() -> None:
     assert redact(PEM_KEYS[0].text + "sk-ant-" + ALNUM) == ("[redacted:private-key][redacted:anthropic-key]", 2)
 
 
 @pytest.mark.parametrize("before", ['curl -H "A: b" \\\n  -u bob:', "machine h\nlogin bob\npassword "])
-def test_the_context_of_a_secret_may_stand_on_the_lines_before_it(before: str) -> None:
+def test_the_context_of_a_secret_may_be_on_earlier_lines(before: str) -> None:
     assert redact(f"{before}s3cr3t-" + "W0rd last") == (f"{before}[redacted:assigned] last", 1)
 
 
-def test_several_secrets_in_a_line_are_counted_each() -> None:
+def test_several_secrets_in_a_line_are_counted_separately() -> None:
     line = "a ghp_" + ALNUM[:36] + " b npm_" + ALNUM[:36] + " password=hun" + "ter2 c"
     assert redact(line) == ("a [redacted:github-token] b [redacted:npm-token] password=[redacted:assigned] c", 3)
 
@@ -249,8 +249,8 @@ def test_a_value_keeps_its_structure() -> None:
         "commit": HEX[:40],
     }
     before = json.dumps(value)
-    done, count = redact_value(value)
-    assert done == {
+    redacted, count = redact_value(value)
+    assert redacted == {
         "argv": ["curl", "-H", "Authorization: Bearer [redacted:authorization]", 1, None, True, 1.5],
         "[redacted:github-token]": {"deep": [["[redacted:github-token]"]]},
         "password": "[redacted:assigned]",
@@ -259,12 +259,12 @@ def test_a_value_keeps_its_structure() -> None:
     }
     assert count == 5
     assert json.dumps(value) == before
-    assert redact_value(done) == (done, 0)
+    assert redact_value(redacted) == (redacted, 0)
 
 
 def test_two_secret_keys_stay_two_members() -> None:
-    done, count = redact_value({"ghp_" + ALNUM[:36]: 1, "ghp_" + ALNUM[1:37]: 2})
-    assert sorted(done.values()) == [1, 2]
+    redacted, count = redact_value({"ghp_" + ALNUM[:36]: 1, "ghp_" + ALNUM[1:37]: 2})
+    assert sorted(redacted.values()) == [1, 2]
     assert count == 2
 
 
@@ -274,7 +274,7 @@ def test_a_named_value_that_is_a_known_token_has_that_kind() -> None:
     assert redact_value({"secret": "see ghp_" + ALNUM[:36]}) == ({"secret": "[redacted:assigned]"}, 1)
 
 
-def test_a_name_or_flag_of_a_secret_says_what_stands_with_it() -> None:
+def test_the_value_after_the_name_or_flag_of_a_secret_is_redacted() -> None:
     made_up = "hun" + "ter2!"
     assert redact_value({"pass": made_up, "smtp_pass": made_up}) == (
         {"pass": "[redacted:assigned]", "smtp_pass": "[redacted:assigned]"},
@@ -299,12 +299,12 @@ def test_a_name_or_flag_of_a_secret_says_what_stands_with_it() -> None:
         ["password", "is a word"],
     ],
 )
-def test_a_name_or_flag_that_is_near_one_says_nothing(value: Any) -> None:
+def test_a_name_or_flag_similar_to_a_secret_is_ignored(value: Any) -> None:
     assert redact_value(value) == (value, 0)
 
 
 @pytest.mark.parametrize("value", ["text", 1, None, True, 1.5, [], {}, [{}], {"a": []}])
-def test_a_value_without_secrets_is_the_same(value: Any) -> None:
+def test_a_value_without_secrets_is_unchanged(value: Any) -> None:
     assert redact_value(value) == (value, 0)
 
 
@@ -318,12 +318,12 @@ def test_a_stream_emits_a_public_prefix_and_replaces_the_rest() -> None:
     assert state == RedactionState(" now", "")
 
 
-def test_a_port_that_turns_out_to_be_a_password_is_out_and_not_counted() -> None:
+def test_a_password_that_started_like_a_port_is_already_emitted_and_not_counted() -> None:
     _, state = redact_chunk("https://user:12345", START)
     assert redact_chunk("@example.com\n", state) == (("@example.com\n", 0), START)
 
 
-def test_a_token_within_a_password_is_swallowed_to_the_end_of_the_password() -> None:
+def test_a_token_inside_a_password_is_redacted_to_the_end_of_the_password() -> None:
     for before, after in [("https://user:", "@example.com\n"), ('password = "', '"\n')]:
         first, state = redact_chunk(f"{before}ghp_{ALNUM[:10]}", START)
         assert first.text == f"{before}[redacted:github-token]"
@@ -368,7 +368,7 @@ _TOKEN = "ghp_" + ALNUM[:36]
         (PEM_KEYS[5].text, "ABORTED"),
     ],
 )
-def test_ordinary_text_after_a_whole_token_stays(first: str, then: str) -> None:
+def test_ordinary_text_after_a_complete_token_stays(first: str, then: str) -> None:
     _, state = redact_chunk(first, START)
     assert swallowed(then, state) == 0
     assert redact_chunk(then, state)[0] == (then, 0)
@@ -390,41 +390,41 @@ def test_ordinary_text_after_a_whole_token_stays(first: str, then: str) -> None:
         (PEM_KEYS[0].text[:60], ALNUM, len(ALNUM)),
     ],
 )
-def test_what_looks_like_more_of_a_token_is_swallowed(first: str, then: str, length: int) -> None:
+def test_a_continuation_of_a_token_is_redacted(first: str, then: str, length: int) -> None:
     _, state = redact_chunk(first, START)
     assert swallowed(then, state) == length
     assert redact_chunk(then, state)[0] == (then[length:], 0)
 
 
 def test_a_short_word_does_not_end_a_token_that_goes_on() -> None:
-    shown = ""
+    output = ""
     state = START
     for chunk in ["Bearer " + ALNUM[:24], "ok", ALNUM[24:40] + " x"]:
-        done, state = redact_chunk(chunk, state)
-        shown += done.text
-    assert shown == "Bearer [redacted:authorization]ok x"
+        redaction, state = redact_chunk(chunk, state)
+        output += redaction.text
+    assert output == "Bearer [redacted:authorization]ok x"
 
 
-def test_a_name_that_starts_after_a_short_word_is_still_seen() -> None:
+def test_a_name_after_a_short_word_is_recognised() -> None:
     _, state = redact_chunk("Bearer " + ALNUM[:24], START)
     _, state = redact_chunk("pass", state)
     assert redact_chunk("word: hun" + "ter2 x", state)[0].text == "word: [redacted:assigned] x"
 
 
-def test_an_entry_that_lost_its_start_says_so() -> None:
-    kept, count, state = redact_entry("glpat-" + ALNUM[:10], None)
-    assert (kept, count) == ("[redacted:gitlab-token]", 1)
-    kept, count, state = redact_entry(ALNUM[10:20] + " and password=hun" + "ter2 x", list(state))
-    assert (kept, count) == ("[redacted:gitlab-token] and password=[redacted:assigned] x", 2)
+def test_an_entry_that_continues_a_secret_is_marked() -> None:
+    entry, count, state = redact_entry("glpat-" + ALNUM[:10], None)
+    assert (entry, count) == ("[redacted:gitlab-token]", 1)
+    entry, count, state = redact_entry(ALNUM[10:20] + " and password=hun" + "ter2 x", list(state))
+    assert (entry, count) == ("[redacted:gitlab-token] and password=[redacted:assigned] x", 2)
     assert redact_entry("passed", list(state))[:2] == ("passed", 0)
 
 
 @pytest.mark.parametrize("fake", PEM_KEYS, ids=lambda fake: fake.public[5:30].strip())
-def test_each_entry_with_a_line_of_a_private_key_says_so(fake: Fake) -> None:
+def test_each_entry_with_a_line_of_a_private_key_is_marked(fake: Fake) -> None:
     state: Any = None
     for line in fake.text.splitlines():
-        kept, count, state = redact_entry(line, state)
-        assert (kept, count) == ("[redacted:private-key]", 1) if line.strip() else ("", 0)
+        entry, count, state = redact_entry(line, state)
+        assert (entry, count) == ("[redacted:private-key]", 1) if line.strip() else ("", 0)
     assert redact_entry("exit 0", state)[:2] == ("exit 0", 0)
 
 
@@ -432,14 +432,14 @@ _PUTTY = "PuTTY-User-Key-File-3: ssh-ed25519\nPublic-Lines: 1\nAAAA\n"
 _PUTTY_KEY = f"Private-Lines: 2\n{ALNUM}\n{ALNUM[::-1]}\nPrivate-MAC: {HEX}"
 
 
-def test_the_private_lines_of_a_putty_key_go() -> None:
+def test_the_private_lines_of_a_putty_key_are_redacted() -> None:
     assert redact(f"{_PUTTY}{_PUTTY_KEY}\ndone\n") == (f"{_PUTTY}[redacted:private-key]\ndone\n", 1)
     for at in range(len(_PUTTY_KEY)):
         first, state = redact_chunk(_PUTTY_KEY[:at], START)
         second, _ = redact_chunk(_PUTTY_KEY[at:] + "\nand it is done\n", state)
-        shown = first.text + second.text
-        assert not any(key[start : start + 6] in shown for key in (ALNUM, ALNUM[::-1]) for start in range(58))
-        assert shown.endswith("and it is done\n")
+        output = first.text + second.text
+        assert not any(key[start : start + 6] in output for key in (ALNUM, ALNUM[::-1]) for start in range(58))
+        assert output.endswith("and it is done\n")
 
 
 def test_an_empty_chunk_changes_nothing() -> None:
@@ -447,7 +447,7 @@ def test_an_empty_chunk_changes_nothing() -> None:
     assert redact_chunk("", state) == (("", 0), state)
 
 
-def test_a_letter_that_grows_in_lower_case_moves_nothing() -> None:
+def test_a_letter_that_is_longer_in_lower_case_shifts_nothing() -> None:
     assert redact("İİİ password=hun" + "ter2 x").text == "İİİ password=[redacted:assigned] x"
 
 
@@ -513,16 +513,16 @@ _HOSTILE = [
 
 
 @pytest.mark.parametrize("unit", _HOSTILE)
-def test_a_long_text_made_to_hurt_comes_to_an_end(unit: str, soak: bool) -> None:
-    length = 1_000_000 if soak else 200_000  # even so: what grows with the square of it is noticed
-    text = unit * (length // len(unit)) + " (key="  # a token's run that does not end the text; a name that wakes the slower rows
-    done = redact(text)
-    assert redact(done.text).text == done.text
+def test_a_long_adversarial_text_is_redacted_in_linear_time(unit: str, soak: bool) -> None:
+    length = 1_000_000 if soak else 200_000  # enough to notice quadratic growth
+    text = unit * (length // len(unit)) + " (key="  # text after the run, and a name that activates the slower patterns
+    redaction = redact(text)
+    assert redact(redaction.text).text == redaction.text
     redact_chunk(f"://u:{text}", START)
     redact_chunk(f"-----BEGIN PRIVATE KEY-----\n{text}", START)
 
 
-def test_private_members_of_a_json_web_key_go() -> None:
+def test_private_members_of_a_json_web_key_are_redacted() -> None:
     key = {"kty": "EC", "crv": "P-256", "x": ALNUM[:43], "y": ALNUM[1:44], "d": ALNUM[2:45]}
     assert redact_value(key) == ({**key, "d": "[redacted:jwk]"}, 1)
     assert redact_value({**key, "d": "[redacted:jwk]"})[1] == 0
@@ -530,14 +530,14 @@ def test_private_members_of_a_json_web_key_go() -> None:
     assert redact_value({"k": "c2hvcnQ", "d": "M12 3"}) == ({"k": "c2hvcnQ", "d": "M12 3"}, 0)
 
 
-def test_kubernetes_and_npm_members_go() -> None:
+def test_kubernetes_and_npm_members_are_redacted() -> None:
     value = {"client-key-data": ALNUM, "_auth": ALNUM[:24], "GITHUB_PAT": ALNUM[:40], "HMAC_KEY": "correct horse"}
     assert redact_value(value) == (dict.fromkeys(value, "[redacted:assigned]"), 4)
     assert redact_value({"_auth": "none", "file_pat": "*.py"})[1] == 0
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         (
             f"a.env:T=\x1b[01;31m\x1b[Kghp_\x1b[m\x1b[K{ALNUM[:36]} x",
@@ -557,10 +557,10 @@ def test_kubernetes_and_npm_members_go() -> None:
     ],
     ids=["grep", "within a word", "twice within a word", "jq", "name", "tput"],
 )
-def test_colours_do_not_hide_a_secret_and_are_kept(text: str, shown: str) -> None:
-    assert redact(text) == (shown, 1)
-    assert redact(shown) == (shown, 0)
-    assert redact_value([text])[0] == [shown]
+def test_colours_do_not_hide_a_secret_and_are_kept(text: str, expected: str) -> None:
+    assert redact(text) == (expected, 1)
+    assert redact(expected) == (expected, 0)
+    assert redact_value([text])[0] == [expected]
 
 
 def test_a_moved_cursor_ends_a_token() -> None:
@@ -568,10 +568,10 @@ def test_a_moved_cursor_ends_a_token() -> None:
     assert redact(text) == (text, 0)
 
 
-def test_an_entry_that_lost_coloured_characters_says_so() -> None:
+def test_an_entry_with_redacted_coloured_characters_is_marked() -> None:
     _, _, state = redact_entry("glpat-\x1b[1m" + ALNUM[:10] + "\x1b[", None)
-    kept, count, state = redact_entry("0m" + ALNUM[10:20] + "\x1b[0m and", list(state))
-    assert (kept, count) == ("[redacted:gitlab-token]0m\x1b[0m and", 1)
+    entry, count, state = redact_entry("0m" + ALNUM[10:20] + "\x1b[0m and", list(state))
+    assert (entry, count) == ("[redacted:gitlab-token]0m\x1b[0m and", 1)
     assert redact_entry(" more", list(state))[:2] == (" more", 0)
 
 

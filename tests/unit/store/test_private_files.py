@@ -1,4 +1,4 @@
-"""What clia keeps beside a repository is for its owner only, whatever the umask; what was open before is tightened."""
+"""Files of a space are readable by their owner only, with any umask; files with wider permissions are restricted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def open_to_others(directory: Path) -> dict[str, int]:
     return {name: bits for name, bits in modes(directory).items() if bits & 0o077}
 
 
-def put(store: SqliteStore) -> None:
+def write_value(store: SqliteStore) -> None:
     with store.writing() as transaction:
         transaction.values.put("k", "v")
 
@@ -50,17 +50,17 @@ def put(store: SqliteStore) -> None:
 def test_the_files_of_an_sqlite_store_are_private(tmp_path: Path) -> None:
     path = tmp_path / "new" / "deep" / "space.db"
     store = SqliteStore(str(path), "one")
-    put(store)
-    found = {each.name: mode(each) for each in path.parent.iterdir()}
-    assert found == dict.fromkeys(SIDE_FILES, 0o600)
+    write_value(store)
+    mode_of = {file.name: mode(file) for file in path.parent.iterdir()}
+    assert mode_of == dict.fromkeys(SIDE_FILES, 0o600)
     assert {mode(path.parent), mode(path.parent.parent)} == {0o700}
     store.close()
 
 
-def test_the_files_of_an_older_sqlite_store_are_tightened(tmp_path: Path) -> None:
+def test_the_permissions_of_an_older_sqlite_store_are_restricted(tmp_path: Path) -> None:
     path = tmp_path / "space.db"
     keeper = SqliteStore(str(path), "one")
-    put(keeper)
+    write_value(keeper)
     for name in SIDE_FILES:
         (tmp_path / name).chmod(0o664)
     with SqliteStore(str(path), "one").reading() as view:
@@ -74,14 +74,14 @@ def test_locks_are_private(tmp_path: Path) -> None:
         assert modes(tmp_path / "locks") == {".": 0o700, "scout": 0o600}
 
 
-def test_everything_beside_a_new_space_is_private(tmp_path: Path) -> None:
+def test_all_files_of_a_new_space_are_private(tmp_path: Path) -> None:
     with init_space(tmp_path / "repo", settings=Settings()) as space:
         space.spawn("scout", BRIEFING)
         space.trace("scout", "note", "text")
         assert open_to_others(tmp_path / "repo/.git/clia") == {}
 
 
-def test_a_space_that_was_open_to_others_is_tightened_when_its_owner_opens_it(tmp_path: Path) -> None:
+def test_the_permissions_of_a_space_are_restricted_when_its_owner_opens_it(tmp_path: Path) -> None:
     home = tmp_path / "repo/.git/clia"
     with init_space(tmp_path / "repo", settings=Settings()) as space:
         space.spawn("scout", BRIEFING)
@@ -94,12 +94,14 @@ def test_a_space_that_was_open_to_others_is_tightened_when_its_owner_opens_it(tm
     for path in (home, *home.rglob("*")):
         path.chmod(0o755 if path.is_dir() or path.name == "run" else 0o644)
     open_space(tmp_path / "repo", settings=Settings()).close()
-    assert open_to_others(home) == {"link": 0o644, "work/scout": 0o755, "work/scout/run": 0o755}, "a worktree's modes are git's"
+    assert open_to_others(home) == {"link": 0o644, "work/scout": 0o755, "work/scout/run": 0o755}, (
+        "the file modes in a worktree belong to git"
+    )
     assert mode(outside) == 0o644
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as somebody else")
-def test_what_belongs_to_somebody_else_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a file")
+def test_a_file_of_another_user_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "theirs"
     path.touch(0o644)
     os.chown(path, 65534, 65534)

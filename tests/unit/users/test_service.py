@@ -1,4 +1,4 @@
-"""Users, their tokens and their logins: who gets in, for how long, and that the store could not tell anyone how."""
+"""Users, tokens, login links and sessions: who gets access, for how long, and that the store has no secret in clear."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HALF_A_CHARACTER = "\ud800"
 
 
 class Desk(NamedTuple):
-    """Users on a store, a clock that stands until it is moved, and secrets that can be told from each other."""
+    """Users in a store, with a clock that only the test moves and numbered secrets."""
 
     users: Users
     store: Store
@@ -70,7 +70,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
 
 @pytest.fixture
 def quick() -> Desk:
-    """For what no store has a part in."""
+    """For tests that do not depend on the store."""
     return desk_on(MemoryStore())
 
 
@@ -78,7 +78,7 @@ def key_of(prefix: str, secret: str) -> str:
     return f"{prefix}/{hashlib.sha256(secret.encode()).hexdigest()}"
 
 
-# People
+# Users
 
 
 def test_a_user_is_added_once_read_back_changed_and_listed(desk: Desk) -> None:
@@ -93,14 +93,14 @@ def test_a_user_is_added_once_read_back_changed_and_listed(desk: Desk) -> None:
     assert users.update("bea", role="decider", email="bea@example.org") == User("bea", "decider", "", "bea@example.org")
     assert users.update("bea", display="Bea") == users.get("bea") == User("bea", "decider", "Bea", "bea@example.org")
     assert users.update("bea", email="") == User("bea", "decider", "Bea", "")
-    assert [(each.user.name, each.created_at, each.tokens) for each in users.all()] == [
+    assert [(listed.user.name, listed.created_at, listed.tokens) for listed in users.all()] == [
         ("ada", "2026-05-01T00:00:00Z", []),
         ("bea", "2026-05-01T00:00:00Z", []),
     ]
     assert users.get("nobody") is None
 
 
-def test_the_first_admin_is_found_or_made_once_and_takes_nobody_s_name(desk: Desk) -> None:
+def test_the_first_admin_is_created_once_and_never_takes_an_existing_name(desk: Desk) -> None:
     users = desk.users
     assert users.first_admin(" Tess ", "tess@example.org") == User("admin", "admin", "Tess", "tess@example.org")
     before = desk.rows()
@@ -130,12 +130,12 @@ def test_the_first_admin_is_found_or_made_once_and_takes_nobody_s_name(desk: Des
         (User("ada", "viewer"), "ada"),
     ],
 )
-def test_what_a_decision_records_of_a_user(user: User, by: str) -> None:
+def test_a_decision_records_the_users_name_and_email(user: User, by: str) -> None:
     assert user.by == by
 
 
-def test_a_role_may_what_those_before_it_may() -> None:
-    may = {role: [each for each in ROLES if User("ada", role).may(each)] for role in ROLES}
+def test_a_role_includes_the_lower_roles() -> None:
+    may = {role: [needed for needed in ROLES if User("ada", role).may(needed)] for role in ROLES}
     assert may == {"viewer": ["viewer"], "decider": ["viewer", "decider"], "admin": ["viewer", "decider", "admin"]}
 
 
@@ -151,13 +151,13 @@ BAD_LINES = ["two\nlines", "bell\x07", "a\u202eb", "nul\0", HALF_A_CHARACTER, "x
         *(("email", value) for value in [*BAD_LINES, "ada", "@example.org", "ada@", "a da@example.org", f"{'x' * 250}@y.org"]),
     ],
 )
-def test_what_cannot_be_a_user_is_refused_by_the_name_of_its_field(quick: Desk, field: str, value: Any) -> None:
-    given = {"name": "ada", "role": "viewer", "display": "", "email": "", field: value}
+def test_an_invalid_user_is_refused_and_the_field_is_named(quick: Desk, field: str, value: Any) -> None:
+    fields = {"name": "ada", "role": "viewer", "display": "", "email": "", field: value}
     with pytest.raises(clia.errors.InvalidInput) as caught:
-        quick.users.add(**given)
+        quick.users.add(**fields)
     assert caught.value.fields["field"] == field
     assert quick.rows() == {}
-    if field != "name" and value is not None:  # None: it stays as it was
+    if field != "name" and value is not None:  # None means unchanged
         quick.users.add("ada")
         with pytest.raises(clia.errors.InvalidInput) as caught:
             quick.users.update("ada", **{field: value})
@@ -165,7 +165,7 @@ def test_what_cannot_be_a_user_is_refused_by_the_name_of_its_field(quick: Desk, 
         assert quick.users.get("ada") == User("ada", "viewer")
 
 
-def test_whoever_is_not_there_can_be_given_nothing(desk: Desk) -> None:
+def test_an_unknown_user_gets_no_token_link_or_session(desk: Desk) -> None:
     users = desk.users
     calls: list[Callable[[str], object]] = [
         users.remove,
@@ -182,7 +182,7 @@ def test_whoever_is_not_there_can_be_given_nothing(desk: Desk) -> None:
     assert desk.rows() == {}
 
 
-def test_the_last_admin_is_neither_removed_nor_made_less_unless_by_force(desk: Desk) -> None:
+def test_the_last_admin_is_removed_or_demoted_only_by_force(desk: Desk) -> None:
     users = desk.users
     for name, role in (("ada", "admin"), ("bea", "decider"), ("cy", "admin")):
         users.add(name, role)
@@ -200,47 +200,47 @@ def test_the_last_admin_is_neither_removed_nor_made_less_unless_by_force(desk: D
     assert users.all() == []
 
 
-def test_with_a_user_go_all_tokens_links_and_logins_and_nobody_elses(desk: Desk) -> None:
+def test_removing_a_user_removes_their_tokens_links_and_sessions_only(desk: Desk) -> None:
     users = desk.users
-    kept = {}
+    secrets = {}
     for name in ("ada", "bea"):
         users.add(name, "decider")
-        kept[name] = (users.make_token(name)[0], users.login_link(name), users.make_session(name).secret)
+        secrets[name] = (users.make_token(name)[0], users.login_link(name), users.make_session(name).secret)
     users.remove("ada")
-    users.add("ada", "admin")  # somebody else of that name
-    token, link, login = kept["ada"]
+    users.add("ada", "admin")  # a new user with the same name
+    token, link, login = secrets["ada"]
     assert (users.by_token(token), users.redeem(link), users.session(login)) == (None, None, None)
-    assert {each["user"] for key, each in desk.rows().items() if not key.startswith("user/")} == {"bea"}
-    token, link, login = kept["bea"]
+    assert {row["user"] for key, row in desk.rows().items() if not key.startswith("user/")} == {"bea"}
+    token, link, login = secrets["bea"]
     bea = User("bea", "decider")
     assert users.by_token(token) == bea
-    assert [each.user for each in (users.redeem(link), users.session(login)) if each] == [bea, bea]
+    assert [opened.user for opened in (users.redeem(link), users.session(login)) if opened] == [bea, bea]
 
 
 # Tokens
 
 
-def test_a_token_is_its_users_until_it_is_revoked(desk: Desk) -> None:
+def test_a_token_identifies_its_user_until_it_is_revoked(desk: Desk) -> None:
     users = desk.users
     users.add("ada", "decider", "Ada")
     users.add("bea")
-    secret, made = users.make_token("ada", " nightly build ")
-    other, _ = users.make_token("ada")
+    secret, info = users.make_token("ada", " nightly build ")
+    second, _ = users.make_token("ada")
     assert secret.startswith("clia_secret-")
-    assert made.id == key_of("token", secret).removeprefix("token/")[:12]
-    assert made[1:] == ("nightly build", "decider", "2026-05-01T00:00:00Z", None, None)
+    assert info.id == key_of("token", secret).removeprefix("token/")[:12]
+    assert info[1:] == ("nightly build", "decider", "2026-05-01T00:00:00Z", None, None)
     assert users.by_token(secret) == User("ada", "decider", "Ada")
-    assert refused("no-such-token", lambda: users.revoke_token("bea", made.id)).fields == {"user": "bea", "token": made.id}
-    for wrong in ("", "0" * 12, made.id[:11], secret):
+    assert refused("no-such-token", lambda: users.revoke_token("bea", info.id)).fields == {"user": "bea", "token": info.id}
+    for wrong in ("", "0" * 12, info.id[:11], secret):
         refused("no-such-token", partial(users.revoke_token, "ada", wrong))
     assert users.by_token(secret) is not None
-    users.revoke_token("ada", made.id)
+    users.revoke_token("ada", info.id)
     assert users.by_token(secret) is None
-    assert users.by_token(other) is not None
-    refused("no-such-token", lambda: users.revoke_token("ada", made.id))
+    assert users.by_token(second) is not None
+    refused("no-such-token", lambda: users.revoke_token("ada", info.id))
 
 
-def test_a_secret_opens_only_what_it_was_made_for(desk: Desk) -> None:
+def test_a_secret_works_only_for_its_own_kind(desk: Desk) -> None:
     users = desk.users
     users.add("ada")
     token, link, login = users.make_token("ada")[0], users.login_link("ada"), users.make_session("ada").secret
@@ -267,7 +267,7 @@ def test_a_secret_opens_only_what_it_was_made_for(desk: Desk) -> None:
     assert users.redeem(link)
 
 
-def test_a_token_never_may_more_than_its_user(desk: Desk) -> None:
+def test_a_token_never_has_more_rights_than_its_user(desk: Desk) -> None:
     users = desk.users
     users.add("ada", "decider")
     users.add("bea", "admin")
@@ -277,30 +277,30 @@ def test_a_token_never_may_more_than_its_user(desk: Desk) -> None:
     low, same = users.make_token("ada", role="viewer")[0], users.make_token("ada")[0]
 
     def roles() -> list[str]:
-        seen = [each.role for token in (low, same) if (each := users.by_token(token))]
-        listed = {each.label or each.id: each.role for each in users.all()[0].tokens}
-        assert sorted(listed.values()) == sorted(seen)
-        return seen
+        used = [user.role for token in (low, same) if (user := users.by_token(token))]
+        listed = {info.label or info.id: info.role for info in users.all()[0].tokens}
+        assert sorted(listed.values()) == sorted(used)
+        return used
 
     assert roles() == ["viewer", "decider"]
     users.update("ada", role="admin")
-    assert roles() == ["viewer", "decider"], "a token does not grow with its user"
+    assert roles() == ["viewer", "decider"], "a token must not gain rights when its user does"
     users.update("ada", role="viewer")
     assert roles() == ["viewer", "viewer"]
 
 
-def test_a_token_is_over_when_its_days_are(desk: Desk) -> None:
+def test_a_token_expires_after_its_days(desk: Desk) -> None:
     users = desk.users
     users.add("ada")
-    secret, made = users.make_token("ada", days=2)
-    assert made.expires_at == "2026-05-03T00:00:00Z"
+    secret, info = users.make_token("ada", days=2)
+    assert info.expires_at == "2026-05-03T00:00:00Z"
     desk.later(2 * DAY - timedelta(seconds=1))
     assert users.by_token(secret)
     desk.later(timedelta(seconds=1))
     assert users.by_token(secret) is None
 
 
-def test_when_a_token_was_used_is_written_at_most_once_a_minute(desk: Desk) -> None:
+def test_the_last_use_of_a_token_is_recorded_at_most_once_a_minute(desk: Desk) -> None:
     users = desk.users
     users.add("ada")
     secret, _ = users.make_token("ada")
@@ -308,9 +308,9 @@ def test_when_a_token_was_used_is_written_at_most_once_a_minute(desk: Desk) -> N
 
     def version() -> int:
         assert users.by_token(secret) == User("ada", "viewer")
-        found = desk.store.get(key)
-        assert found is not None
-        return found.version
+        row = desk.store.get(key)
+        assert row is not None
+        return row.version
 
     assert [version(), version()] == [2, 2]
     desk.later(MINUTE - timedelta(seconds=1))
@@ -318,7 +318,7 @@ def test_when_a_token_was_used_is_written_at_most_once_a_minute(desk: Desk) -> N
     desk.later(timedelta(seconds=1))
     assert version() == 3
     assert users.all()[0].tokens[0].last_used_at == "2026-05-01T00:01:00Z"
-    desk.later(-DAY)  # the clock was set back
+    desk.later(-DAY)  # the clock is set back
     assert version() == 4
 
 
@@ -330,7 +330,7 @@ def test_when_a_token_was_used_is_written_at_most_once_a_minute(desk: Desk) -> N
         *(("days", value) for value in (0, -1, 3651, 1.5, True, "7")),
     ],
 )
-def test_what_cannot_be_a_token_is_refused_by_the_name_of_its_field(quick: Desk, field: str, value: Any) -> None:
+def test_an_invalid_token_is_refused_and_the_field_is_named(quick: Desk, field: str, value: Any) -> None:
     quick.users.add("ada", "admin")
     with pytest.raises(clia.errors.InvalidInput) as caught:
         quick.users.make_token("ada", **{field: value})
@@ -353,33 +353,33 @@ def test_a_link_logs_in_once(desk: Desk) -> None:
     assert users.session(login.secret) == login
 
 
-def test_a_link_is_good_for_its_minutes(desk: Desk) -> None:
+def test_a_link_expires_after_its_minutes(desk: Desk) -> None:
     users = desk.users
     users.add("ada")
     links = [users.login_link("ada"), users.login_link("ada", minutes=30)]
     desk.later(15 * MINUTE)
-    assert [users.redeem(each) is None for each in links] == [True, False]
+    assert [users.redeem(link) is None for link in links] == [True, False]
     wrong: Any
     for wrong in (0, -1, 1441, True, 1.5, "9"):
         assert refused("invalid-minutes", partial(users.login_link, "ada", wrong)).fields == {"field": "minutes"}
 
 
-def test_a_login_goes_on_while_it_is_used_and_ends_after_seven_days(desk: Desk) -> None:
+def test_a_session_is_extended_by_use_and_ends_after_seven_days(desk: Desk) -> None:
     users = desk.users
     users.add("ada")
     idle, used = users.make_session("ada").secret, users.make_session("ada").secret
     ends = []
     for _ in range(16):
         desk.later(11 * HOUR)
-        found = users.session(used)
-        ends.append(found and found.expires_at)
+        session = users.session(used)
+        ends.append(session and session.expires_at)
     assert users.session(idle) is None
     assert ends[0] == "2026-05-01T23:00:00Z"
-    assert ends[14] == "2026-05-08T00:00:00Z", "after 165 of 168 hours, the last that it can have"
+    assert ends[14] == "2026-05-08T00:00:00Z", "after 165 of 168 hours, the end is final"
     assert ends[15] is None
 
 
-def test_a_look_at_a_login_writes_at_most_once_a_minute(desk: Desk) -> None:
+def test_the_use_of_a_session_is_recorded_at_most_once_a_minute(desk: Desk) -> None:
     users = desk.users
     users.add("ada")
     login = users.make_session("ada").secret
@@ -387,9 +387,9 @@ def test_a_look_at_a_login_writes_at_most_once_a_minute(desk: Desk) -> None:
 
     def version() -> int:
         assert users.session(login)
-        found = desk.store.get(key)
-        assert found is not None
-        return found.version
+        row = desk.store.get(key)
+        assert row is not None
+        return row.version
 
     assert version() == 1
     desk.later(MINUTE - timedelta(seconds=1))
@@ -398,40 +398,40 @@ def test_a_look_at_a_login_writes_at_most_once_a_minute(desk: Desk) -> None:
     assert [version(), version()] == [2, 2]
 
 
-def test_a_login_that_is_ended_is_over(desk: Desk) -> None:
+def test_an_ended_session_is_not_accepted(desk: Desk) -> None:
     users = desk.users
     users.add("ada")
-    one, other = users.make_session("ada"), users.make_session("ada")
-    users.end_session(one.secret)
-    assert users.session(one.secret) is None
-    assert users.session(other.secret) == other
-    users.end_session(one.secret)
+    first, second = users.make_session("ada"), users.make_session("ada")
+    users.end_session(first.secret)
+    assert users.session(first.secret) is None
+    assert users.session(second.secret) == second
+    users.end_session(first.secret)
 
 
-def test_a_login_has_the_role_that_its_user_has_now(desk: Desk) -> None:
+def test_a_session_has_the_current_role_of_its_user(desk: Desk) -> None:
     users = desk.users
     users.add("ada", "admin")
     users.add("bea", "admin")
     login = users.make_session("ada").secret
     users.update("ada", role="viewer")
-    found = users.session(login)
-    assert found is not None
-    assert found.user.role == "viewer"
+    session = users.session(login)
+    assert session is not None
+    assert session.user.role == "viewer"
 
 
-def test_each_login_has_a_csrf_of_its_own_that_stays(quick: Desk) -> None:
+def test_each_session_has_its_own_constant_csrf_token(quick: Desk) -> None:
     users = quick.users
     users.add("ada")
-    one, other = users.make_session("ada"), users.make_session("ada")
+    first, second = users.make_session("ada"), users.make_session("ada")
     quick.later(HOUR)
-    again = users.session(one.secret)
+    again = users.session(first.secret)
     assert again is not None
-    assert again.csrf == one.csrf != other.csrf
-    assert len(one.csrf) == 64
-    assert one.csrf not in (one.secret, hashlib.sha256(one.secret.encode()).hexdigest())
+    assert again.csrf == first.csrf != second.csrf
+    assert len(first.csrf) == 64
+    assert first.csrf not in (first.secret, hashlib.sha256(first.secret.encode()).hexdigest())
 
 
-def test_what_is_over_is_dropped_and_nothing_else(desk: Desk) -> None:
+def test_only_expired_rows_are_removed(desk: Desk) -> None:
     users = desk.users
     users.add("ada")
     assert users.expire() == 0
@@ -449,20 +449,20 @@ def test_what_is_over_is_dropped_and_nothing_else(desk: Desk) -> None:
     assert [key.partition("/")[0] for key in desk.rows()] == ["token", "token", "user"]
 
 
-# What is kept
+# Stored rows
 
 
 BAD_VALUES = [7, ["x"], {}, "2026-05-01", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00"]
 
 
 def damaged(row: dict[str, Any], texts: set[str]) -> list[Any]:
-    """Every way in which one part of a row can be wrong; of what is any text, only what is none."""
-    found: list[Any] = [None, 7, "x", []]
-    found += [{key: value for key, value in row.items() if key != left_out} for left_out in row]
-    return found + [{**row, key: bad} for key in row for bad in BAD_VALUES if key not in texts or not isinstance(bad, str)]
+    """Every way in which one field of a row can be wrong. A field that may be any text is only given other types."""
+    rows: list[Any] = [None, 7, "x", []]
+    rows += [{key: value for key, value in row.items() if key != left_out} for left_out in row]
+    return rows + [{**row, key: bad} for key in row for bad in BAD_VALUES if key not in texts or not isinstance(bad, str)]
 
 
-def test_a_damaged_row_opens_nothing_hides_no_other_and_stays(desk: Desk) -> None:
+def test_a_damaged_row_gives_no_access_hides_no_other_row_and_is_kept(desk: Desk) -> None:
     users = desk.users
     users.add("ada", "admin")
     token, link, login = users.make_token("ada")[0], users.login_link("ada"), users.make_session("ada").secret
@@ -476,7 +476,7 @@ def test_a_damaged_row_opens_nothing_hides_no_other_and_stays(desk: Desk) -> Non
     for key, shape in planted.items():
         desk.damage(key, shape)
     assert len(planted) > 80
-    assert [(each.user.name, len(each.tokens)) for each in users.all()] == [("ada", 1)]
+    assert [(listed.user.name, len(listed.tokens)) for listed in users.all()] == [("ada", 1)]
     assert [users.get(key.removeprefix("user/")) for key in planted if key.startswith("user/d")].count(None) > 15
     for secret in secrets:
         assert (users.by_token(secret), users.redeem(secret), users.session(secret)) == (None, None, None)
@@ -485,19 +485,19 @@ def test_a_damaged_row_opens_nothing_hides_no_other_and_stays(desk: Desk) -> Non
     assert users.redeem(link)
     refused("last-admin", lambda: users.remove("ada"))
     desk.later(30 * DAY)
-    assert users.expire() == 2, "both logins, and nothing that is damaged"
+    assert users.expire() == 2, "both sessions, and no damaged row"
     assert planted.items() <= desk.rows().items()
 
 
 @pytest.mark.parametrize("row", [None, 7, {}, {"role": "root", "display": "", "email": "", "created_at": "2026-05-01T00:00:00Z"}])
-def test_a_user_whose_row_is_damaged_is_nobody_and_can_be_removed(desk: Desk, row: Any) -> None:
+def test_a_user_with_a_damaged_row_is_unknown_and_can_be_removed(desk: Desk, row: Any) -> None:
     users = desk.users
     users.add("ada")
     users.add("bea")
     token, link, login = users.make_token("ada")[0], users.login_link("ada"), users.make_session("ada").secret
     desk.damage("user/ada", row)
     assert users.get("ada") is None
-    assert [each.user.name for each in users.all()] == ["bea"]
+    assert [listed.user.name for listed in users.all()] == ["bea"]
     assert (users.by_token(token), users.redeem(link), users.session(login)) == (None, None, None)
     refused("no-such-user", lambda: users.make_token("ada"))
     refused("already-exists", lambda: users.add("ada"))
@@ -506,7 +506,7 @@ def test_a_user_whose_row_is_damaged_is_nobody_and_can_be_removed(desk: Desk, ro
 
 
 def every_secret(users: Users) -> list[str]:
-    """One of each sort, all of them used."""
+    """One secret of each kind, each used once."""
     users.add("ada", "admin")
     token, link = users.make_token("ada", "build")[0], users.login_link("ada")
     unused, login, trusted = users.login_link("ada"), users.redeem(link), users.make_session("ada")
@@ -517,9 +517,9 @@ def every_secret(users: Users) -> list[str]:
 
 
 def check_only_hashes(dump: bytes, secrets: list[str]) -> None:
-    assert hashlib.sha256(secrets[0].encode()).hexdigest().encode() in dump, "the dump is whole"
-    for each in secrets:
-        assert each.encode() not in dump
+    assert hashlib.sha256(secrets[0].encode()).hexdigest().encode() in dump, "the dump must be complete"
+    for secret in secrets:
+        assert secret.encode() not in dump
 
 
 def test_the_sqlite_file_has_no_secret_in_it(tmp_path: Path) -> None:
@@ -542,17 +542,17 @@ def test_no_table_of_postgresql_has_a_secret_in_it(postgres_address: str) -> Non
     check_only_hashes(repr(rows).encode(), secrets)
 
 
-def test_a_secret_that_comes_twice_takes_over_nothing() -> None:
-    """As from a source of chance that is broken: what the first one opens stays the first one's."""
+def test_a_repeated_secret_is_refused() -> None:
+    """With a broken random source, a secret still belongs to its first owner."""
     users = Users(MemoryStore(), lambda: DAWN, lambda: "always the same")
     users.add("ada", "admin")
     users.add("bea")
     token, link, login = users.make_token("ada")[0], users.login_link("ada"), users.make_session("ada").secret
     for call in (users.make_token, users.login_link, users.make_session):
         refused("stale-value", partial(call, "bea"))
-    found = users.session(login)
-    assert found is not None
-    assert (users.by_token(token), found.user) == (User("ada", "admin"), User("ada", "admin"))
+    session = users.session(login)
+    assert session is not None
+    assert (users.by_token(token), session.user) == (User("ada", "admin"), User("ada", "admin"))
     refused("stale-value", lambda: users.redeem(link))
 
 
@@ -560,7 +560,7 @@ def test_a_secret_that_comes_twice_takes_over_nothing() -> None:
 
 
 class Interrupted(MemoryStore):
-    """Somebody else is quicker, once: what they do is done just before a transaction begins."""
+    """Calls queued functions just before a transaction begins, as a faster process would."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -574,77 +574,77 @@ class Interrupted(MemoryStore):
             yield change
 
 
-def test_what_ends_while_it_is_looked_at_is_not_brought_back() -> None:
-    """A look that writes down when it was has read before; in between, the row may go."""
+def test_a_row_removed_during_a_read_is_not_restored() -> None:
+    """Recording the last use reads and then writes; the row may be removed in between."""
     store = Interrupted()
     desk = desk_on(store)
     users = desk.users
     users.add("ada")
-    (token, made), login = users.make_token("ada"), users.make_session("ada").secret
-    desk.later(2 * MINUTE)  # so that a look at the login writes
-    store.before.append(lambda: users.revoke_token("ada", made.id))
+    (token, info), login = users.make_token("ada"), users.make_session("ada").secret
+    desk.later(2 * MINUTE)  # reading the session now records its use
+    store.before.append(lambda: users.revoke_token("ada", info.id))
     assert users.by_token(token) is None
     store.before.append(lambda: users.end_session(login))
     assert users.session(login) is None
     assert list(desk.rows()) == ["user/ada"]
 
 
-class Shared(NamedTuple):
+class SharedDatabase(NamedTuple):
     """A database that several processes open."""
 
     open: Callable[[], Store]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Shared:
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> SharedDatabase:
     if request.param == "sqlite":
-        return Shared(lambda: SqliteStore(str(tmp_path / "space.db"), "s", durable=False))
+        return SharedDatabase(lambda: SqliteStore(str(tmp_path / "space.db"), "s", durable=False))
     address = request.getfixturevalue("postgres_address")
-    return Shared(lambda: PostgresStore(address, "s"))
+    return SharedDatabase(lambda: PostgresStore(address, "s"))
 
 
-def raced(shared: Shared, call: Callable[[Users, int, int], bool], rounds: int) -> list[list[bool]]:
-    """What two processes get in each round, which they begin together."""
+def raced(shared: SharedDatabase, call: Callable[[Users, int, int], bool], rounds: int) -> list[list[bool]]:
+    """Run a call in two processes at the same time, and return both results of each round."""
     barrier = FORK.Barrier(2, timeout=PATIENCE)
 
     def race(me: int, pipe: Any) -> None:
         store, numbers = shared.open(), itertools.count()
         users = Users(store, lambda: DAWN, lambda: f"{me}-{next(numbers)}")
-        users.get("nobody")  # connected before the race
-        said = []
+        users.get("nobody")  # connect before the race
+        results = []
         for number in range(rounds):
             barrier.wait()
-            said.append(call(users, me, number))
+            results.append(call(users, me, number))
         store.close()
-        pipe.send(said)
+        pipe.send(results)
 
     running = []
     for me in range(2):
         ours, theirs = FORK.Pipe(duplex=False)
         process = FORK.Process(target=race, args=(me, theirs))
         process.start()
-        theirs.close()  # what dies is heard of
+        theirs.close()  # so that recv() fails if the process dies
         running.append((process, ours))
-    said = [pipe.recv() for _, pipe in running]
+    results = [pipe.recv() for _, pipe in running]
     for process, _ in running:
         process.join()
-    return [list(each) for each in zip(*said, strict=True)]
+    return [list(outcome) for outcome in zip(*results, strict=True)]
 
 
-def test_of_two_processes_with_the_same_link_one_is_logged_in(shared: Shared) -> None:
+def test_two_processes_with_the_same_link_get_one_session(shared: SharedDatabase) -> None:
     store = shared.open()
     users = desk_on(store).users
     users.add("ada")
     links = [users.login_link("ada") for _ in range(40)]
     store.close()
-    found = raced(shared, lambda users, _, number: users.redeem(links[number]) is not None, len(links))
-    assert [sorted(each) for each in found] == [[False, True]] * len(links)
+    outcomes = raced(shared, lambda users, _, number: users.redeem(links[number]) is not None, len(links))
+    assert [sorted(outcome) for outcome in outcomes] == [[False, True]] * len(links)
     store = shared.open()
     assert len(store.scan("web/")) == len(links)
     store.close()
 
 
-def test_of_the_last_two_admins_only_one_can_be_removed_at_once(shared: Shared) -> None:
+def test_two_processes_cannot_remove_both_of_the_last_admins(shared: SharedDatabase) -> None:
     store = shared.open()
     users = desk_on(store).users
     users.add("a0", "admin")
@@ -662,19 +662,19 @@ def test_of_the_last_two_admins_only_one_can_be_removed_at_once(shared: Shared) 
     assert sorted(raced(shared, removed, 1)[0]) == [False, True]
 
 
-def test_of_two_processes_that_look_for_an_admin_where_there_is_none_one_makes_one(shared: Shared) -> None:
-    def made(users: Users, me: int, number: int) -> bool:
+def test_two_processes_create_one_first_admin(shared: SharedDatabase) -> None:
+    def is_creator(users: Users, me: int, number: int) -> bool:
         del number
         return users.first_admin(f"racer {me}").display == f"racer {me}"
 
     shared.open().close()
-    assert sorted(raced(shared, made, 1)[0]) == [False, True]
+    assert sorted(raced(shared, is_creator, 1)[0]) == [False, True]
     store = shared.open()
-    assert [(each.user.name, each.user.role) for each in desk_on(store).users.all()] == [("admin", "admin")]
+    assert [(listed.user.name, listed.user.role) for listed in desk_on(store).users.all()] == [("admin", "admin")]
     store.close()
 
 
-def test_of_two_processes_that_add_the_same_name_one_does(shared: Shared) -> None:
+def test_two_processes_cannot_add_the_same_name(shared: SharedDatabase) -> None:
     def added(users: Users, me: int, number: int) -> bool:
         try:
             users.add(f"u{number}", display=f"racer {me}")
@@ -683,4 +683,4 @@ def test_of_two_processes_that_add_the_same_name_one_does(shared: Shared) -> Non
         return True
 
     shared.open().close()
-    assert [sorted(each) for each in raced(shared, added, 20)] == [[False, True]] * 20
+    assert [sorted(outcome) for outcome in raced(shared, added, 20)] == [[False, True]] * 20

@@ -1,4 +1,4 @@
-"""The commands and their index agree, and help imports no command."""
+"""The commands match their index, and help does not import them."""
 
 from __future__ import annotations
 
@@ -65,6 +65,6 @@ def test_the_index_has_every_command() -> None:
 @pytest.mark.parametrize("words", [["--help"], ["trace", "--help"], ["agents", "--help"]])
 def test_help_imports_no_command(words: list[str]) -> None:
     code = "import sys, clia.cli.main as m\ntry: m.main(sys.argv[1:])\nfinally: print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
-    loaded = {name for name in done.stderr.split() if name.startswith("clia.")}
+    result = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    loaded = {name for name in result.stderr.split() if name.startswith("clia.")}
     assert loaded <= {"clia.cli", "clia.cli.main", "clia.cli.command", "clia.cli.output", "clia.cli.registry", "clia.errors"}
