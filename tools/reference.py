@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import clia
 from clia import errors
+from clia import files as local_files
 from clia.cli import decisions, main, registry
 from clia.identities import contexts, diagnostics, export_formats, export_plan, journal, merge_rules, mirrors, schemas, writing
-from clia.identities import files as local_files
 from clia.store import sqlite_store
 from clia.values import documents, names
 from reference_api import api_page

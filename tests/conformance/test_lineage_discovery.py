@@ -12,7 +12,7 @@ import pytest
 
 import clia as library
 from clia.errors import AgentNotFound, InvalidInput
-from clia.identities.files import LocalFiles
+from clia.files import LocalFiles
 from clia.identities.lineage import Lineage
 from clia.identities.working_path import submodule_paths, survey
 from support import Tree, clia, git

@@ -97,7 +97,7 @@ DIE_AT = """
 import os, signal, sys
 from clia.identities.writing import journal
 from clia.identities.writing import WriteLocation
-from clia.identities.files import WritableLocalFiles
+from clia.files import WritableLocalFiles
 from clia.identities.journal import Note
 
 def reached(step):
@@ -170,7 +170,7 @@ def test_killed_at_any_instant_loses_nothing_that_was_acknowledged(tree: Tree, l
 CONSOLIDATE_AND_DIE = """
 import os, signal, sys
 from clia.identities import writing
-from clia.identities.files import WritableLocalFiles
+from clia.files import WritableLocalFiles
 
 count = 0
 def reached(step):

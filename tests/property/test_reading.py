@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clia.identities.files import LocalFiles
+from clia.files import LocalFiles
 from clia.identities.lineage import Lineage
 from clia.identities.working_path import survey
 from support import Tree, clia
@@ -21,7 +21,7 @@ from support.documents import agencies, agendas, agents
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.identities.files import DirectoryEntry
+    from clia.files import DirectoryEntry
 
 
 class ShuffledFiles(LocalFiles):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from clia.behaviours.model import FOREIGN, MAY_RUN
 from clia.behaviours.prompts import readable
 from clia.errors import InvalidInput, NotAllowed
+from clia.files import WritableLocalFiles
 from clia.identities.export_formats import FORMATS, SKILL, skill_description, with_front_matter
 from clia.identities.export_plan import ExportTarget, apply_export, output_directory, plan_targets
-from clia.identities.files import WritableLocalFiles
 from clia.identities.markdown import inert_markdown, quoted_string
 from clia.values.typed_objects import PROMPT
 

@@ -1,8 +1,7 @@
-"""Suggestions from observations, and the policies that adopt them.
+"""Suggestions from observations.
 
 Invariant: nothing is suggested with fewer observations than required. Among equally good versions, a change is suggested with
-at most the stated probability, however often suggestions are requested. The evidence lists commits. A policy only adopts versions
-that people allowed to run; a behaviour that cannot be judged is tried again the next time.
+at most the stated probability, however often suggestions are requested. The evidence lists commits.
 """
 
 from __future__ import annotations
@@ -13,19 +12,14 @@ from clia.behaviours.measures import MEASURES, check_measure, compare, count_of,
 from clia.behaviours.model import ADOPT, KEEP, MAY_RUN, NOT_ENOUGH, RETIRE, RETIRED, Candidate, Suggestion
 from clia.behaviours.observing import LANDED, REVERTED
 from clia.behaviours.statistics import ERROR, LEAST, Count, still_needed
-from clia.errors import NotFound
-from clia.sessions.handover import describe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from clia.behaviours.measures import ObservationSum
     from clia.behaviours.model import BehaviourVersion, KnownBehaviour, Rate
-    from clia.behaviours.service import BehaviourService
-    from clia.facade.config import Config
 
 
 class Policy(NamedTuple):
@@ -129,52 +123,3 @@ def _evidence(sums: Sequence[ObservationSum], measure: str) -> tuple[str, ...]:
         for key in keys:
             commits += newest_commits(observed.commits.get(key, ()))
     return tuple(dict.fromkeys(origin for _, origin in sorted(map(tuple, commits), reverse=True)))
-
-
-class PolicyFollower:
-    """Adopts versions by policy, in a background thread of a worker."""
-
-    def __init__(self, behaviours: BehaviourService, config: Config, wait: Callable[[threading.Event, float], bool]) -> None:
-        self._behaviours = behaviours
-        self._policies = config.behaviours
-        self._seconds = config.worker.behaviours_seconds
-        self._wait = wait
-        self.adopted: tuple[str, ...] = ()  # names and versions, since the start
-        self.trouble: str | None = None  # the last error
-
-    def any(self) -> bool:
-        """Whether any policy adopts without a person."""
-        return any(policy.adopt for policy in self._policies.values())
-
-    def keep_following(self, stop: threading.Event, notify: Callable[[], None]) -> None:
-        """Judge at the start, so that ``clia worker --once`` also does it, then periodically."""
-        while True:
-            self.trouble = self._follow_once(notify)
-            if self.trouble is not None:
-                notify()
-            if self._wait(stop, self._seconds):
-                return
-
-    def _follow_once(self, notify: Callable[[], None]) -> str | None:
-        """Judge each behaviour once; returns the last error."""
-        trouble = None
-        try:
-            names = [behaviour.name for behaviour in self._behaviours() if self._adopts(behaviour.name)]
-        except Exception as err:  # noqa: BLE001  # the thread continues and tries again
-            return f"policies: {describe(err)}"
-        for name in names:
-            try:
-                version = self._behaviours.follow_policy(name)
-            except NotFound:  # no current version, or removed
-                continue
-            except Exception as err:  # noqa: BLE001  # as above
-                trouble = f"policy of {name}: {describe(err)}"
-                continue
-            if version is not None:
-                self.adopted += (f"{name} {version.cid}",)
-                notify()
-        return trouble
-
-    def _adopts(self, name: str) -> bool:
-        policy = self._policies.get(name) or self._policies.get("*")
-        return policy is not None and policy.adopt

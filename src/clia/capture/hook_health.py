@@ -18,8 +18,8 @@ from clia.capture.hook_tools import SCOPES, SERVER, TOOLS, USER, common_dir, is_
 from clia.capture.transcripts import list_folder
 from clia.errors import CliaError
 from clia.facade.settings import Settings, clock_of
+from clia.files import LocalFiles
 from clia.git.libgit2 import find_repository
-from clia.identities.files import LocalFiles
 from clia.values import documents
 from clia.values.clock import timestamp
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from clia.capture import hook_tools
 from clia.capture.hook_tools import PROJECT, SCOPES, SERVER, TOOLS, USER, command_of, placed_in, runs_server
 from clia.errors import AlreadyExists, Conflict, FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
+from clia.files import LINK, MISSING, WritableLocalFiles
 from clia.git.libgit2 import find_repository
-from clia.identities.files import LINK, MISSING, WritableLocalFiles
 from clia.values import documents
 from clia.values import json_text as edits
 

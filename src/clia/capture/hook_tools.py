@@ -17,7 +17,7 @@ import tomllib
 from typing import NamedTuple
 
 from clia.errors import CliaError, InvalidInput
-from clia.identities.files import LocalFiles
+from clia.files import LocalFiles
 from clia.values import documents
 
 TYPE_CHECKING = False

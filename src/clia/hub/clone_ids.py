@@ -12,7 +12,7 @@ from contextlib import suppress
 from uuid import uuid4
 
 from clia.errors import AlreadyExists, FileError
-from clia.identities.files import WritableLocalFiles
+from clia.files import WritableLocalFiles
 from clia.store import private_files
 
 TYPE_CHECKING = False

@@ -12,12 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from clia.errors import AgentNotFound, CliaError, InvalidInput
+from clia.files import DirectoryEntry, LocalFiles
 from clia.identities import git_history
 from clia.identities import lint as linting
 from clia.identities import roster as rosters
 from clia.identities.contexts import KINDS, IdentityContext
 from clia.identities.diagnostics import Diagnostic, diagnostic, has_errors, in_order, record_json
-from clia.identities.files import DirectoryEntry, LocalFiles
 from clia.identities.git_history import GitHistory
 from clia.identities.layers import INHERITED
 from clia.identities.lineage import Lineage, survey_path

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from clia.errors import FileError, InvalidInput
+from clia.files import DIRECTORY, FILE, LINK, MISSING, DirectoryEntry, LocalFiles
 from clia.identities.diagnostics import Diagnostic, diagnostic
-from clia.identities.files import DIRECTORY, FILE, LINK, MISSING, DirectoryEntry, LocalFiles
 from clia.identities.working_path import WorkingPath, below, depth, find_target, inside, is_owned_by
 from clia.values.documents import type_name
 

@@ -15,10 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clia.errors import FileError, InvalidDocument, NotAllowed, NotFound, UnsupportedFormat
+from clia.files import DIRECTORY, FILE, LINK, MISSING, LocalFiles, WritableLocalFiles
 from clia.identities.contexts import AGENTS
 from clia.identities.diagnostics import Diagnostic, diagnostic, in_order, record_json
 from clia.identities.export_formats import FORMATS, ExportOptions, ExportSource, check_complete, chosen_formats, shown_from
-from clia.identities.files import DIRECTORY, FILE, LINK, MISSING, LocalFiles, WritableLocalFiles
 from clia.identities.working_path import inside, no_repository, parents, repositories_above
 from clia.values import documents
 from clia.values.documents import MAX_BYTES

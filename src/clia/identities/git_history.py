@@ -15,9 +15,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from clia.errors import CliaError
+from clia.files import DIRECTORY, FILE, DirectoryEntry, LocalFiles
 from clia.identities.contexts import AGENTS, ARCHIVE, ROOT, candidates, kind_of
 from clia.identities.diagnostics import Diagnostic, diagnostic
-from clia.identities.files import DIRECTORY, FILE, DirectoryEntry, LocalFiles
 from clia.identities.roster import IdentityTree, domains_below, is_reserved
 from clia.identities.working_path import WorkingPath, below, inside
 from clia.values import documents

@@ -11,8 +11,8 @@ import re
 from typing import Any, NamedTuple
 
 from clia.errors import FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
+from clia.files import FILE, LINK, MISSING, DirectoryEntry, LocalFiles, WritableLocalFiles
 from clia.identities.contexts import AGENCY, AGENTS, candidates
-from clia.identities.files import FILE, LINK, MISSING, DirectoryEntry, LocalFiles, WritableLocalFiles
 from clia.identities.working_path import WorkingPath, below, inside, no_repository
 from clia.values import documents
 from clia.values.canonical import digest

@@ -10,9 +10,9 @@ import re
 from typing import Any, NamedTuple
 
 from clia.errors import CliaError, FileError
+from clia.files import FILE, LINK, LocalFiles
 from clia.identities.contexts import ARCHIVE, IdentityContext, kind_of
 from clia.identities.diagnostics import CODES, Diagnostic, diagnostic
-from clia.identities.files import FILE, LINK, LocalFiles
 from clia.identities.working_path import depth, find_target, inside, repositories_above
 from clia.values import documents
 

@@ -10,11 +10,11 @@ import os
 from typing import Any, NamedTuple
 
 from clia.errors import AgentNotFound, CliaError, InvalidInput
+from clia.files import LocalFiles
 from clia.identities import contexts
 from clia.identities import layers as layering
 from clia.identities.contexts import AGENCY, AGENDA, AGENT, AGENTS, KINDS, ContextSearch, ExcludedPath, IdentityContext, kind_of
 from clia.identities.diagnostics import Diagnostic, in_order, record_json
-from clia.identities.files import LocalFiles
 from clia.identities.merge import ComputedValue, merge
 from clia.identities.merge_rules import MARKS
 from clia.identities.working_path import WorkingPath, below, survey

@@ -12,11 +12,11 @@ import unicodedata
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from clia.errors import AgentNotFound, CliaError
+from clia.files import LINK, LocalFiles
 from clia.identities import git_history, lint_guardrails
 from clia.identities import layers as layering
 from clia.identities.contexts import AGENCY, AGENT, KINDS, ROOT, ContextSearch, IdentityContext, kind_of, root_directives
 from clia.identities.diagnostics import ERROR, INFO, WARNING, Diagnostic, diagnostic, in_order, record_json
-from clia.identities.files import LINK, LocalFiles
 from clia.identities.layers import CONTEXT, Layer
 from clia.identities.lineage import Lineage
 from clia.identities.merge import merge

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clia.errors import AgentNotFound, InvalidDocument, NotAllowed
+from clia.files import DIRECTORY, FILE, MISSING, LocalFiles, WritableLocalFiles
 from clia.identities import markdown
 from clia.identities.contexts import AGENTS, KINDS, ContextSearch, IdentityContext
 from clia.identities.diagnostics import ERROR, Diagnostic, in_order, record_json
 from clia.identities.export_formats import check_complete, shown_from
 from clia.identities.export_plan import FRESH, NEW, REFUSED, STALE, PlannedWrite, write_file
-from clia.identities.files import DIRECTORY, FILE, MISSING, LocalFiles, WritableLocalFiles
 from clia.identities.lineage import Lineage, MergedDocument, survey_path
 from clia.identities.markdown import GUARDRAILS, PURPOSE, MarkdownSection
 from clia.identities.merge import is_empty

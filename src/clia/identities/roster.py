@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from clia.errors import AgentNotFound, CliaError, FileError
+from clia.files import DIRECTORY, LINK, LocalFiles
 from clia.identities.contexts import AGENTS, ROOT, ContextSearch, IdentityContext
 from clia.identities.diagnostics import CODES, Diagnostic, diagnostic, in_order, record_json
-from clia.identities.files import DIRECTORY, LINK, LocalFiles
 from clia.identities.lineage import Lineage
 from clia.identities.working_path import WorkingPath, below, inside
 from clia.values.names import is_slug

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from clia.errors import CliaError
+from clia.files import FILE, LocalFiles
 from clia.identities.contexts import AGENCY, AGENTS, candidates
 from clia.identities.diagnostics import Diagnostic, diagnostic
-from clia.identities.files import FILE, LocalFiles
 from clia.identities.merge import MergedItems, TakenValue
 from clia.identities.merge_rules import projected_text as projected
 from clia.identities.working_path import below, repositories_above

@@ -10,8 +10,8 @@ import re
 from typing import NamedTuple
 
 from clia.errors import CliaError, FileError, InvalidInput, NotFound
+from clia.files import DIRECTORY, FILE, LINK, MISSING, LocalFiles
 from clia.identities.diagnostics import Diagnostic, diagnostic
-from clia.identities.files import DIRECTORY, FILE, LINK, MISSING, LocalFiles
 from clia.values import documents
 
 TYPE_CHECKING = False

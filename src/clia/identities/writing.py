@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clia.errors import AgentNotFound, AlreadyExists, CliaError, FileError, InvalidInput, UnsafePath
+from clia.files import DIRECTORY, FILE, LocalFiles, WritableLocalFiles
 from clia.identities import journal as journals
 from clia.identities.contexts import AGENCY, AGENDA, AGENT, AGENTS, ARCHIVE, KINDS, ROOT, candidates, root_directives
 from clia.identities.diagnostics import Diagnostic, diagnostic
-from clia.identities.files import DIRECTORY, FILE, LocalFiles, WritableLocalFiles
 from clia.identities.lineage import lineage, survey_path
 from clia.identities.working_path import WorkingPath, below
 from clia.values.clock import timestamp

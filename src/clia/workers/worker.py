@@ -12,7 +12,6 @@ import threading
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from clia.behaviours.suggesting import PolicyFollower
 from clia.errors import BackendError, CliaError, Conflict
 from clia.sessions import handover
 from clia.sessions.handover import Gone, Resume, RetryPolicy
@@ -20,6 +19,7 @@ from clia.values.background import retry_while_unavailable
 from clia.workers.attempts import ANSWERED, DROPPED, GIVEN_UP, GONE, RETRIED, Attempt, OutcomeReporter
 from clia.workers.effects import EXCLUSIVE, llm
 from clia.workers.effects.context import Context, Tools, is_away
+from clia.workers.policies import PolicyFollower
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.behaviours.suggesting import PolicyFollower
 from clia.cli.workers import news
 from clia.errors import StoreError
 from clia.values.typed_objects import SESSION_FLOW
+from clia.workers.policies import PolicyFollower
 from support import git
 from support.effects import in_background, worker_for
 from support.session_spaces import Place, with_agents

@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from clia import lineage
+from clia.files import LocalFiles
 from clia.identities import lineage as app
-from clia.identities.files import LocalFiles
 from clia.identities.working_path import is_repository, survey
 
 if TYPE_CHECKING:

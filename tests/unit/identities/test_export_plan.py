@@ -12,10 +12,10 @@ import pytest
 
 import clia
 from clia.errors import CliaError, FileError, NotAllowed, NotFound
+from clia.files import LocalFiles, WritableLocalFiles
 from clia.identities import export_plan as planning
 from clia.identities.export_formats import FORMATS, ExportOptions, ExportSource, shown_from
 from clia.identities.export_plan import export
-from clia.identities.files import LocalFiles, WritableLocalFiles
 
 if TYPE_CHECKING:
     from clia.identities.export_plan import ExportPlan

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clia.errors import AgentNotFound, FileError, InvalidInput, NotFound
+from clia.files import LocalFiles
 from clia.identities import checks, contexts
 from clia.identities import lint as linting
 from clia.identities.checks import smoke_tree
-from clia.identities.files import LocalFiles
 from clia.identities.git_history import GitHistory
 from clia.identities.lineage import MergedDocument
 from clia.identities.roster import tree_of
@@ -23,8 +23,8 @@ from support import git
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clia.files import DirectoryEntry
     from clia.identities.diagnostics import Diagnostic
-    from clia.identities.files import DirectoryEntry
     from clia.identities.lint import FindingsReport
     from clia.identities.roster import IdentityTree
     from clia.identities.working_path import WorkingPath

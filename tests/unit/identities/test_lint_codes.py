@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from clia.files import LocalFiles
 from clia.identities import lint as linting
 from clia.identities.diagnostics import CODES
-from clia.identities.files import LocalFiles
 from clia.identities.git_history import GitHistory
 from clia.identities.roster import seen_from, tree_of
 from clia.identities.working_path import survey

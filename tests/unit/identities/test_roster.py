@@ -3,8 +3,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from clia.files import LocalFiles
 from clia.identities import checks
-from clia.identities.files import LocalFiles
 from clia.identities.roster import roster, seen_from
 from clia.identities.working_path import survey
 

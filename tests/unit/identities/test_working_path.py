@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clia.errors import FileError, NotFound
-from clia.identities.files import LocalFiles
+from clia.files import LocalFiles
 from clia.identities.lineage import Lineage
 from clia.identities.working_path import inside, is_repository, parents, survey
 
 if TYPE_CHECKING:
-    from clia.identities.files import DirectoryEntry
+    from clia.files import DirectoryEntry
     from support import Tree
 
 

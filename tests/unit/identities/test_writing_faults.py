@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clia.errors import FileError
+from clia.files import LocalFiles, WritableLocalFiles
 from clia.identities import journal as journal_module
 from clia.identities import writing
-from clia.identities.files import LocalFiles, WritableLocalFiles
 from clia.identities.journal import Note, target_at
 from clia.identities.working_path import survey
 from clia.identities.writing import NewIdentity, WriteLocation, init, journal
@@ -124,7 +124,7 @@ def test_a_link_in_place_of_the_temporary_file_is_not_written_through(tree: Tree
 
 def test_reading_a_pipe_does_not_wait_for_a_writer(tree: Tree) -> None:
     os.mkfifo(tree.root / "pipe")
-    code = "import sys\nfrom clia.identities.files import LocalFiles\nLocalFiles().read(sys.argv[1], 10)"
+    code = "import sys\nfrom clia.files import LocalFiles\nLocalFiles().read(sys.argv[1], 10)"
     result = subprocess.run(
         [sys.executable, "-c", code, tree.path("pipe")], capture_output=True, text=True, timeout=60, check=False
     )
