@@ -1,4 +1,4 @@
-"""The tree of errors."""
+"""The error tree."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from clia import errors
 
 
 def all_kinds(kind: type[errors.CliaError] = errors.CliaError) -> list[type[errors.CliaError]]:
-    return [kind, *(each for child in kind.__subclasses__() for each in all_kinds(child))]
+    return [kind, *(descendant for child in kind.__subclasses__() for descendant in all_kinds(child))]
 
 
 @pytest.mark.parametrize("kind", all_kinds())
-def test_every_error_goes_to_json_and_back(kind: type[errors.CliaError]) -> None:
+def test_every_error_survives_a_json_round_trip(kind: type[errors.CliaError]) -> None:
     error = kind("what happened", hints=["do this"], fields={"path": "x"})
     back = errors.CliaError.from_json(json.loads(json.dumps(error.to_json())))
     assert type(back) is kind

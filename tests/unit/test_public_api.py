@@ -1,4 +1,4 @@
-"""What users may build on, and what importing it costs."""
+"""The public API, and the modules that importing it loads."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_the_exported_names_are_frozen() -> None:
 
 
 def test_the_signatures_are_frozen() -> None:
-    found = {
+    signatures = {
         "lineage": str(inspect.signature(clia.lineage)),
         "agent_cli": str(inspect.signature(clia.agent_cli)),
         "init": str(inspect.signature(clia.init)),
         "open": str(inspect.signature(clia.open)),
     }
     path = "'str | os.PathLike[str]'"
-    assert found == {
+    assert signatures == {
         "lineage": f"(path: {path}, slug: 'str', *, ceiling: 'str | os.PathLike[str] | None' = None, "
         "allow_uncontained: 'bool' = False) -> 'Lineage'",
         "agent_cli": "(slug: 'str') -> 'Callable[[Sequence[str] | None], int]'",
@@ -55,60 +55,62 @@ def test_the_signatures_are_frozen() -> None:
 
 
 def verbs_of(kind: type) -> dict[str, Callable[..., object]]:
-    """The public functions of a class; a service that can be called stands for the function that it then is."""
-    members = {name: each for name, each in inspect.getmembers(kind) if not name.startswith("_")}
-    called = {name: vars(each)["__call__"] for name, each in members.items() if inspect.isclass(each) and "__call__" in vars(each)}
-    return {name: each for name, each in members.items() if inspect.isfunction(each)} | called
+    """The public functions of a class. A callable service counts as a function."""
+    members = {name: member for name, member in inspect.getmembers(kind) if not name.startswith("_")}
+    called = {
+        name: vars(member)["__call__"] for name, member in members.items() if inspect.isclass(member) and "__call__" in vars(member)
+    }
+    return {name: member for name, member in members.items() if inspect.isfunction(member)} | called
 
 
 def test_the_verbs_of_a_space_are_frozen() -> None:
-    verbs = {name: list(inspect.signature(each).parameters)[1:] for name, each in verbs_of(clia.Space).items()}
+    verbs = {name: list(inspect.signature(function).parameters)[1:] for name, function in verbs_of(clia.Space).items()}
     assert verbs == SPACE | SESSIONS | FEDERATION | BEHAVIOURS | {"alone": []}
 
 
 def test_the_services_of_a_space_are_frozen() -> None:
-    found = {name for name, each in inspect.getmembers(clia.Space, inspect.isclass) if not name.startswith("_")}
+    services = {name for name, member in inspect.getmembers(clia.Space, inspect.isclass) if not name.startswith("_")}
     things = {"agents", "behaviours", "captures", "fleet", "history", "hub"}
-    assert found == things | {"local", "peers", "relations", "sessions", "traces", "types", "views"}
+    assert services == things | {"local", "peers", "relations", "sessions", "traces", "types", "views"}
 
 
-def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_words() -> None:
+def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_docstrings() -> None:
     local, remote = (
-        {name: each for name, each in inspect.getmembers(kind) if name[0] != "_"} for kind in (clia.Space, RemoteSpace)
+        {name: member for name, member in inspect.getmembers(kind) if name[0] != "_"} for kind in (clia.Space, RemoteSpace)
     )
     assert set(remote) - set(local) == {"events"}
     assert set(local) <= set(remote)
     assert str(inspect.signature(RemoteSpace)) == (
         "(url: 'str', token: 'str', *, space: 'str | None' = None, timeout: 'float' = 30) -> 'None'"
     )
-    here, there = verbs_of(clia.Space), verbs_of(RemoteSpace)
-    assert set(here) == set(there) - {"events"}
-    for name, function in here.items():
-        assert inspect.signature(there[name]) == inspect.signature(function), name
-        assert name == "close" or there[name].__doc__ == function.__doc__
-        assert there[name].__module__ == "clia.api.remote_space"
+    local_verbs, remote_verbs = verbs_of(clia.Space), verbs_of(RemoteSpace)
+    assert set(local_verbs) == set(remote_verbs) - {"events"}
+    for name, function in local_verbs.items():
+        assert inspect.signature(remote_verbs[name]) == inspect.signature(function), name
+        assert name == "close" or remote_verbs[name].__doc__ == function.__doc__
+        assert remote_verbs[name].__module__ == "clia.api.remote_space"
     assert isinstance(remote["id"], property)
     assert remote["id"].__doc__ == local["id"].__doc__
 
 
 def test_importing_the_client_loads_no_third_party_module() -> None:
     loaded = modules_after("import clia.client")
-    assert {each.partition(".")[0] for each in loaded} - {"clia"} <= set(sys.stdlib_module_names)
-    assert not any(each.startswith("clia.forge") for each in loaded)
-    assert len([each for each in loaded if each.startswith("clia")]) <= 30
+    assert {name.partition(".")[0] for name in loaded} - {"clia"} <= set(sys.stdlib_module_names)
+    assert not any(name.startswith("clia.forge") for name in loaded)
+    assert len([name for name in loaded if name.startswith("clia")]) <= 30
 
 
-def test_a_session_and_a_request_answer_by_their_documented_names() -> None:
+def test_a_session_and_a_request_have_their_documented_names() -> None:
     assert clia.Request._fields == ("agent", "id", "kind", "tag", "payload", "since", "line", "session", "flow")
     assert clia.Decision._fields == ("cid", "agent", "request", "value", "by", "session")
     assert clia.Flow._fields == ("name", "cid", "source", "versions", "by", "at", "why")
 
 
-def test_what_is_told_of_the_fleet_has_its_documented_names() -> None:
+def test_the_records_of_the_fleet_have_their_documented_names() -> None:
     assert clia.Fleet._fields == ("at", "machines", "workers", "forges", "leases", "queue", "questions", "people", "work")
 
 
-def test_what_is_told_of_the_hub_has_its_documented_names() -> None:
+def test_the_records_of_the_hub_have_their_documented_names() -> None:
     assert clia.HubStatus._fields == (
         *("remote", "address", "heads", "clone", "shared_store", "away_since", "away_reason"),
         *("refs", "owed", "behind", "forks", "elsewhere"),
@@ -118,7 +120,7 @@ def test_what_is_told_of_the_hub_has_its_documented_names() -> None:
     assert clia.Elsewhere._fields == ("agent", "clone", "since")
 
 
-def test_what_federation_answers_with_has_its_documented_names() -> None:
+def test_the_records_of_federation_have_their_documented_names() -> None:
     assert clia.Key._fields == ("text", "space", "key", "mine", "chain", "fingerprint", "url")
     assert clia.Peer._fields == (
         *("name", "space", "keys", "fingerprint", "url", "trusted", "share"),
@@ -130,7 +132,7 @@ def test_what_federation_answers_with_has_its_documented_names() -> None:
     assert clia.Remote._fields == ("peer", "agent", "head", "kind", "subject", "at", "record", "traces")
 
 
-def test_what_is_told_of_behaviours_has_its_documented_names() -> None:
+def test_the_records_of_behaviours_have_their_documented_names() -> None:
     assert clia.Behaviour._fields == ("name", "kind", "body", "meta", "parent", "notes")
     assert clia.BehaviourVersion._fields == (
         *("name", "cid", "kind", "state", "body", "parent", "notes"),
@@ -153,7 +155,7 @@ def test_what_is_told_of_behaviours_has_its_documented_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "cid"),
+    ("behaviour", "cid"),
     [
         (clia.Behaviour("greet", "prompt", "Say hello."), "56289cf0177e6cceef78de061a885973241501aa"),
         (clia.Behaviour("greet", "prompt", "Say hello.", {"tone": "kind"}), "4e4a329cfc15ce4b550901d9bd3c2fe0c13a495d"),
@@ -164,10 +166,10 @@ def test_what_is_told_of_behaviours_has_its_documented_names() -> None:
     ],
     ids=["prompt", "with meta", "flow"],
 )
-def test_a_behaviour_keeps_the_id_that_it_had_before_there_were_parents_and_notes(made: clia.Behaviour, cid: str) -> None:
-    data = as_bytes(made.to_object())
+def test_a_behaviour_keeps_the_id_from_before_parents_and_notes_existed(behaviour: clia.Behaviour, cid: str) -> None:
+    data = as_bytes(behaviour.to_object())
     assert hashlib.sha1(b"blob %d\0%s" % (len(data), data), usedforsecurity=False).hexdigest() == cid
-    assert as_typed(json.loads(data)) == made
+    assert as_typed(json.loads(data)) == behaviour
 
 
 BEHAVIOURS = {
@@ -310,22 +312,22 @@ SPACE = {
 }
 
 
-def test_a_lineage_answers_by_its_documented_names(tree: Tree) -> None:
+def test_a_lineage_has_its_documented_names(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", title="here")
-    found = clia.lineage(tree.root / "w", "scout")
-    for answer in (found.context(), found.profile(), found.plan(), found.agency()):
+    scout = clia.lineage(tree.root / "w", "scout")
+    for answer in (scout.context(), scout.profile(), scout.plan(), scout.agency()):
         assert answer.diagnostics == ()
-    assert found.explain("/title").value == "here"
-    assert dict(found.profile())["title"] == found.profile().get("title") == "here"
-    assert "title" in found.profile()
-    assert len(found.profile()) == len(list(found.profile()))
+    assert scout.explain("/title").value == "here"
+    assert dict(scout.profile())["title"] == scout.profile().get("title") == "here"
+    assert "title" in scout.profile()
+    assert len(scout.profile()) == len(list(scout.profile()))
 
 
 def modules_after(code: str) -> set[str]:
     script = f"import sys; before = set(sys.modules)\n{code}\nimport json; print(json.dumps(sorted(set(sys.modules) - before)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(json.loads(result.stdout.splitlines()[-1]))
 
 
 def test_a_commit_loads_only_what_it_needs(tmp_path: Path) -> None:
@@ -334,18 +336,18 @@ def test_a_commit_loads_only_what_it_needs(tmp_path: Path) -> None:
     loaded = modules_after(
         f"import clia\nwith clia.open({str(tmp_path / 'repo')!r}) as space: space.commit('scout', 'finding', {{'a': b'1'}})"
     )
-    ours = {each for each in loaded if each.startswith("clia")}
+    ours = {name for name in loaded if name.startswith("clia")}
     assert len(ours) <= 70
-    assert not any(each.startswith(("clia.federation", "clia.behaviours", "clia.hub", "clia.engine")) for each in ours)
+    assert not any(name.startswith(("clia.federation", "clia.behaviours", "clia.hub", "clia.engine")) for name in ours)
 
 
-def test_importing_clia_loads_no_third_party_module_and_hardly_any_other() -> None:
+def test_importing_clia_loads_only_its_errors_and_no_third_party_module() -> None:
     loaded = modules_after("import clia")
-    assert {each.partition(".")[0] for each in loaded} - {"clia"} <= set(sys.stdlib_module_names)
-    assert {each for each in loaded if each.startswith("clia")} == {"clia", "clia.errors"}
+    assert {name.partition(".")[0] for name in loaded} - {"clia"} <= set(sys.stdlib_module_names)
+    assert {name for name in loaded if name.startswith("clia")} == {"clia", "clia.errors"}
 
 
-def test_every_name_works_whatever_was_imported_before() -> None:
+def test_every_exported_name_works_independently_of_earlier_imports() -> None:
     loaded = modules_after(
         "import clia.identities.lineage, clia.cli.main, clia\nassert callable(clia.lineage) and callable(clia.agent_cli)"
     )
@@ -357,6 +359,6 @@ def test_a_read_loads_no_third_party_module_no_clock_and_no_process(tree: Tree) 
     tree.agent("w", title="here", inherits=["none"])
     code = f"import clia; found = clia.lineage({tree.path('w')!r}, 'scout'); found.context(); found.profile()"
     loaded = modules_after(code)
-    names = {each.partition(".")[0] for each in loaded}
+    names = {name.partition(".")[0] for name in loaded}
     assert names - {"clia"} <= set(sys.stdlib_module_names)
     assert not names & {"datetime", "time", "random", "subprocess", "dataclasses", "inspect", "pathlib", "socket"}

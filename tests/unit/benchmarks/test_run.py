@@ -1,4 +1,4 @@
-"""``make bench``: no row vanishes, and what is told of a run is what it showed."""
+"""``make bench``: every row appears, and the report shows the measured numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # the benchmarks are no part of what is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # the benchmarks are not installed
 
 from benchmarks import page, plot, run
 from benchmarks.measure import NotRun, Row, beside
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ROOT = Path(run.__file__).resolve().parent.parent
 SVG = "{http://www.w3.org/2000/svg}"
 _ENGINES = {"LangGraph, SQLite", "DBOS, PostgreSQL", "Absurd, PostgreSQL"}
-# Every number that the design promises: the row that measures it, its floor, its bars, and whom it is measured beside.
+# Every promised number: the row that measures it, its floor, its bars and its peers.
 NUMBERS: dict[str, tuple[str, dict[str, float], set[str]]] = {
     "commit": ("libgit2, incremental", {FLOOR: 1.5, "git add -A && git commit": 0.5}, {"libgit2, every file anew"}),
     "commit-durable": ("libgit2, incremental", {FLOOR: 1.5, "git add -A && git commit": 0.5}, {"libgit2, every file anew"}),
@@ -65,7 +65,7 @@ def test_every_promised_number_is_measured_against_its_floor_and_peers(key: str)
     assert set(work.peers) == peers | (set(bars) - {FLOOR, COST})
 
 
-def test_every_work_has_a_key_of_its_own_and_every_part_a_step_and_a_heading() -> None:
+def test_every_work_has_a_unique_key_and_every_part_a_step_and_a_heading() -> None:
     keys = [work.key for works in TABLE.values() for work in works]
     assert len(keys) == len(set(keys))
     assert {part for part, _ in run.STEPS} == set(TABLE)
@@ -73,10 +73,10 @@ def test_every_work_has_a_key_of_its_own_and_every_part_a_step_and_a_heading() -
     assert all(part in page.TITLES for part in TABLE)
 
 
-def test_a_part_that_fails_leaves_a_line_for_each_of_its_rows_and_the_others_go_on(
+def test_a_failing_part_leaves_its_rows_as_failed_and_the_others_continue(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One row comes, then the part fails; another part is not there at all; a third has nothing to say about its rows."""
+    """One part fails after one row, another cannot be imported, and a third yields nothing."""
 
     def rows(rounds: int) -> Iterator[Row]:
         yield Row("profile", rounds, 1.0)
@@ -94,19 +94,19 @@ def test_a_part_that_fails_leaves_a_line_for_each_of_its_rows_and_the_others_go_
     monkeypatch.setattr(run, "facts", dict)
     monkeypatch.setattr(sys, "argv", ["run.py", "--json", "--rounds", "4"])
     assert run.main() == 1
-    told = {row["key"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
-    assert list(told) == [work.key for works in TABLE.values() for work in works]
-    assert (told["profile"]["status"], told["profile"]["ours"]) == (MET, 4)
-    assert (told["cold-profile"]["status"], told["cold-profile"]["reason"]) == (FAILED, "OSError: no room left")
-    assert (told["cold-hook"]["status"], told["cold-hook"]["reason"]) == (FAILED, "ImportError: no such part")
-    assert (told["graph"]["status"], told["resumes"]["status"]) == (FAILED, FAILED)
-    assert [told[key]["ours"] for key in ("round-trip", "round-trip-durable")] == [1.0, 2.0]
+    rows_by_key = {row["key"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert list(rows_by_key) == [work.key for works in TABLE.values() for work in works]
+    assert (rows_by_key["profile"]["status"], rows_by_key["profile"]["ours"]) == (MET, 4)
+    assert (rows_by_key["cold-profile"]["status"], rows_by_key["cold-profile"]["reason"]) == (FAILED, "OSError: no room left")
+    assert (rows_by_key["cold-hook"]["status"], rows_by_key["cold-hook"]["reason"]) == (FAILED, "ImportError: no such part")
+    assert (rows_by_key["graph"]["status"], rows_by_key["resumes"]["status"]) == (FAILED, FAILED)
+    assert [rows_by_key[key]["ours"] for key in ("round-trip", "round-trip-durable")] == [1.0, 2.0]
 
 
-def test_what_was_not_run_is_no_fault_and_what_is_in_no_registry_is_refused() -> None:
+def test_rows_that_were_not_run_are_not_failures_and_unknown_rows_are_refused() -> None:
     parts = ["graph"]
     idle = joined([NotRun(work.key, "no time") for work in TABLE["graph"]], parts)
-    assert {each.status for each in idle} == {NOT_RUN}
+    assert {result.status for result in idle} == {NOT_RUN}
     assert Run({}, "", 1, "", idle).is_good
     with pytest.raises(ValueError, match="graph-new"):
         joined([Row("graph-new", 1, 1)], parts)
@@ -114,7 +114,7 @@ def test_what_was_not_run_is_no_fault_and_what_is_in_no_registry_is_refused() ->
         joined([Row("graph", 1, 1, {"nobody": 2.0})], parts)
 
 
-def test_a_peer_that_fails_loses_its_own_place_only() -> None:
+def test_a_failing_peer_loses_only_its_own_measurement() -> None:
     calls: list[str] = []
 
     def bad() -> None:
@@ -129,11 +129,11 @@ def test_a_peer_that_fails_loses_its_own_place_only() -> None:
 
 
 def test_verdicts_follow_from_the_numbers(stored: Run) -> None:
-    """A bar about a peer that was not run is not met; a row with one bar missed is missed."""
-    found = {each.work.key: each for each in stored.results}
-    assert [each.verdict for each in found["commit"].bars] == [MET, MET]
-    assert [each.verdict for each in found["round-trip"].bars] == [NOT_MET, NOT_RUN]
-    statuses = {key: found[key].status for key in ("commit", "lost-one", "round-trip", "graph", "graph-layout", "hub-commit")}
+    """A bar with a peer that was not run is not met; a row with a missed bar is missed."""
+    results = {result.work.key: result for result in stored.results}
+    assert [bar.verdict for bar in results["commit"].bars] == [MET, MET]
+    assert [bar.verdict for bar in results["round-trip"].bars] == [NOT_MET, NOT_RUN]
+    statuses = {key: results[key].status for key in ("commit", "lost-one", "round-trip", "graph", "graph-layout", "hub-commit")}
     assert list(statuses.values()) == [MET, MET, NOT_MET, FAILED, MEASURED, NOT_RUN]
     assert not stored.is_good
     assert from_json(as_json(stored)) == stored
@@ -144,7 +144,7 @@ def cells(text: str, title: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_the_page_tells_every_row_and_hides_no_bar_that_was_missed(stored: Run) -> None:
+def test_the_page_has_every_row_and_every_missed_bar(stored: Run) -> None:
     text = page.page(stored)
     assert text.startswith("<!-- Generated ")
     for result in stored.results:
@@ -175,19 +175,19 @@ def test_the_page_tells_every_row_and_hides_no_bar_that_was_missed(stored: Run) 
         assert fact in text
 
 
-def test_the_plot_has_a_mark_for_each_contender_in_its_place(stored: Run) -> None:
+def test_the_plot_has_a_mark_for_each_contender_in_order(stored: Run) -> None:
     drawn = ET.fromstring(plot.plot(stored.results))  # noqa: S314  # our own
-    titled = [(each.findtext(f"{SVG}title"), each.get("d") or "") for each in drawn.iter(f"{SVG}path")]
-    marks = [(said, float(way[1:].split()[0])) for said, way in titled if said and ":" in said]
-    assert [said for said, _ in marks] == [
+    titled = [(path.findtext(f"{SVG}title"), path.get("d") or "") for path in drawn.iter(f"{SVG}path")]
+    marks = [(title, float(way[1:].split()[0])) for title, way in titled if title and ":" in title]
+    assert [title for title, _ in marks] == [
         "git: 20.00 ms", "libgit2: 400.00 ms", "floor: 1.60 ms", "clia: 2.00 ms",
         "DBOS: 15.00 ms", "Absurd: 7.90 ms", "floor: 2.00 ms", "clia: 8.00 ms",
         "floor: 7.00 ms", "clia: 14.00 ms",
     ]  # fmt: skip
-    by_cost = sorted((float(said.split()[1]), x) for said, x in marks)
+    by_cost = sorted((float(title.split()[1]), x) for title, x in marks)
     assert [x for _, x in by_cost] == sorted(x for _, x in marks)
     assert by_cost[0][1] < by_cost[-1][1]
-    texts = [each.text for each in drawn.iter(f"{SVG}text")]
+    texts = [element.text for element in drawn.iter(f"{SVG}text")]
     assert {work.title for works in TABLE.values() for work in works if work.unit == "ms"} <= set(texts)
-    assert texts.count("not run") == sum(each.status == NOT_RUN and each.work.unit == "ms" for each in stored.results)
+    assert texts.count("not run") == sum(result.status == NOT_RUN and result.work.unit == "ms" for result in stored.results)
     assert "8.00 ms, not met" in texts

@@ -1,4 +1,4 @@
-"""What the check says of flows: nothing of good ones, and the line, the place and the reason of what cannot work."""
+"""The flow checker: no problems in valid flows; line, column and reason of each problem in others."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[MontyEngine]:
-    made = MontyEngine()
-    yield made
-    made.close()
+    monty = MontyEngine()
+    yield monty
+    monty.close()
 
 
 def flow(body: str, head: str = "", *, plain: bool = True) -> str:
-    """A flow with one statement or more in its main, from line 2 on where there is no head."""
+    """A flow with statements in its main function, which start at line 2 if there is no head."""
     lines = [f"    {line}" for line in body.splitlines()]
     return "\n".join([*head.splitlines(), f"{'' if plain else 'async '}def main(input):", *lines, ""])
 
@@ -44,7 +44,7 @@ def test_good_flows_are_clean_and_start(engine: MontyEngine, name: str, types: b
         assert run.turn.failure is None
 
 
-# The text; the code; line and column of what is meant; a word of the message.
+# Source, code, line and column, and a word of the message.
 WRONG = [
     ("def main(input:\n    pass\n", "syntax", 1, None, ""),
     ("def main(input):\n  x = 1\n    y = 2\n", "syntax", 3, None, "indent"),
@@ -132,15 +132,15 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("source", "code", "line", "column", "word"), WRONG, ids=range(len(WRONG)))
-def test_what_cannot_work_is_named_with_its_place(
+def test_a_problem_has_its_code_line_and_column(
     engine: MontyEngine, source: str, code: str, line: int, column: int | None, word: str
 ) -> None:
-    """CPython's own idea of a syntax error's column changes from version to version: None, not looked at."""
-    found = engine.check(source)
-    assert [(problem.code, problem.line) for problem in found] == [(code, line)]
-    assert column is None or found[0].column == column
-    assert re.search(word, found[0].message, re.IGNORECASE)
-    assert found[0].severity == "error"
+    """The column of a syntax error depends on the version of CPython: None means any."""
+    problems = engine.check(source)
+    assert [(problem.code, problem.line) for problem in problems] == [(code, line)]
+    assert column is None or problems[0].column == column
+    assert re.search(word, problems[0].message, re.IGNORECASE)
+    assert problems[0].severity == "error"
 
 
 MAY_WORK = [
@@ -153,7 +153,7 @@ MAY_WORK = [
 
 
 @pytest.mark.parametrize(("source", "code", "line"), MAY_WORK, ids=range(len(MAY_WORK)))
-def test_what_may_be_meant_is_a_warning(engine: MontyEngine, source: str, code: str, line: int) -> None:
+def test_a_probable_mistake_is_a_warning(engine: MontyEngine, source: str, code: str, line: int) -> None:
     assert [(problem.code, problem.line, problem.severity) for problem in engine.check(source)] == [(code, line, "warning")]
 
 
@@ -180,14 +180,14 @@ FINE = [
 
 
 @pytest.mark.parametrize("source", FINE, ids=range(len(FINE)))
-def test_what_works_is_not_blamed(engine: MontyEngine, source: str) -> None:
+def test_valid_code_has_no_problems(engine: MontyEngine, source: str) -> None:
     assert engine.check(source) == []
 
 
-def test_all_problems_are_told_at_once_and_in_order(engine: MontyEngine) -> None:
+def test_all_problems_are_reported_in_order(engine: MontyEngine) -> None:
     source = "import requests\ndef man(x):\n    del x\n    yield 1\n    return undefined\n"
-    found = engine.check(source)
-    assert [(problem.line, problem.code) for problem in found] == [
+    problems = engine.check(source)
+    assert [(problem.line, problem.code) for problem in problems] == [
         (1, "no-main"),
         (1, "unsupported"),
         (3, "unsupported"),
@@ -196,36 +196,36 @@ def test_all_problems_are_told_at_once_and_in_order(engine: MontyEngine) -> None
     ]
 
 
-def test_the_type_checker_speaks_in_the_flows_lines(engine: MontyEngine) -> None:
+def test_the_type_checker_reports_lines_of_the_flow(engine: MontyEngine) -> None:
     source = "def f(x: int) -> str:\n    return x\n\n\ndef main(input):\n    return f('a')\n"
     assert engine.check(source) == []
-    found = engine.check(source, types=True)
-    assert [(problem.code, problem.line, problem.column) for problem in found] == [("type", 2, 12), ("type", 6, 14)]
-    assert "expected `str`" in found[0].message
+    problems = engine.check(source, types=True)
+    assert [(problem.code, problem.line, problem.column) for problem in problems] == [("type", 2, 12), ("type", 6, 14)]
+    assert "expected `str`" in problems[0].message
 
 
 def test_the_type_checker_knows_our_functions(engine: MontyEngine) -> None:
     source = "def main(input):\n    kind: int = 3\n    return request(kind, payload={1, 2})\n"
     assert engine.check(source) == []
-    found = engine.check(source, types=True)
-    assert [(problem.code, problem.line, problem.column) for problem in found] == [("type", 3, 20)]
+    problems = engine.check(source, types=True)
+    assert [(problem.code, problem.line, problem.column) for problem in problems] == [("type", 3, 20)]
 
 
 def test_the_engine_may_read_newer_python_than_this_one(engine: MontyEngine) -> None:
-    """Then CPython's complaint is a warning; what neither reads is an error."""
+    """A syntax error of CPython alone is a warning; one of both is an error."""
     newer = "def main(input):\n    return t(f'{input['a']}')\ndef t[T](x: T) -> T:\n    return x\n"
     assert all(problem.severity == "warning" for problem in engine.check(newer))
     assert failure_of(engine, newer) == "KeyError: a"
 
 
 def test_a_check_runs_nothing(engine: MontyEngine) -> None:
-    """A text that would loop for ever, or ask, is only read."""
+    """A flow that would loop forever or send requests is only parsed."""
     source = "while True:\n    print('x')\n\n\ndef main(input):\n    return 1\n"
     assert engine.check(source, types=True) == []
 
 
 @pytest.mark.parametrize("module", sorted(catalog.NO_SUCH_MODULE))
-def test_the_engine_still_lacks_what_the_catalog_says_it_lacks(engine: MontyEngine, module: str) -> None:
+def test_modules_that_the_catalog_lists_as_missing_are_missing(engine: MontyEngine, module: str) -> None:
     assert "ModuleNotFoundError" in failure_of(engine, flow(f"import {module}"))
 
 
@@ -263,14 +263,14 @@ class Record:
 
 
 @pytest.mark.parametrize("name", sorted({name for name in catalog.NO_CALLBACK if not name.startswith(("bisect_", "insort"))}))
-def test_the_engine_cannot_stop_where_the_catalog_says_so(engine: MontyEngine, name: str) -> None:
+def test_the_engine_cannot_suspend_where_the_catalog_says_so(engine: MontyEngine, name: str) -> None:
     source = flow(f"return {USES[name]}", HEAD)
     assert "cannot suspend" in failure_of(engine, source)
     assert [problem.code for problem in engine.check(source)].count("suspends-in-callback") >= 1
 
 
 @pytest.mark.parametrize("method", sorted(catalog.STOPPING_METHODS))
-def test_the_engine_can_stop_in_these_methods(engine: MontyEngine, method: str) -> None:
+def test_the_engine_can_suspend_in_these_methods(engine: MontyEngine, method: str) -> None:
     lines = ["class A:"]
     for name in sorted(catalog.STOPPING_METHODS):
         lines += [f"    def {name}(self, *a):", "        request('a')" if name == method else "        pass"]

@@ -1,4 +1,4 @@
-"""The operator's configuration: what it says is taken whole, or refused by name."""
+"""The operator's configuration is read completely, or refused with the name of the setting."""
 
 from __future__ import annotations
 
@@ -63,29 +63,29 @@ least = 30
 """
 
 
-def written(tmp_path: Path, text: str | bytes) -> str:
+def write_config(tmp_path: Path, text: str | bytes) -> str:
     path = tmp_path / "config.toml"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return str(path)
 
 
-def test_everything_that_a_file_says_is_taken(tmp_path: Path) -> None:
-    path = written(tmp_path, WHOLE)
-    made = read_config(path)
-    assert made.answers == {"human": {"type": "string", "enum": ["yes", "no"]}}
-    assert made.flows == FlowLimits(2.0, 32)
-    assert made.worker == WorkerOptions(10.0, 3, 0.5, 60.0, 8, 0.1, 2.0, 30.0, 15.0, 3.0)
-    assert made.llm == Llm("https://models.example/v1", "small", "MODELS_KEY", 20.0)
-    assert made.programs == {
+def test_every_setting_of_a_file_is_read(tmp_path: Path) -> None:
+    path = write_config(tmp_path, WHOLE)
+    config = read_config(path)
+    assert config.answers == {"human": {"type": "string", "enum": ["yes", "no"]}}
+    assert config.flows == FlowLimits(2.0, 32)
+    assert config.worker == WorkerOptions(10.0, 3, 0.5, 60.0, 8, 0.1, 2.0, 30.0, 15.0, 3.0)
+    assert config.llm == Llm("https://models.example/v1", "small", "MODELS_KEY", 20.0)
+    assert config.programs == {
         "claude": ProgramRule(("claude", "-p"), 900.0, ("ANTHROPIC_BASE_URL",), "refactor"),
         "tests": ProgramRule(("make", "test")),
     }
-    assert made.effects == {"mail": {"server": "mail.example", "timeout_seconds": 5}}
-    assert made.behaviours == {"review": Policy("kept", 40, 0.01, adopt=True), "*": Policy(least=30)}
-    assert made.path == path
+    assert config.effects == {"mail": {"server": "mail.example", "timeout_seconds": 5}}
+    assert config.behaviours == {"review": Policy("kept", 40, 0.01, adopt=True), "*": Policy(least=30)}
+    assert config.path == path
 
 
-def test_without_a_file_the_defaults_hold_unless_it_was_asked_for(tmp_path: Path) -> None:
+def test_without_a_file_the_defaults_apply_unless_it_was_requested(tmp_path: Path) -> None:
     missing = str(tmp_path / "none.toml")
     assert read_config(None) == read_config(missing) == Config()
     with pytest.raises(NotFound) as caught:
@@ -94,8 +94,8 @@ def test_without_a_file_the_defaults_hold_unless_it_was_asked_for(tmp_path: Path
     assert caught.value.fields == {"path": missing}
 
 
-def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
-    assert read_config(written(tmp_path, "")) == Config(path=str(tmp_path / "config.toml"))
+def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
+    assert read_config(write_config(tmp_path, "")) == Config(path=str(tmp_path / "config.toml"))
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         ("[effects]\nmail = 1", "effects.mail"),
     ],
 )
-def test_what_is_wrong_is_refused_by_name(tmp_path: Path, text: str, field: str) -> None:
-    path = written(tmp_path, text)
+def test_an_invalid_setting_is_refused_by_name(tmp_path: Path, text: str, field: str) -> None:
+    path = write_config(tmp_path, text)
     with pytest.raises(InvalidDocument) as caught:
         read_config(path)
     assert caught.value.code == "invalid-config"
@@ -170,18 +170,18 @@ def test_what_is_wrong_is_refused_by_name(tmp_path: Path, text: str, field: str)
 
 
 @pytest.mark.parametrize("data", [b"[worker", b"\xff\xfe", b"a = 1\na = 2", b"a = " + b"9" * 5000, b"x" * (1024 * 1024 + 1)])
-def test_what_is_no_toml_is_refused_with_its_path(tmp_path: Path, data: bytes) -> None:
-    path = written(tmp_path, data)
+def test_invalid_toml_is_refused_with_its_path(tmp_path: Path, data: bytes) -> None:
+    path = write_config(tmp_path, data)
     with pytest.raises(InvalidDocument) as caught:
         read_config(path)
     assert caught.value.fields == {"path": path}
 
 
-def test_the_largest_numbers_are_taken(tmp_path: Path) -> None:
-    made = read_config(written(tmp_path, "[worker]\nlease_seconds = 315360000\nattempts = 1000000000"))
-    assert (made.worker.lease_seconds, made.worker.attempts) == (315360000.0, 1000000000)
+def test_the_largest_numbers_are_accepted(tmp_path: Path) -> None:
+    config = read_config(write_config(tmp_path, "[worker]\nlease_seconds = 315360000\nattempts = 1000000000"))
+    assert (config.worker.lease_seconds, config.worker.attempts) == (315360000.0, 1000000000)
 
 
-def test_a_directory_in_its_place_is_refused(tmp_path: Path) -> None:
+def test_a_directory_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidDocument, match="cannot be read"):
         read_config(str(tmp_path))

@@ -1,4 +1,4 @@
-"""Joining a hub: what is refused changes nothing, here and there; and a hub stays the one that was joined."""
+"""Joining a hub: a refusal changes nothing on either side, and the hub stays the one that was joined."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ MARK, SPACE = "refs/clia/hub", "refs/clia/space"
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Hub:
-    made = bare(tmp_path / "empty.git")
-    return Hub(str(made), made)
+    repository = bare(tmp_path / "empty.git")
+    return Hub(str(repository), repository)
 
 
 def rejoin(root: Path, address: str, store: str | None = None, **more: bool) -> None:
@@ -42,29 +42,29 @@ def sync(root: Path, store: str | None = None) -> None:
         space.hub_sync()
 
 
-def made_anew(hub: Hub) -> None:
-    """The repository was lost, and an empty one stands in its place."""
+def replace_by_empty(hub: Hub) -> None:
+    """Replace a lost repository by an empty one."""
     hub.repository.rename(hub.repository.with_name("lost.git"))
     bare(hub.repository)
 
 
-def lead_to(root: Path, hub: Hub) -> None:
+def point_to(root: Path, hub: Hub) -> None:
     git("remote", "set-url", "hub", hub.url, cwd=root)
 
 
-def all_of(root: Path) -> tuple[dict[str, str], str, bool]:
-    """What a refusal must leave as it is: refs, settings, and whether the hub counts as away."""
+def state_of(root: Path) -> tuple[dict[str, str], str, bool]:
+    """What a refusal must not change: refs, settings, and whether the hub counts as unreachable."""
     return refs_of(root), git("config", "--list", "--local", cwd=root), (root / ".git/clia/hub-away.json").exists()
 
 
-# What is refused changes nothing
+# Refusals
 
 
 def other_space(top: Path) -> str:
-    made = bare(top / "other.git")
-    with machine(top / "stranger", Hub(str(made), made)) as stranger:
+    repository = bare(top / "other.git")
+    with machine(top / "stranger", Hub(str(repository), repository)) as stranger:
         stranger.spawn("stranger", BRIEFING)
-    return str(made)
+    return str(repository)
 
 
 REFUSALS: dict[str, Callable[[Path], str]] = {
@@ -77,62 +77,62 @@ REFUSALS: dict[str, Callable[[Path], str]] = {
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-def test_a_hub_that_is_refused_changes_nothing_of_the_one_that_there_is(tmp_path: Path, hub: Hub, code: str) -> None:
-    with machine(tmp_path / "one", hub) as one:
-        one.spawn("scout", BRIEFING)
+def test_a_refused_hub_leaves_the_current_one_unchanged(tmp_path: Path, hub: Hub, code: str) -> None:
+    with machine(tmp_path / "one", hub) as first:
+        first.spawn("scout", BRIEFING)
     address = REFUSALS[code](tmp_path)
-    before = all_of(tmp_path / "one")
+    before = state_of(tmp_path / "one")
     refused(code, lambda: rejoin(tmp_path / "one", address))
-    assert all_of(tmp_path / "one") == before
-    with opened(tmp_path / "one") as one:
-        assert (one.hub_status().owed, one.hub_status().behind) == ((), ())
-        made = work(one, "scout", "a")  # at once: the hub that there is was never away
-        assert (at_hub(hub)[HEADS + "scout"], owed(one)) == (made, [])
+    assert state_of(tmp_path / "one") == before
+    with opened(tmp_path / "one") as first:
+        assert (first.hub_status().owed, first.hub_status().behind) == ((), ())
+        cid = work(first, "scout", "a")  # published at once: the current hub was always reachable
+        assert (at_hub(hub)[HEADS + "scout"], owed(first)) == (cid, [])
 
 
-def test_a_hub_that_is_away_stays_so_when_another_is_refused(tmp_path: Path, hub: Hub) -> None:
+def test_a_refused_hub_does_not_end_the_outage_of_the_current_one(tmp_path: Path, hub: Hub) -> None:
     machine(tmp_path / "one", hub).close()
     hub.repository.rename(tmp_path / "away.git")
     refused("hub-away", lambda: sync(tmp_path / "one"))
-    with opened(tmp_path / "one") as one:
-        before = one.hub_status().away_since
+    with opened(tmp_path / "one") as first:
+        before = first.hub_status().away_since
     refused("other-space", lambda: rejoin(tmp_path / "one", other_space(tmp_path)))
-    with opened(tmp_path / "one") as one:
-        assert one.hub_status().away_since == before is not None
+    with opened(tmp_path / "one") as first:
+        assert first.hub_status().away_since == before is not None
 
 
-def test_a_repository_that_could_not_join_holds_no_space(tmp_path: Path, hub: Hub, store: str) -> None:
+def test_a_failed_join_leaves_no_space(tmp_path: Path, hub: Hub, store: str) -> None:
     machine(tmp_path / "one", hub, store).close()
     root = tmp_path / "code"
     git("init", "--quiet", str(root), cwd=tmp_path)
-    before = all_of(root)
+    before = state_of(root)
     refused("other-store", lambda: machine(root, hub))
-    assert all_of(root) == before
+    assert state_of(root) == before
 
 
 @pytest.mark.parametrize("way", [".git", "", "file"])
-def test_no_repository_is_its_own_hub(tmp_path: Path, hub: Hub, way: str) -> None:
+def test_a_repository_cannot_be_its_own_hub(tmp_path: Path, hub: Hub, way: str) -> None:
     root = tmp_path / "one"
-    with machine(root, hub) as one:
-        one.spawn("scout", BRIEFING)
+    with machine(root, hub) as first:
+        first.spawn("scout", BRIEFING)
     address = f"file://{root}" if way == "file" else str(root / way)
     refused("invalid-hub", lambda: rejoin(root, address))
     git("worktree", "add", "--quiet", "--detach", str(tmp_path / "side"), HEADS + "scout", cwd=root)
     refused("invalid-hub", lambda: rejoin(root, str(tmp_path / "side")))
-    refused("hub-away", lambda: rejoin(root, str(root / "typo.git")))  # in it, and not it
+    refused("hub-away", lambda: rejoin(root, str(root / "typo.git")))  # a path inside the repository is another repository
 
 
-def test_a_hub_with_other_objects_is_told_from_one_that_is_away(tmp_path: Path) -> None:
-    made = tmp_path / "long.git"
-    git("init", "--quiet", "--bare", "--object-format=sha256", str(made), cwd=tmp_path)
-    assert "SHA-256" in refused("hub-unfit", lambda: machine(tmp_path / "one", Hub(str(made), made))).message
+def test_a_hub_with_another_object_format_is_unfit(tmp_path: Path) -> None:
+    repository = tmp_path / "long.git"
+    git("init", "--quiet", "--bare", "--object-format=sha256", str(repository), cwd=tmp_path)
+    assert "SHA-256" in refused("hub-unfit", lambda: machine(tmp_path / "one", Hub(str(repository), repository))).message
 
 
-# The store comes first
+# The store
 
 
 def read_only(address: str) -> str:
-    """For somebody who may read the tables of this schema, and nothing else."""
+    """The address for a role that may only read the tables of this schema."""
     with closing(PostgresStore(address, "made")) as owner:
         owner.get("tables")
     with psycopg.connect(address, autocommit=True) as server:
@@ -148,56 +148,58 @@ def no_database(address: str) -> str:
     return f"{address}&dbname=nothere"
 
 
-@pytest.mark.parametrize("made", [lambda _: "postgresql://127.0.0.1:1/x", no_database, read_only])
-def test_a_hub_is_not_taken_by_a_space_whose_store_fails(tmp_path: Path, hub: Hub, store: str, made: Callable[[str], str]) -> None:
+@pytest.mark.parametrize("address_of", [lambda _: "postgresql://127.0.0.1:1/x", no_database, read_only])
+def test_a_space_whose_store_fails_does_not_mark_the_hub(
+    tmp_path: Path, hub: Hub, store: str, address_of: Callable[[str], str]
+) -> None:
     assert store
-    address = made(postgres_url(postgres.fresh()))
+    address = address_of(postgres_url(postgres.fresh()))
     with pytest.raises(CliaError) as caught:
         machine(tmp_path / "one", hub, address)
     assert caught.value.code.startswith("store")
     assert (at_hub(hub), (tmp_path / "one").exists()) == ({}, False)
 
 
-def test_who_joins_without_the_database_of_the_others_is_told_so(tmp_path: Path, hub: Hub, store: str) -> None:
+def test_a_machine_without_the_shared_database_cannot_join(tmp_path: Path, hub: Hub, store: str) -> None:
     machine(tmp_path / "early", hub).close()
     machine(tmp_path / "one", hub, store).close()
     error = refused("other-store", lambda: machine(tmp_path / "two", hub))
-    assert any("git config clia.store" in each for each in error.hints)
+    assert any("git config clia.store" in hint for hint in error.hints)
     assert not (tmp_path / "two").exists()
-    rejoin(tmp_path / "early", hub.url)  # it worked so before
+    rejoin(tmp_path / "early", hub.url)  # it joined before the others had a database
     sync(tmp_path / "early")
 
 
-def test_a_team_goes_back_to_stores_beside_the_repositories_by_a_persons_word(tmp_path: Path, hub: Hub, store: str) -> None:
-    with machine(tmp_path / "one", hub, store) as one:
-        one.spawn("scout", BRIEFING)
+def test_a_team_can_return_to_sqlite_stores_explicitly(tmp_path: Path, hub: Hub, store: str) -> None:
+    with machine(tmp_path / "one", hub, store) as first:
+        first.spawn("scout", BRIEFING)
     rejoin(tmp_path / "one", hub.url, new_store=True)
-    with machine(tmp_path / "two", hub) as two:
-        assert (two.agents(), two.hub_status().shared_store) == (["scout"], False)
+    with machine(tmp_path / "two", hub) as second:
+        assert (second.agents(), second.hub_status().shared_store) == (["scout"], False)
 
 
 # The hub stays the one that was joined
 
 
-def test_a_hub_that_was_made_anew_is_told_again_what_it_is(tmp_path: Path, hub: Hub, store: str) -> None:
+def test_a_recreated_hub_is_marked_again(tmp_path: Path, hub: Hub, store: str) -> None:
     root = tmp_path / "one"
     set_up = HubTarget(hub.url, "published")
-    with clia.init(root, settings=settings(store=store)) as one:
-        one.spawn("scout", BRIEFING)
+    with clia.init(root, settings=settings(store=store)) as first:
+        first.spawn("scout", BRIEFING)
     set_hub(root, set_up, settings=settings(store=store)).close()
     sync(root, store)
     before = at_hub(hub)
-    made_anew(hub)
+    replace_by_empty(hub)
     sync(root, store)
     assert at_hub(hub) == before
-    with machine(tmp_path / "two", hub, store) as two:
-        assert (two.agents(), two.hub_status().heads) == (["scout"], "published")
+    with machine(tmp_path / "two", hub, store) as second:
+        assert (second.agents(), second.hub_status().heads) == (["scout"], "published")
 
 
-def test_a_mark_that_the_hub_does_not_take_is_not_forgotten(tmp_path: Path, hub: Hub) -> None:
+def test_a_refused_mark_is_pushed_again(tmp_path: Path, hub: Hub) -> None:
     machine(tmp_path / "one", hub).close()
     mark = at_hub(hub)[MARK]
-    made_anew(hub)
+    replace_by_empty(hub)
     hook = set_hook(hub, "pre-receive", "exit 1")
     refused("hub-refused", lambda: sync(tmp_path / "one"))
     hook.unlink()
@@ -205,21 +207,21 @@ def test_a_mark_that_the_hub_does_not_take_is_not_forgotten(tmp_path: Path, hub:
     assert at_hub(hub)[MARK] == mark
 
 
-def test_a_hub_without_a_mark_that_is_full_again_gets_it_back(tmp_path: Path, hub: Hub) -> None:
-    with machine(tmp_path / "one", hub) as one:
+def test_a_hub_that_lost_its_mark_gets_it_back(tmp_path: Path, hub: Hub) -> None:
+    with machine(tmp_path / "one", hub) as first:
         before = at_hub(hub)
         git("update-ref", "-d", MARK, cwd=hub.repository)
-        one.hub_sync()
+        first.hub_sync()
         assert at_hub(hub) == before
 
 
-def test_an_empty_hub_is_not_marked_by_machines_that_have_another(tmp_path: Path, hub: Hub, empty: Hub, store: str) -> None:
+def test_an_empty_hub_is_not_marked_by_machines_with_another_hub(tmp_path: Path, hub: Hub, empty: Hub, store: str) -> None:
     root = tmp_path / "one"
     machine(root, hub, store).close()
     error = refused("other-hub", lambda: rejoin(root, empty.url, store))
     assert at_hub(empty) == {}
-    assert any("clia hub sync" in each for each in error.hints)
-    made_anew(hub)
+    assert any("clia hub sync" in hint for hint in error.hints)
+    replace_by_empty(hub)
     refused("other-hub", lambda: rejoin(root, hub.url, store))
     assert at_hub(hub) == {}
     sync(root, store)  # as the hint says
@@ -227,54 +229,52 @@ def test_an_empty_hub_is_not_marked_by_machines_that_have_another(tmp_path: Path
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_an_empty_hub_elsewhere_takes_a_persons_word(
+def test_an_empty_hub_at_another_address_must_be_confirmed(
     tmp_path: Path, hub: Hub, empty: Hub, request: pytest.FixtureRequest, shared: bool
 ) -> None:
     store = request.getfixturevalue("store") if shared else None
     roots = [tmp_path / "one", tmp_path / "two"]
     for root in roots:
         machine(root, hub, store).close()
-    with opened(roots[0], store) as one:
-        one.spawn("scout", BRIEFING)
-    lead_to(roots[0], empty)
+    with opened(roots[0], store) as first:
+        first.spawn("scout", BRIEFING)
+    point_to(roots[0], empty)
     refused("other-hub", lambda: sync(roots[0], store))
     assert at_hub(empty) == {}
     rejoin(roots[0], empty.url, store, new_hub=shared)
     sync(roots[0], store)
     assert at_hub(empty)[HEADS + "scout"]
-    if shared:  # who still has the old one is told
+    if shared:  # machines with the old hub are refused
         refused("other-hub", lambda: sync(roots[1], store))
     rejoin(roots[1], empty.url, store)
     sync(roots[1], store)
 
 
-def test_another_hub_of_the_same_space_is_not_taken_for_the_one_that_was_joined(tmp_path: Path, hub: Hub, empty: Hub) -> None:
-    for each in ("one", "two"):
-        machine(tmp_path / each, hub).close()
+def test_another_hub_of_the_same_space_must_be_joined_explicitly(tmp_path: Path, hub: Hub, empty: Hub) -> None:
+    for name in ("one", "two"):
+        machine(tmp_path / name, hub).close()
     rejoin(tmp_path / "two", empty.url)
-    lead_to(tmp_path / "one", empty)
+    point_to(tmp_path / "one", empty)
     refused("other-hub", lambda: sync(tmp_path / "one"))
     rejoin(tmp_path / "one", empty.url)
     sync(tmp_path / "one")
 
 
-def test_a_verb_publishes_nothing_at_an_empty_hub_elsewhere(tmp_path: Path, hub: Hub, empty: Hub) -> None:
-    with machine(tmp_path / "one", hub) as one:
-        one.spawn("scout", BRIEFING)
-    lead_to(tmp_path / "one", empty)
-    with opened(tmp_path / "one") as one:
-        refused("other-hub", lambda: work(one, "scout", "a"))
+def test_a_verb_publishes_nothing_to_an_empty_hub_at_another_address(tmp_path: Path, hub: Hub, empty: Hub) -> None:
+    with machine(tmp_path / "one", hub) as first:
+        first.spawn("scout", BRIEFING)
+    point_to(tmp_path / "one", empty)
+    with opened(tmp_path / "one") as first:
+        refused("other-hub", lambda: work(first, "scout", "a"))
     assert at_hub(empty) == {}
 
 
-def test_a_copied_hub_is_the_same_wherever_it_is_and_may_be_made_anew_there(
-    tmp_path: Path, hub: Hub, empty: Hub, store: str
-) -> None:
+def test_a_copied_hub_is_the_same_hub_and_may_be_recreated(tmp_path: Path, hub: Hub, empty: Hub, store: str) -> None:
     root = tmp_path / "one"
     machine(root, hub, store).close()
     git("push", "--quiet", "--mirror", empty.url, cwd=hub.repository)
-    lead_to(root, empty)
+    point_to(root, empty)
     sync(root, store)
-    made_anew(empty)
+    replace_by_empty(empty)
     sync(root, store)
     assert {*at_hub(empty)} == {MARK, SPACE}

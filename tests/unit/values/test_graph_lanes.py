@@ -7,13 +7,13 @@ from clia.values.graph_lanes import GraphNode, GraphRow, layout
 
 
 def graph(text: str) -> list[GraphNode]:
-    """``a2: a1 b1`` a line; the group is what stands before the number, ``m`` for people."""
-    found = []
+    """Parse lines like ``a2: a1 b1``. The letter is the group, ``m`` for people."""
+    nodes = []
     for line in text.strip().splitlines():
         name, _, parents = line.strip().partition(":")
         group = name.rstrip("0123456789")
-        found.append(GraphNode(name, tuple(parents.split()), "" if group == "m" else group))
-    return found
+        nodes.append(GraphNode(name, tuple(parents.split()), "" if group == "m" else group))
+    return nodes
 
 
 def lanes(text: str) -> dict[str, int]:
@@ -24,7 +24,7 @@ def test_no_commits_have_no_rows() -> None:
     assert layout([]) == []
 
 
-def test_a_row_says_what_every_lane_does() -> None:
+def test_a_row_has_an_entry_for_every_lane() -> None:
     nodes = graph("m3: m2 a1\na1: m1\nm2: m1\nm1:")
     assert layout(nodes) == [
         GraphRow(nodes[0], 0, (), (0, 1), (0, 1)),
@@ -44,7 +44,7 @@ def test_a_first_parent_keeps_the_lane() -> None:
     assert lanes("m4: m3 x1\nx1: m2\nm3: m2\nm2: m1\nm1:") == {"m4": 0, "x1": 1, "m3": 0, "m2": 0, "m1": 0}
 
 
-def test_what_others_drew_earlier_bends_into_the_lane_of_a_commits_own_group() -> None:
+def test_earlier_lines_of_other_groups_bend_into_the_lane_of_the_commits_own_group() -> None:
     rows = layout(graph("a2: a1\na1: b1\nb3: b2\nb2: b1\nb1:"))
     assert [(row.node.id, row.lane, row.bend) for row in rows] == [
         ("a2", 0, None),
@@ -55,19 +55,19 @@ def test_what_others_drew_earlier_bends_into_the_lane_of_a_commits_own_group() -
     ]
 
 
-def test_a_merged_agent_that_went_on_stays_in_one_lane() -> None:
-    found = lanes("m3: m2 a2\na4: a3\na3: a2\na2: a1\na1: m2\nm2: m1\nm1:")
-    assert {found[name] for name in ("a4", "a3", "a2", "a1")} == {2}
-    assert {found[name] for name in ("m3", "m2", "m1")} == {0}
+def test_a_merged_agent_that_continues_stays_in_one_lane() -> None:
+    lane_of = lanes("m3: m2 a2\na4: a3\na3: a2\na2: a1\na1: m2\nm2: m1\nm1:")
+    assert {lane_of[name] for name in ("a4", "a3", "a2", "a1")} == {2}
+    assert {lane_of[name] for name in ("m3", "m2", "m1")} == {0}
 
 
-def test_a_group_comes_back_to_its_lane_though_its_commits_are_not_connected() -> None:
-    found = lanes("a3:\nb3:\nc1:\nb2:\na2:\nb1:\na1:")
-    assert {found["a1"], found["a2"], found["a3"]} == {0}
-    assert {found["b1"], found["b2"], found["b3"]} == {1}
+def test_a_group_returns_to_its_lane_even_if_its_commits_are_not_connected() -> None:
+    lane_of = lanes("a3:\nb3:\nc1:\nb2:\na2:\nb1:\na1:")
+    assert {lane_of["a1"], lane_of["a2"], lane_of["a3"]} == {0}
+    assert {lane_of["b1"], lane_of["b2"], lane_of["b3"]} == {1}
 
 
-def test_lines_of_others_lead_to_the_lane_a_group_had_before() -> None:
+def test_lines_of_other_groups_lead_to_the_earlier_lane_of_a_group() -> None:
     assert lanes("a5:\nm2: a1\na1:") == {"a5": 0, "m2": 1, "a1": 0}
     assert lanes("a5:\nm2: m1 a1\na2: a1\na1:\nm1:") == {"a5": 0, "m2": 1, "a2": 2, "a1": 0, "m1": 1}
 
@@ -77,7 +77,7 @@ def test_of_two_branches_of_people_the_newer_one_stays_straight() -> None:
     assert [(row.lane, row.bend) for row in rows] == [(0, None), (1, None), (1, None), (0, None)]
 
 
-def test_a_persons_commit_on_an_agents_branch_stands_in_the_agents_lane() -> None:
+def test_a_persons_commit_on_an_agents_branch_is_in_the_agents_lane() -> None:
     assert lanes("a2: m1\nm1: a1\na1:") == {"a2": 0, "m1": 0, "a1": 0}
 
 
@@ -88,9 +88,11 @@ def test_a_lane_that_ended_is_used_again() -> None:
     assert max(row.width for row in rows) == 2
 
 
-def test_parallel_agents_take_a_lane_each_and_no_more() -> None:
-    made = [GraphNode(f"{agent}-{n}", (f"{agent}-{n - 1}" if n else "root",), str(agent)) for n in (2, 1, 0) for agent in range(50)]
-    rows = layout([*made, GraphNode("root", ())])
+def test_parallel_agents_take_one_lane_each() -> None:
+    nodes = [
+        GraphNode(f"{agent}-{n}", (f"{agent}-{n - 1}" if n else "root",), str(agent)) for n in (2, 1, 0) for agent in range(50)
+    ]
+    rows = layout([*nodes, GraphNode("root", ())])
     assert [row.lane for row in rows[:50]] == list(range(50))
     assert max(row.width for row in rows) == 50
 
@@ -117,7 +119,7 @@ def test_a_parent_named_twice_is_one_line() -> None:
         ("m1: m1", {"commit": "m1", "parent": "m1"}),
     ],
 )
-def test_a_commit_that_comes_twice_or_after_its_parent_is_named(text: str, fields: dict[str, str]) -> None:
+def test_a_repeated_or_misplaced_commit_is_refused(text: str, fields: dict[str, str]) -> None:
     with pytest.raises(InvalidInput) as caught:
         layout(graph(text))
     assert caught.value.code == "invalid-graph"

@@ -1,4 +1,4 @@
-"""The fleet: who lives, whatever clocks say, who has what, and what waits since when."""
+"""The fleet: which processes are alive, what they run, and what has been waiting for how long."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """Stands still until it is told."""
+    """A clock that only the test moves."""
 
     def __init__(self, at: float = NOW) -> None:
         self.at = at
@@ -58,12 +58,12 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path / "repo")
-    yield made
-    made.space.close()
+    opened = Place(tmp_path / "repo")
+    yield opened
+    opened.space.close()
 
 
-# Who lives
+# Liveness
 
 
 @pytest.mark.parametrize(
@@ -77,25 +77,27 @@ def place(tmp_path: Path) -> Iterator[Place]:
     ],
     ids=["just now", "three beats ago", "more", "a moment ahead", "from before the clock was set back"],
 )
-def test_at_the_first_look_the_clock_of_the_store_tells_who_lives(seen_at: float, state: str) -> None:
-    ((_, found, _),) = LivenessMonitor(lambda: 0.0).assess([beat(seen_at=seen_at)], NOW)
-    assert found == state
+def test_the_first_assessment_uses_the_clock_of_the_store(seen_at: float, state: str) -> None:
+    ((_, assessed, _),) = LivenessMonitor(lambda: 0.0).assess([beat(seen_at=seen_at)], NOW)
+    assert assessed == state
 
 
-def test_who_looks_again_goes_by_the_beats_and_not_by_any_clock() -> None:
-    """The clock of the store is an hour off all the time: one that beats lives, one that does not is silent all the same."""
+def test_later_assessments_use_new_beats_and_no_clock() -> None:
+    """The store's clock is wrong by an hour, but a process with new beats is alive and one without is silent."""
     passed = [0.0]
     watch, wrong = LivenessMonitor(lambda: passed[0]), NOW + 3000
     lives, dies = beat("lives", seen_at=NOW), beat("dies", seen_at=wrong)
-    assert [state for _, state, _ in watch.assess([lives, dies], wrong)] == [SILENT, ALIVE], "nothing else is known yet"
-    for wanted in (ALIVE, ALIVE, ALIVE, SILENT):
+    assert [state for _, state, _ in watch.assess([lives, dies], wrong)] == [SILENT, ALIVE], (
+        "the first assessment has only the clock"
+    )
+    for expected in (ALIVE, ALIVE, ALIVE, SILENT):
         passed[0] += HEARTBEAT_INTERVAL
         lives = lives._replace(beats=lives.beats + 1)
-        assert [state for _, state, _ in watch.assess([lives, dies], wrong)] == [ALIVE, wanted]
+        assert [state for _, state, _ in watch.assess([lives, dies], wrong)] == [ALIVE, expected]
 
 
-def test_beats_that_went_on_long_ago_prove_nothing() -> None:
-    """Between two looks an hour apart it beat, and died: what was seen is too old, and the store's clock tells."""
+def test_old_beats_do_not_count() -> None:
+    """Between two assessments far apart a process sent beats and died: the last beat is too old."""
     passed = [0.0]
     watch = LivenessMonitor(lambda: passed[0])
     watch.assess([beat()], NOW)
@@ -107,7 +109,7 @@ def test_beats_that_went_on_long_ago_prove_nothing() -> None:
 # Rows
 
 
-def test_a_process_says_what_it_does_and_takes_its_row_away_when_it_stops(place: Place) -> None:
+def test_a_process_reports_its_work_and_removes_its_row_when_it_stops(place: Place) -> None:
     status = [WorkerStatus()]
     worker = HeartbeatWriter(place.space, ProcessInfo(WORKER, "w1", ("echo", "llm"), 4), lambda: status[0])
     worker.beat()
@@ -115,54 +117,67 @@ def test_a_process_says_what_it_does_and_takes_its_row_away_when_it_stops(place:
     doing = RunningAttempt("scout", "1.1", "echo", 2, "")
     status[0] = WorkerStatus(running=(doing,), answered=3, retried=2, given_up=1, trouble="the store does not answer")
     worker.beat()
-    (found,) = place.space.fleet().workers
-    assert (found.name, found.kinds, found.concurrency, found.state, found.age) == ("w1", ("echo", "llm"), 4, ALIVE, 0.0)
-    assert (found.started_at, found.seen_at, found.clock_off) == (NOW, NOW + 5, 0.0)
-    assert (found.answered, found.retried, found.given_up, found.trouble) == (3, 2, 1, "the store does not answer")
-    assert found.running == (Underway("scout", "1.1", "echo", 2, NOW + 5),)
+    (worker_info,) = place.space.fleet().workers
+    assert (worker_info.name, worker_info.kinds, worker_info.concurrency, worker_info.state, worker_info.age) == (
+        "w1",
+        ("echo", "llm"),
+        4,
+        ALIVE,
+        0.0,
+    )
+    assert (worker_info.started_at, worker_info.seen_at, worker_info.clock_off) == (NOW, NOW + 5, 0.0)
+    assert (worker_info.answered, worker_info.retried, worker_info.given_up, worker_info.trouble) == (
+        3,
+        2,
+        1,
+        "the store does not answer",
+    )
+    assert worker_info.running == (Underway("scout", "1.1", "echo", 2, NOW + 5),)
     place.clock.at += 5
     worker.beat()
-    assert place.space.fleet().workers[0].running[0].since == NOW + 5, "as long as it is at it"
+    assert place.space.fleet().workers[0].running[0].since == NOW + 5, "the start time of running work must not change"
     (machine,) = place.space.fleet().machines
-    assert (machine.machine, machine.clone) == (found.machine, found.clone)
+    assert (machine.machine, machine.clone) == (worker_info.machine, worker_info.clone)
     assert (machine.state, machine.workers, machine.forges, machine.running, machine.hub) == (ALIVE, 1, 0, 1, None)
     worker.leave()
     assert (place.space.fleet().workers, place.keys()) == ((), [])
 
 
-def test_rows_of_the_dead_go_away_and_their_places_are_used_again(place: Place) -> None:
+def test_rows_of_dead_processes_are_removed_and_reused(place: Place) -> None:
     HeartbeatWriter(place.space, ProcessInfo(WORKER, "dead")).beat()
     place.clock.at += 60
-    (found,) = place.space.fleet().workers
-    assert (found.state, found.age) == (SILENT, 60.0)
+    (worker_info,) = place.space.fleet().workers
+    assert (worker_info.state, worker_info.age) == (SILENT, 60.0)
     assert place.space.fleet().machines[0].workers == 0
     HeartbeatWriter(place.space, ProcessInfo(WORKER, "dead")).beat()
-    (found,) = place.space.fleet().workers
-    assert (found.state, place.keys()) == (ALIVE, ["fleet/000"]), "who is started anew under a name takes the row over"
+    (worker_info,) = place.space.fleet().workers
+    assert (worker_info.state, place.keys()) == (ALIVE, ["fleet/000"]), "a restarted process must reuse the row of its name"
     place.clock.at += SHOWN_SECONDS + 1
     assert place.space.fleet().workers == ()
     HeartbeatWriter(place.space, ProcessInfo(FORGE, "127.0.0.1:8337")).beat()
     assert place.keys() == ["fleet/000"]
-    assert [each.name for each in place.space.fleet().forges] == ["127.0.0.1:8337"]
+    assert [forge.name for forge in place.space.fleet().forges] == ["127.0.0.1:8337"]
 
 
-def test_there_is_room_for_so_many_and_the_longest_silent_gives_way(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_rows_is_limited_and_the_longest_silent_process_is_replaced(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(beats, "MAX_ROWS", 2)
     first, second, third = (HeartbeatWriter(place.space, ProcessInfo(WORKER, name)) for name in ("w1", "w2", "w3"))
     first.beat()
     place.clock.at += 1
     second.beat()
     third.beat()
-    assert [each.name for each in place.space.fleet().workers] == ["w1", "w2"], "nobody who lives is pushed out"
+    assert [worker.name for worker in place.space.fleet().workers] == ["w1", "w2"], "a live process must keep its row"
     place.clock.at += 60
     second.beat()
     third.beat()
-    assert [each.name for each in place.space.fleet().workers] == ["w2", "w3"]
+    assert [worker.name for worker in place.space.fleet().workers] == ["w2", "w3"]
     first.leave()
-    assert [each.name for each in place.space.fleet().workers] == ["w2", "w3"], "the row is not its own any more"
+    assert [worker.name for worker in place.space.fleet().workers] == ["w2", "w3"], "the row belongs to another process now"
 
 
-def test_what_is_damaged_or_of_another_version_is_left_out(place: Place) -> None:
+def test_damaged_rows_and_rows_of_other_versions_are_ignored(place: Place) -> None:
     good = beat(running=[Underway("scout", "1.1", "echo", 1, NOW)])
     put(place.space, good, beat("w2", pid="7"), beat("w3", kind="submarine"), beat("w4", every=0), beat("w5", forks=[1]))
     with place.space.core.store.writing() as change:
@@ -170,10 +185,12 @@ def test_what_is_damaged_or_of_another_version_is_left_out(place: Place) -> None
         change.values.put("fleet/101", [1])
         change.values.put("fleet/102", good._asdict() | {"id": "later", "name": "later", "new": "field"})
         change.values.put("fleet/103", good._asdict() | {"running": [["scout"]]})
-    assert [each.name for each in place.space.fleet().workers] == ["later", "w1"]
+    assert [worker.name for worker in place.space.fleet().workers] == ["later", "w1"]
 
 
-def test_a_store_that_is_away_stops_nobody_and_the_next_beat_is_seen(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_does_not_stop_the_process_and_is_retried_at_the_next_beat(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = HeartbeatWriter.beat
     failed: list[int] = []
 
@@ -182,18 +199,18 @@ def test_a_store_that_is_away_stops_nobody_and_the_next_beat_is_seen(place: Plac
             failed.append(1)
             raise StoreError("away")
         real(self)
-        done.set()
+        written.set()
 
-    done = threading.Event()
+    written = threading.Event()
     monkeypatch.setattr(HeartbeatWriter, "beat", once_away)
     with heartbeat(place.space, ProcessInfo(WORKER, "w1"), interval=0.01):
-        assert done.wait(60)
-        assert [each.name for each in place.space.fleet().workers] == ["w1"]
+        assert written.wait(60)
+        assert [worker.name for worker in place.space.fleet().workers] == ["w1"]
     assert place.space.fleet().workers == ()
 
 
-def test_machines_that_share_a_store_see_each_other_whatever_their_clocks_say(tmp_path: Path, postgres_address: str) -> None:
-    """The server's clock dates the beats: neither a wrong clock of the worker's machine nor one of whoever looks matters."""
+def test_machines_with_a_shared_store_see_each_other_despite_wrong_clocks(tmp_path: Path, postgres_address: str) -> None:
+    """The server's clock dates the beats, so the clocks of the machines do not matter."""
     git("init", "--quiet", "--bare", "hub.git", cwd=tmp_path)
     right = datetime.now(UTC).timestamp()
     spaces = []
@@ -205,105 +222,110 @@ def test_machines_that_share_a_store_see_each_other_whatever_their_clocks_say(tm
             spaces.append(stack.enter_context(clia.init(tmp_path / name, settings=settings, hub=str(tmp_path / "hub.git"))))
             HeartbeatWriter(spaces[-1], ProcessInfo(WORKER, name)).beat()
         for space in spaces:
-            found = space.fleet()
-            assert [(each.name, each.state) for each in found.workers] == [("one", ALIVE), ("two", ALIVE)]
-            assert [round(each.clock_off / 600) for each in found.workers] == [-1, 12]
-            assert sorted(round(each.clock_off / 600) for each in found.machines) == [-1, 12], "two clones are two machines"
+            fleet = space.fleet()
+            assert [(worker.name, worker.state) for worker in fleet.workers] == [("one", ALIVE), ("two", ALIVE)]
+            assert [round(worker.clock_off / 600) for worker in fleet.workers] == [-1, 12]
+            assert sorted(round(machine.clock_off / 600) for machine in fleet.machines) == [-1, 12], (
+                "two clones must be two machines"
+            )
 
 
 # The hub
 
 
-def test_what_machines_owe_the_hub_is_told_also_of_those_that_are_not_heard_of(place: Place) -> None:
+def test_unpublished_work_is_shown_even_for_machines_without_heartbeats(place: Place) -> None:
     put(place.space, beat(forks=["scout"], away_since=NOW - 60), beat("w2", clone="c2", forks=[]), beat("w3", clone="c3"))
     with place.space.core.store.writing() as change:
         change.values.put("owed/scout", {"clone": "c1", "since": "2026-05-01T12:00:00Z"})
         for lock in ("smith", "@behaviour-go2", "@types"):
             change.values.put(f"owed/{lock}", {"clone": "gone", "since": "2026-05-01T12:00:00Z"})
-    found = {each.clone: (each.machine, each.state, each.hub and tuple(each.hub)) for each in place.space.fleet().machines}
-    assert found == {
+    hubs = {
+        machine.clone: (machine.machine, machine.state, machine.hub and tuple(machine.hub))
+        for machine in place.space.fleet().machines
+    }
+    assert hubs == {
         "c1": ("north", ALIVE, (("scout",), NOW - 60, ("scout",))),
         "c2": ("north", ALIVE, ((), None, ())),
         "c3": ("north", ALIVE, None),
         "gone": ("", NO_PROCESS, (("refs/clia/behaviours/go2", "refs/clia/types", "smith"), None, ())),
-    }, "what is no agent's is told by its ref, and no process was heard of that could be silent"
+    }, "other refs than agents are named in full, and a machine without processes is not silent"
 
 
-def test_a_beat_tells_how_its_clone_stands_with_a_real_hub(tmp_path: Path) -> None:
-    """In step; then the hub is away and work is owed; then two machines went on from one head, and the agent is forked."""
+def test_a_beat_has_the_sync_state_of_its_clone(tmp_path: Path) -> None:
+    """First in sync; then the hub is unreachable and work is unpublished; then two machines fork the agent."""
     hub, now = tmp_path / "hub.git", Clock(datetime.now(UTC).timestamp())
     git("init", "--quiet", "--bare", str(hub), cwd=tmp_path)
     settings = clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=now)
-    with clia.init(tmp_path / "one", settings=settings, hub=str(hub)) as one:
-        beats = HeartbeatWriter(one, ProcessInfo(WORKER, "w1"))
+    with clia.init(tmp_path / "one", settings=settings, hub=str(hub)) as machine:
+        beats = HeartbeatWriter(machine, ProcessInfo(WORKER, "w1"))
 
-        def standing() -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
+        def sync_state() -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
             beats.beat()
-            found = one.fleet().machines[0].hub
-            assert found is not None
-            return found.away_since is not None, found.owed, found.forks
+            hub_state = machine.fleet().machines[0].hub
+            assert hub_state is not None
+            return hub_state.away_since is not None, hub_state.owed, hub_state.forks
 
-        base = one.spawn("scout", BRIEFING).genesis
-        assert standing() == (False, (), ())
+        base = machine.spawn("scout", BRIEFING).genesis
+        assert sync_state() == (False, (), ())
         away = hub.rename(tmp_path / "elsewhere.git")
-        one.commit("scout", "finding", {"a.txt": b"1"})
-        assert standing() == (True, ("scout",), ())
-        found = one.fleet().machines[0].hub
-        assert found is not None
-        assert found.away_since is not None
-        assert abs(found.away_since - now.at) < 60
+        machine.commit("scout", "finding", {"a.txt": b"1"})
+        assert sync_state() == (True, ("scout",), ())
+        hub_state = machine.fleet().machines[0].hub
+        assert hub_state is not None
+        assert hub_state.away_since is not None
+        assert abs(hub_state.away_since - now.at) < 60
         away.rename(hub)
         theirs = git("commit-tree", "-p", base, "-m", "theirs", f"{base}^{{tree}}", cwd=hub).strip()
         git("update-ref", "refs/heads/agents/scout", theirs, base, cwd=hub)
-        assert any(each.what == "fork" for each in one.hub_sync())
-        assert standing()[::2] == (False, ("scout",))
-        beats = HeartbeatWriter(one, ProcessInfo(WORKER, "w1"))
-        assert standing()[::2] == (False, ("scout",)), "also to one that was started since"
+        assert any(change.what == "fork" for change in machine.hub_sync())
+        assert sync_state()[::2] == (False, ("scout",))
+        beats = HeartbeatWriter(machine, ProcessInfo(WORKER, "w1"))
+        assert sync_state()[::2] == (False, ("scout",)), "a process started later must report the fork too"
 
 
-# What waits
+# Waiting work
 
 
-def test_what_waits_is_counted_by_kind_and_the_oldest_is_named(place: Place) -> None:
+def test_waiting_requests_are_counted_by_kind_and_the_oldest_is_named(place: Place) -> None:
     space, clock = place.space, place.clock
     space.define("question", QUESTION)
-    asked = [
+    requests = [
         ("a", "echo", {}),
         ("b", "echo", {}),
         ("c", "llm", {}),
         ("d", "timer", {"seconds": 900}),
         ("e", "human", {"question": "?"}),
     ]
-    asked += [("f", "session", {"agent": "a"}), ("g", "human", {"question": "?"}), ("h", "echo", {})]
-    for name, kind, payload in asked:
+    requests += [("f", "session", {"agent": "a"}), ("g", "human", {"question": "?"}), ("h", "echo", {})]
+    for name, kind, payload in requests:
         space.spawn(name, BRIEFING)
         space.start(name, "question", {"kind": kind, "payload": payload})
         clock.at += 1
     queue = space.running.queue
-    held = queue.claim([Task("a", "1.1", "echo", NOW)], "w1", clock.at, 30.0)
+    claimed = queue.claim([Task("a", "1.1", "echo", NOW)], "w1", clock.at, 30.0)
     failed = queue.claim([Task("b", "1.1", "echo", NOW)], "nobody", clock.at, 30.0)
-    assert held is not None
+    assert claimed is not None
     assert failed is not None
     queue.retry(failed, clock.at + 100, "no")
     put(space, beat(seen_at=clock.at), beat("w2", seen_at=NOW - 100, kinds=["llm"]))
-    found = space.fleet()
-    assert [tuple(each) for each in found.queue] == [
+    fleet = space.fleet()
+    assert [tuple(waiting) for waiting in fleet.queue] == [
         ("echo", 1, 1, 1, 0, 1),
         ("llm", 1, 0, 0, 0, 0),
         ("session", 0, 0, 1, 0, 0),
         ("timer", 0, 0, 1, 0, 0),
     ]
-    assert found.work is not None
-    assert (found.work.agent, found.work.request, found.work.kind, found.work.age) == ("a", "1.1", "echo", 8.0)
-    assert found.people is not None
-    assert (found.people.agent, found.people.age, found.questions) == ("e", 4.0, 2)
-    (lease,) = found.leases
+    assert fleet.work is not None
+    assert (fleet.work.agent, fleet.work.request, fleet.work.kind, fleet.work.age) == ("a", "1.1", "echo", 8.0)
+    assert fleet.people is not None
+    assert (fleet.people.agent, fleet.people.age, fleet.questions) == ("e", 4.0, 2)
+    (lease,) = fleet.leases
     assert (lease.agent, lease.worker, lease.holder, lease.attempt, lease.left) == ("a", "w1", ALIVE, 1, 30.0)
     clock.at += 40
-    found = space.fleet()
-    assert (found.leases[0].left, found.leases[0].holder) == (-10.0, SILENT)
-    assert found.queue[0][:4] == ("echo", 2, 0, 1), "a lease that ran out is due"
+    fleet = space.fleet()
+    assert (fleet.leases[0].left, fleet.leases[0].holder) == (-10.0, SILENT)
+    assert fleet.queue[0][:4] == ("echo", 2, 0, 1), "work with an expired lease must be due"
 
 
-def test_where_nothing_waits_and_nobody_works_the_answer_is_empty(place: Place) -> None:
+def test_an_idle_fleet_without_workers_is_empty(place: Place) -> None:
     assert place.space.fleet() == clia.Fleet(NOW, (), (), (), (), (), 0, None, None)

@@ -1,0 +1,31 @@
+"""Running git."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clia.errors import GitError
+from clia.git.command import GitCommand
+
+if TYPE_CHECKING:
+    from support import Tree
+    from support.workbenches import BenchRepository
+
+
+def test_without_git_the_error_says_how_to_install_it(repository: BenchRepository, tree: Tree) -> None:
+    command = GitCommand(str(repository.git_dir), {"PATH": tree.path("home")})
+    with pytest.raises(GitError, match="cannot run git") as caught:
+        command.run("status")
+    assert caught.value.hints
+
+
+def test_an_error_names_the_subcommand_and_not_a_global_option(repository: BenchRepository) -> None:
+    command = GitCommand(str(repository.git_dir), {"PATH": os.environ["PATH"]})
+    with pytest.raises(GitError) as caught:
+        command.run("--literal-pathspecs", "-c", "a.b=c", "rev-parse", "--verify", "nothing")
+    assert caught.value.fields["command"] == "rev-parse"
+    with pytest.raises(GitError, match="exit code 1"):
+        command.run("config", "--get", "no.such.key")
