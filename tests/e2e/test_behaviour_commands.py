@@ -14,8 +14,8 @@ import pytest
 
 import clia as library
 from clia.behaviours.model import Rate
-from clia.cli.behaviour_stats import chance
-from clia.cli.behaviour_versions import rate_text
+from clia.cli.behaviours_stats import chance
+from clia.cli.behaviours_versions import rate_text
 from clia.cli.main import main
 from support import git, program
 from support.commands import Commands

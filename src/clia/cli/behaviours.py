@@ -6,7 +6,7 @@ import re
 import sys
 
 from clia.behaviours.model import ADOPT, CURRENT, FORMER, PROPOSED, RETIRED, TRIAL
-from clia.cli.behaviour_versions import (
+from clia.cli.behaviours_versions import (
     behaviour_json,
     find_behaviour,
     measure_option,
@@ -20,7 +20,7 @@ from clia.cli.behaviour_versions import (
 )
 from clia.cli.command import WHY, Answer, arg, command, flag, opt, several
 from clia.cli.flows import explain_problems
-from clia.cli.identity_documents import CHECK, DRY_RUN, FORCE, OUTPUT_ROOT, show_files
+from clia.cli.identities_documents import CHECK, DRY_RUN, FORCE, OUTPUT_ROOT, show_files
 from clia.cli.inputs import invalid_option, message_text, read_source, require_person
 from clia.cli.output import console, one_line, plain, write
 from clia.cli.rendering import facts_table, line_of, moment, short, show_line, show_rows, show_source, styled

@@ -8,7 +8,7 @@ from clia import __version__
 from clia.cli.command import CEILING, WORKING_PATH, Answer, command, flag, opt
 from clia.cli.hooks import this_program
 from clia.cli.hub import is_in_sync, standing, without_forks
-from clia.cli.identity_checks import show_doctor_report
+from clia.cli.identities_checks import show_doctor_report
 from clia.cli.output import console, counted, one_line, write
 from clia.cli.peers import is_missing_directory
 from clia.cli.rendering import show_line, styled

@@ -91,12 +91,12 @@ TREE = Group(
                 "show": "show a behaviour with its versions and history, or one version",
                 "export": "write a prompt as a skill for other tools",
             },
-            behaviour_versions={
+            behaviours_versions={
                 "diff": "show what changed between two versions",
                 "lineage": "draw which version is derived from which, with their rates",
                 "replay": "replay a past session with another version of its flow; nothing is written",
             },
-            behaviour_stats={
+            behaviours_stats={
                 "stats": "show what was observed of versions, with rates and intervals",
                 "compare": "compare two versions by every measure",
                 "suggest": "suggest to adopt, keep or retire a version, based on the record",
@@ -197,7 +197,7 @@ TREE = Group(
         "agents": _group(
             "agents",
             "Identities: profiles, agendas and journals, merged over enclosing directories.",
-            identity_documents={
+            identities_documents={
                 "init": "create the three documents of an identity",
                 "journal": "append an entry to the journal of an identity",
                 "transfer": "copy journal entries to an enclosing directory",
@@ -214,7 +214,7 @@ TREE = Group(
                 "list": "list the identities that are visible here",
                 "schema": "print the JSON Schemas of the documents",
             },
-            identity_checks={
+            identities_checks={
                 "lint": "check the documents of all identities",
                 "smoke": "resolve every identity of a tree, for CI",
                 "doctor": "show the chain, inheritance and findings of each identity",

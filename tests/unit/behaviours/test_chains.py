@@ -6,7 +6,7 @@ import pytest
 
 from clia.behaviours.library import EVIDENCE_MAX, NOTES_MAX, checked_evidence
 from clia.behaviours.model import BehaviourVersion, KnownBehaviour
-from clia.cli import behaviour_versions as lineage
+from clia.cli import behaviours_versions as lineage
 from clia.git.records import FILE, Stamp, TreeEntry
 from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
 from support import git

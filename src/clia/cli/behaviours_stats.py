@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from clia.behaviours.measures import COMMITS_KEPT
 from clia.behaviours.model import ADOPT, CURRENT, KEEP, NOT_ENOUGH, PROPOSED, RETIRE
-from clia.cli.behaviour_versions import find_behaviour, measure_option, note_gaps, rate_by, rate_text, reading, some_ids, state_text
+from clia.cli.behaviours_versions import (
+    find_behaviour,
+    measure_option,
+    note_gaps,
+    rate_by,
+    rate_text,
+    reading,
+    some_ids,
+    state_text,
+)
 from clia.cli.command import Answer, arg, command, opt
 from clia.cli.output import console, counted, one_line, write
 from clia.cli.rendering import facts_table, only_ascii, short, show_block, show_line, show_rows
