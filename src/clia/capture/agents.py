@@ -119,16 +119,16 @@ class SessionStates:
         fields = {"cwd": hook.report.cwd or where}
         raise InvalidInput("the event is of no directory of this repository", code="foreign-event", fields=fields)
 
-    def _joined(self, place: str, wanted: str) -> str | None:
+    def _joined(self, place: str, name: str) -> str | None:
         """An existing agent: the owner of the checkout, or the one named by CLIA_AGENT."""
         checkout = self._space.checkout_at(place)
         if checkout is not None and self._captures.is_ours(checkout.agent):
             return checkout.agent
-        return wanted if is_name(wanted) and self._at_work(wanted) else None
+        return name if is_name(name) and self._at_work(name) else None
 
-    def _named(self, tool: ToolReader, session: str, wanted: str) -> str:
+    def _named(self, tool: ToolReader, session: str, wanted_name: str) -> str:
         own = [f"{tool.prefix}-{_brief(session, size)}" for size in (8, 16)] + [f"{tool.prefix}-{digest(session)}"]
-        for name in ([wanted] if is_name(wanted) else []) + own:
+        for name in ([wanted_name] if is_name(wanted_name) else []) + own:
             if self._usable(name, tool.name, session):
                 return name
         raise Conflict(f"no name is left for the session {session}", code="no-name-left", fields={"session": session})
@@ -159,10 +159,10 @@ class SessionStates:
         since = ""
         for line in first_lines(hook.report.transcript or "", 1 << 20)[:50]:
             claude, codex = line.get("forkedFrom"), line.get("payload")
-            for said, name in ((claude, "sessionId"), (codex, "forked_from_id")):
-                other = said.get(name) if isinstance(said, dict) else None
+            for origin, name in ((claude, "sessionId"), (codex, "forked_from_id")):
+                other = origin.get(name) if isinstance(origin, dict) else None
                 if isinstance(other, str) and other != hook.report.session:
-                    since = (time_field(line, "timestamp") or hook.record.at) if said is codex else ""
+                    since = (time_field(line, "timestamp") or hook.record.at) if origin is codex else ""
                     captured = self._captures.get(hook.tool.name, other)
                     if captured is not None and captured.agent in self._space.agents():
                         return captured, since

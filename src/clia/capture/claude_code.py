@@ -74,8 +74,8 @@ def _prompt(text: str, prompt: object) -> ToolEvent:
     return ToolEvent(events.PROMPT, shortened(text), *events.key_or_digest("prompt", prompt, text))
 
 
-def _returned(what: str, text: str, payload: Mapping[str, Any]) -> ToolEvent:
-    event = events.result_event(what, text, field(payload, "tool_use_id"))
+def _returned(kind: str, text: str, payload: Mapping[str, Any]) -> ToolEvent:
+    event = events.result_event(kind, text, field(payload, "tool_use_id"))
     data: dict[str, Any] = {"tool": field(payload, "tool_name"), **event.data}
     duration = payload.get("duration_ms")
     if isinstance(duration, (int, float)) and not isinstance(duration, bool):
@@ -85,9 +85,9 @@ def _returned(what: str, text: str, payload: Mapping[str, Any]) -> ToolEvent:
     return event._replace(counted=None, data=data)
 
 
-def _last_message(what: str, payload: Mapping[str, Any]) -> ToolEvent:
+def _last_message(kind: str, payload: Mapping[str, Any]) -> ToolEvent:
     """The end of a turn, with the last message as its counted text."""
-    return text_event(what, "say", field(payload, "last_assistant_message"))
+    return text_event(kind, "say", field(payload, "last_assistant_message"))
 
 
 def from_line(line: Mapping[str, Any]) -> list[ToolEvent]:
@@ -105,8 +105,8 @@ def _user(line: Mapping[str, Any], message: Mapping[str, Any]) -> Iterator[ToolE
     for block in _blocks(message):
         text = field(block, "text")
         if block.get("type") == "tool_result":
-            what = events.FAILURE if block.get("is_error") is True else events.RESULT
-            yield events.result_event(what, as_text(block.get("content")), field(block, "tool_use_id"))
+            kind = events.FAILURE if block.get("is_error") is True else events.RESULT
+            yield events.result_event(kind, as_text(block.get("content")), field(block, "tool_use_id"))
         elif block.get("type") == "text" and text.strip():
             is_note = line.get("isCompactSummary") is True or text.startswith("[Request interrupted by user")
             yield text_event(events.NOTE, "note", text) if is_note else _prompt(text, line.get("promptId"))
@@ -116,8 +116,8 @@ def _assistant(line: Mapping[str, Any], message: Mapping[str, Any]) -> Iterator[
     for block in _blocks(message):
         kind = block.get("type")
         if kind == "text" and field(block, "text").strip():
-            what = events.NOTE if line.get("isApiErrorMessage") is True else events.SAID
-            yield text_event(what, "say", field(block, "text"), field(message, "id"))
+            event_kind = events.NOTE if line.get("isApiErrorMessage") is True else events.SAID
+            yield text_event(event_kind, "say", field(block, "text"), field(message, "id"))
         elif kind == "thinking" and field(block, "thinking").strip():
             yield text_event(events.THINKING, "thought", field(block, "thinking"))
         elif kind == "tool_use":

@@ -72,9 +72,9 @@ def from_line(line: Mapping[str, Any]) -> list[ToolEvent]:
 def _events(kind: str, payload: Mapping[str, Any]) -> Iterator[ToolEvent]:
     match kind, field(payload, "type"):
         case "event_msg", name if name in _MESSAGES:
-            what, prefix, key = _MESSAGES[name]
+            event_kind, prefix, key = _MESSAGES[name]
             if field(payload, key).strip():
-                yield text_event(what, prefix, field(payload, key))
+                yield text_event(event_kind, prefix, field(payload, key))
         case "response_item", "function_call" | "custom_tool_call":
             arguments: Any = field(payload, "arguments") or field(payload, "input")
             with suppress(ValueError, RecursionError):  # a patch is not JSON

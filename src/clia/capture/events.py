@@ -202,9 +202,9 @@ def start_event(payload: Mapping[str, Any], *names: str) -> ToolEvent:
     return ToolEvent(START, f"session started: {source}", data={"source": source, **text_fields(payload, *names)})
 
 
-def text_event(what: str, prefix: str, text: str, message: str = "") -> ToolEvent:
+def text_event(kind: str, prefix: str, text: str, message: str = "") -> ToolEvent:
     """A text without an id, identified by its digest."""
-    return ToolEvent(what, shortened(text), counted=f"{prefix}:{digest(text)}", message=message)
+    return ToolEvent(kind, shortened(text), counted=f"{prefix}:{digest(text)}", message=message)
 
 
 def call_event(tool: str, arguments: Any, call: str, writers: frozenset[str] = frozenset()) -> ToolEvent:
@@ -213,8 +213,8 @@ def call_event(tool: str, arguments: Any, call: str, writers: frozenset[str] = f
     return ToolEvent(CALL, line, *key_or_digest("call", call, line), data, paths=written(tool, arguments, writers))
 
 
-def result_event(what: str, text: str, call: str) -> ToolEvent:
-    return ToolEvent(what, text, *key_or_digest("result", call, text), {"id": call})
+def result_event(kind: str, text: str, call: str) -> ToolEvent:
+    return ToolEvent(kind, text, *key_or_digest("result", call, text), {"id": call})
 
 
 def end_event(payload: Mapping[str, Any]) -> ToolEvent:
@@ -227,5 +227,5 @@ _COMMON = ("session_id", "transcript_path", "cwd", "hook_event_name")
 def unknown_event(payload: Mapping[str, Any]) -> ToolEvent:
     """An unknown event, as a note with its payload."""
     name = field(payload, "hook_event_name")
-    rest = {key: value for key, value in payload.items() if key not in _COMMON}
-    return ToolEvent(NOTE, name, data={"event": name, "payload": small(rest)})
+    fields = {key: value for key, value in payload.items() if key not in _COMMON}
+    return ToolEvent(NOTE, name, data={"event": name, "payload": small(fields)})

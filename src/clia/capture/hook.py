@@ -193,9 +193,9 @@ def _start_ingest(where: bytes) -> None:
     words = [os.fsencode(sys.executable), b"-P", b"-m", b"clia", b"ingest", b"--quiet", b"--path", where]
     actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
     # A tool may kill its process group and terminal when it ends.
-    for apart in ({"setsid": True}, {"setpgroup": 0}):
+    for detached in ({"setsid": True}, {"setpgroup": 0}):
         try:
-            os.posix_spawn(words[0], words, variables, file_actions=actions, **apart)
+            os.posix_spawn(words[0], words, variables, file_actions=actions, **detached)
         except NotImplementedError:
             continue  # not supported everywhere
         except OSError:

@@ -109,21 +109,21 @@ def examine(
 ) -> HooksHealth:
     root = find_repository(path)
     common = common_dir(root) if root is not None and is_space(root) else None
-    looked = HookInspection(root, common, environment, program, now or clock_of(Settings())())
+    inspection = HookInspection(root, common, environment, program, now or clock_of(Settings())())
     findings: list[HookFinding] = []
-    arrived = _arrived(looked, captured)
+    arrived = _arrived(inspection, captured)
     tools = []
     for tool in TOOLS.values():
-        places = _places(tool, looked, findings)
+        places = _places(tool, inspection, findings)
         sessions = sum(session.tool == tool.name and not session.sub for session in captured)
         if places or sessions or tool.name in arrived:
             last = arrived.get(tool.name)
             tools.append(ToolHealth(tool.name, tuple(places), None if last is None else timestamp(last), sessions))
         if places:
-            findings += _tool_findings(tool, places, looked, arrived.get(tool.name))
+            findings += _tool_findings(tool, places, inspection, arrived.get(tool.name))
     state = None
     if common is not None:
-        state, spool_findings = _spool(looked, installed=any(health.places for health in tools))
+        state, spool_findings = _spool(inspection, installed=any(health.places for health in tools))
         findings += spool_findings
     return HooksHealth(tuple(tools), state, tuple(findings))
 
@@ -139,11 +139,11 @@ def captured_in(path: str, settings: Settings) -> tuple[CapturedSession, ...]:
         return ()
 
 
-def _places(tool: HookTool, looked: HookInspection, findings: list[HookFinding]) -> list[HookPlace]:
+def _places(tool: HookTool, inspection: HookInspection, findings: list[HookFinding]) -> list[HookPlace]:
     places: list[HookPlace] = []
     paths = set()
     for scope in SCOPES:
-        path = tool.file(scope, looked.root, looked.environment)
+        path = tool.file(scope, inspection.root, inspection.environment)
         if path is None or path in paths:  # a home directory that is a repository has one file for two scopes
             continue
         paths.add(path)
@@ -178,11 +178,11 @@ def _has_plugin(settings: Mapping[str, Any]) -> bool:
     return isinstance(enabled, dict) and any(on and name.partition("@")[0] == SERVER for name, on in enabled.items())
 
 
-def _arrived(looked: HookInspection, captured: Sequence[CapturedSession]) -> dict[str, datetime]:
+def _arrived(inspection: HookInspection, captured: Sequence[CapturedSession]) -> dict[str, datetime]:
     """When each tool's newest event arrived, captured or still waiting."""
     newest: dict[str, datetime] = {}
     times = [(session.tool, session.last) for session in captured if session.last]
-    for directory in spool.spools(looked.common, looked.environment) if looked.common else ():
+    for directory in spool.spools(inspection.common, inspection.environment) if inspection.common else ():
         times += _waiting_tools(directory)
     for tool, text in times:
         at = datetime.fromisoformat(text)
@@ -201,11 +201,11 @@ def _waiting_tools(directory: str) -> Iterator[tuple[str, str]]:
 
 
 def _tool_findings(
-    tool: HookTool, places: Sequence[HookPlace], looked: HookInspection, last: datetime | None
+    tool: HookTool, places: Sequence[HookPlace], inspection: HookInspection, last: datetime | None
 ) -> Iterator[HookFinding]:
     """Why events of a tool may not arrive although hooks are installed."""
-    yield from _program_findings(tool, places, looked)
-    for off in switched_off(tool, looked.root, looked.environment):
+    yield from _program_findings(tool, places, inspection)
+    for off in switched_off(tool, inspection.root, inspection.environment):
         hint = f"take that out, or {tool.title} runs no hooks"
         yield HookFinding("hooks-switched-off", ERROR, tool.name, f"the hooks of {tool.title} are installed, but {off}", hint)
     for place in places:
@@ -217,16 +217,16 @@ def _tool_findings(
         listed = " and ".join(f"{place.path} ({place.scope})" for place in places)
         hint = "take one of them out: clia hook uninstall --scope …, or switch the plug-in off"
         yield HookFinding("installed-twice", WARNING, tool.name, f"the hooks of {tool.title} are installed in {listed}", hint)
-    if looked.common is None:
+    if inspection.common is None:
         severity = INFO if all(place.scope in (USER, PLUGIN) for place in places) else WARNING
         message = f"the hooks of {tool.title} are installed, but this is not a space: hooks record nothing here"
         yield HookFinding("no-space", severity, tool.name, message, "clia init makes the repository a space")
     else:
-        yield from _silence(tool, places, looked, last)
+        yield from _silence(tool, places, inspection, last)
 
 
-def _program_findings(tool: HookTool, places: Sequence[HookPlace], looked: HookInspection) -> Iterator[HookFinding]:
-    program = looked.program
+def _program_findings(tool: HookTool, places: Sequence[HookPlace], inspection: HookInspection) -> Iterator[HookFinding]:
+    program = inspection.program
     for command in dict.fromkeys(command for place in places for command in place.commands):
         if os.path.isabs(command):
             if not os.access(command, os.X_OK):
@@ -241,10 +241,12 @@ def _program_findings(tool: HookTool, places: Sequence[HookPlace], looked: HookI
             yield HookFinding("other-clia", WARNING, tool.name, message, "leave one of the two, or put the right one first on PATH")
 
 
-def _silence(tool: HookTool, places: Sequence[HookPlace], looked: HookInspection, last: datetime | None) -> Iterator[HookFinding]:
+def _silence(
+    tool: HookTool, places: Sequence[HookPlace], inspection: HookInspection, last: datetime | None
+) -> Iterator[HookFinding]:
     """No events, or none lately: an error if the tool was evidently in use."""
-    worked = _worked(tool, looked)
-    installed = min((at for place in places if (at := _written(place.path))), default=looked.now)
+    worked = _worked(tool, inspection)
+    installed = min((at for place in places if (at := _written(place.path))), default=inspection.now)
     # After earlier events, a tool may be busy with one long step and still write its transcript.
     expected = installed + _SETTLING if last is None else last + _LONG_STEP
     if worked is not None and worked > expected:
@@ -258,12 +260,12 @@ def _silence(tool: HookTool, places: Sequence[HookPlace], looked: HookInspection
         yield HookFinding("nothing-arrived", WARNING, tool.name, message, f"start {tool.title} here once{trust}; then ask again")
 
 
-def _worked(tool: HookTool, looked: HookInspection) -> datetime | None:
+def _worked(tool: HookTool, inspection: HookInspection) -> datetime | None:
     """When the tool last wrote about work in this directory; only Claude Code names transcripts after it."""
-    if tool.name != "claude-code" or looked.root is None:
+    if tool.name != "claude-code" or inspection.root is None:
         return None
-    name = "".join(char if char.isascii() and char.isalnum() else "-" for char in looked.root)
-    folder = os.path.join(tool.user_folder(looked.environment), "projects", name)
+    name = "".join(char if char.isascii() and char.isalnum() else "-" for char in inspection.root)
+    folder = os.path.join(tool.user_folder(inspection.environment), "projects", name)
     return max((at for file in list_folder(folder) if (at := _written(os.path.join(folder, file)))), default=None)
 
 
@@ -274,14 +276,14 @@ def _written(path: str) -> datetime | None:
         return None
 
 
-def _spool(looked: HookInspection, *, installed: bool) -> tuple[SpoolHealth, list[HookFinding]]:
+def _spool(inspection: HookInspection, *, installed: bool) -> tuple[SpoolHealth, list[HookFinding]]:
     findings: list[HookFinding] = []
-    own, *others = spool.spools(looked.common or "", looked.environment)
+    own, *others = spool.spools(inspection.common or "", inspection.environment)
     waiting = {directory: list_folder(os.path.join(directory, spool.NEW)) for directory in (own, *others)}
     every = sorted(name for names in waiting.values() for name in names)
     elsewhere = len(every) - len(waiting[own])
     oldest = spool.time_of(every[0]) if every else None
-    late = oldest is not None and oldest < timestamp(looked.now - PATIENCE, "milliseconds")
+    late = oldest is not None and oldest < timestamp(inspection.now - PATIENCE, "milliseconds")
     if late:
         message = f"{_events(len(every))} in the spool, the oldest since {oldest}: no ingest is running"
         findings.append(HookFinding("events-wait", WARNING, None, message, "clia ingest, or a clia worker that runs all the time"))

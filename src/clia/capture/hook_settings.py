@@ -194,10 +194,10 @@ class _File:
 
     def _install_event(self, event: str, word: str) -> None:
         settings = self._read()
-        mine = [placed for placed in placed_in(settings) if placed.event == event]
-        serving = [placed for placed in mine if self._serves(placed, word)]
+        entries = [placed for placed in placed_in(settings) if placed.event == event]
+        serving = [placed for placed in entries if self._serves(placed, word)]
         keep = next((placed for placed in serving if not placed.hook.ours), serving[0] if serving else None)
-        self._drop([placed for placed in mine if placed.hook.ours and placed is not keep], keep_event=keep is None)
+        self._drop([placed for placed in entries if placed.hook.ours and placed is not keep], keep_event=keep is None)
         if keep is not None:
             return
         group = {"hooks": [self.tool.handler(event, command_of(self.tool, word))]}
@@ -236,14 +236,14 @@ class _File:
         settings = self._read()
         if "hooks" in settings:
             self._expect(settings["hooks"], dict, "/hooks")
-        mine = list(placed_in(settings))
-        self.what += dict.fromkeys(placed.event for placed in mine if placed.hook.ours)
-        self._drop([placed for placed in mine if placed.hook.ours])
+        entries = list(placed_in(settings))
+        self.what += dict.fromkeys(placed.event for placed in entries if placed.hook.ours)
+        self._drop([placed for placed in entries if placed.hook.ours])
         servers = settings.get("mcpServers")
         if isinstance(servers, dict) and runs_server(servers.get(SERVER)):
             self.what.append("mcp")
             self.text = edits.remove(self.text, ("mcpServers",) if len(servers) == 1 else ("mcpServers", SERVER))
-        others = [placed.event for placed in mine if not placed.hook.ours]
+        others = [placed.event for placed in entries if not placed.hook.ours]
         return [f"{self.path}: the hook of {event} runs clia among other commands, and stays" for event in others]
 
     def _drop(self, hooks: Sequence[PlacedHook], *, keep_event: bool = False) -> None:
@@ -270,9 +270,9 @@ class _File:
     def _expect(self, value: Any, kind: type, pointer: str) -> None:
         if isinstance(value, kind):
             return
-        wanted = "an object" if kind is dict else "an array"
+        expected = "an object" if kind is dict else "an array"
         raise InvalidDocument(
-            f"{self.path}: {pointer} must be {wanted}, not {documents.type_name(value)}",
+            f"{self.path}: {pointer} must be {expected}, not {documents.type_name(value)}",
             code="unexpected-settings",
             hints=[f"put it right first: {self.tool.title} {self.tool.version} reads it otherwise"],
             fields={"path": self.path, "pointer": pointer},
@@ -367,9 +367,9 @@ def _tool_notes(tool: HookTool, where: SettingsFile) -> list[str]:
 
 def _elsewhere(tool: HookTool, where: SettingsFile) -> list[str]:
     """Other scopes that also have our hooks."""
-    mine = tool.file(where.scope, where.root, where.environment)
+    own_path = tool.file(where.scope, where.root, where.environment)
     paths = (tool.file(scope, where.root, where.environment) for scope in SCOPES)
-    return [path for path in dict.fromkeys(paths) if path is not None and path != mine and hook_tools.installed_in(path)]
+    return [path for path in dict.fromkeys(paths) if path is not None and path != own_path and hook_tools.installed_in(path)]
 
 
 def _server_note(tool: HookTool, where: SettingsFile, word: str) -> str:

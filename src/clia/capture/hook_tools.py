@@ -215,13 +215,13 @@ def home(environment: Mapping[str, str]) -> str:
 
 def common_dir(root: str) -> str | None:
     """The git directory shared by all worktrees of a repository; None if it is not found."""
-    here = os.path.join(root, ".git")
-    if not os.path.lexists(here):
+    git_dir = os.path.join(root, ".git")
+    if not os.path.lexists(git_dir):
         return root  # a bare repository
-    if os.path.isfile(here):
-        pointed = _line(here).removeprefix("gitdir:").strip()
-        here = os.path.join(root, pointed) if pointed else ""
-    common = os.path.realpath(os.path.join(here, _line(os.path.join(here, "commondir"))))
+    if os.path.isfile(git_dir):
+        pointed = _line(git_dir).removeprefix("gitdir:").strip()
+        git_dir = os.path.join(root, pointed) if pointed else ""
+    common = os.path.realpath(os.path.join(git_dir, _line(os.path.join(git_dir, "commondir"))))
     return common if os.path.isdir(common) else None
 
 

@@ -56,18 +56,18 @@ def ingest(
 ) -> Ingested:
     """Record all waiting events. If another process is ingesting, wait for it or return."""
     spools = _spools(space, environment)
-    done, untried = IngestCounts(), set[str]()
-    result = Ingested(done, busy=True)
+    counts, untried = IngestCounts(), set[str]()
+    result = Ingested(counts, busy=True)
     for _ in range(_ROUNDS):
         with _alone(spools[0], wait=wait) as ours:
             if not ours:
                 break
             work = _Ingest(space, settings, spools, progress, untried)  # a new one: another process may have ingested in between
             result = work.run()
-            done = IngestCounts(*(before + now for before, now in zip(done, result.done, strict=True)))
+            counts = IngestCounts(*(before + now for before, now in zip(counts, result.done, strict=True)))
         if not work.fresh():  # an event that arrived just before the lock was released started no ingest
             break
-    return result._replace(done=done._replace(left=len(untried)))
+    return result._replace(done=counts._replace(left=len(untried)))
 
 
 def has_events(space: Space, environment: Mapping[str, str]) -> bool:

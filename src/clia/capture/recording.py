@@ -124,7 +124,7 @@ class Recorder:
         live = self._lives.get(hook.tool, hook.report.session, event.sub)
         if live is None:
             clean = False
-            if event.what == SUB_START and not any(each.open for each in self._lives.subs(session.captured)):
+            if event.what == SUB_START and not any(sub.open for sub in self._lives.subs(session.captured)):
                 self.flush(session, hook.record.at)
                 self._accept(session)  # first, or the work of other sub-agents would count as the session's
                 # Existing changes are not the sub-agent's work; if they cannot be committed, only files that it names are.
@@ -334,12 +334,12 @@ class Recorder:
             counts = cursor_of(captured).counts
             keyed = ((event, transcripts.hook_key(event, counts, record)) for event, record in live.queue)
             return [(event, _key_of(live, event, key)) for event, key in keyed if key is not None]
-        heard = {text: list(records) for text, records in captured.heard.items()}
+        reports = {text: list(records) for text, records in captured.heard.items()}
         keyed_events: list[tuple[ToolEvent, str]] = []
         for event, record in live.queue:
-            key = transcripts.hook_key(event, {event.counted or "": _nth(heard, event.counted, record)}, record)
+            key = transcripts.hook_key(event, {event.counted or "": _nth(reports, event.counted, record)}, record)
             keyed_events += [] if key is None else [(event, _key_of(live, event, key))]
-        live.captured = captured._replace(heard=heard)
+        live.captured = captured._replace(heard=reports)
         return keyed_events
 
     def _learn(self, live: SessionState, read: Sequence[ToolEvent], reported: Sequence[ToolEvent]) -> None:
@@ -426,9 +426,9 @@ def _key_of(live: SessionState, event: ToolEvent, key: str | None) -> str:
     return f"{key}@{digest(live.captured.session)[:8]}" if event.counted is not None else str(key)
 
 
-def _nth(heard: dict[str, list[str]], text: str | None, record: str) -> int:
+def _nth(reports: dict[str, list[str]], text: str | None, record: str) -> int:
     """The number of times a text was reported up to an event; repeating the event does not count."""
-    records = heard.setdefault(text, []) if text is not None else []
+    records = reports.setdefault(text, []) if text is not None else []
     if record not in records:
         records.append(record)
     return records.index(record) + 1

@@ -119,8 +119,8 @@ class _Run:
         self._work = work
         self._options = options
         self._world = world
-        shown = _shown(shlex.join(options.words))
-        self._line = secrets.redact(shown).text if world.redact else shown
+        title = _shown(shlex.join(options.words))
+        self._line = secrets.redact(title).text if world.redact else title
 
     def run(self) -> RunReport:
         work, tell = self._work, self._world.tell

@@ -224,12 +224,12 @@ class Captures:
         before = change.before if change.before and objects.kind(change.before) == "tree" else None
         changed = self._workbench.changes(before, now)
         touched = {path for file in changed for path in (file.path, file.old_path or file.path)}
-        wanted = touched if change.only is None else touched & set(change.only)
+        sessions = touched if change.only is None else touched & set(change.only)
 
         def applied(tree: str) -> str:
             if change.only is None and (before is None or tree == before):
                 return now
-            entries = {path: objects.entry(now, path) for path in sorted(wanted)}
+            entries = {path: objects.entry(now, path) for path in sorted(sessions)}
             # A file that is in neither tree needs no removal.
             changes = {path: entry for path, entry in entries.items() if entry is not None or objects.entry(tree, path) is not None}
             try:

@@ -51,20 +51,20 @@ def put(places: Iterable[bytes], chunks: Iterable[bytes]) -> bytes:
     name = b"%020d-%d-%s" % (time.time_ns(), os.getpid(), os.urandom(4).hex().encode())
     failure = OSError("no place for it is known")
     for place in places:
-        draft, rest, unwritten, begun = os.path.join(place, b"tmp", name), iter(chunks), b"", False
+        draft, remaining, unwritten, begun = os.path.join(place, b"tmp", name), iter(chunks), b"", False
         try:
             for folder in (b"new", b"tmp"):
                 os.makedirs(os.path.join(place, folder), mode=0o700, exist_ok=True)
             with open(draft, "xb", buffering=0, opener=_private) as file:
                 begun = True
-                for chunk in rest:
+                for chunk in remaining:
                     unwritten = chunk
                     while unwritten:
                         unwritten = unwritten[file.write(unwritten) :]
             os.rename(draft, os.path.join(place, b"new", name))
         except OSError as err:
             failure = err
-            chunks = _once_more(draft, unwritten, rest) if begun else rest
+            chunks = _once_more(draft, unwritten, remaining) if begun else remaining
         except BaseException:
             _remove(draft)
             raise
@@ -77,19 +77,19 @@ def _private(path: str | bytes, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _once_more(draft: bytes, unwritten: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+def _once_more(draft: bytes, unwritten: bytes, remaining: Iterator[bytes]) -> Iterator[bytes]:
     """The whole event again for the next place: the disk may be full after part of the input was consumed."""
     file = open(draft, "rb", buffering=0)  # noqa: SIM115  # it is read when its name is gone
     _remove(draft)
-    return _chain(file, unwritten, rest)
+    return _chain(file, unwritten, remaining)
 
 
-def _chain(written: FileIO, unwritten: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+def _chain(written: FileIO, unwritten: bytes, remaining: Iterator[bytes]) -> Iterator[bytes]:
     with written:
         while chunk := written.read(CHUNK):
             yield chunk
     yield unwritten
-    yield from rest
+    yield from remaining
 
 
 def _remove(draft: bytes) -> None:

@@ -22,13 +22,16 @@ class ToolReader(NamedTuple):
     from_line: Callable[[Mapping[str, Any]], list[ToolEvent]]
 
 
-TOOLS = {each.NAME: ToolReader(each.NAME, each.PREFIX, each.from_hook, each.from_line) for each in (claude_code, codex, gemini)}
+TOOLS = {
+    module.NAME: ToolReader(module.NAME, module.PREFIX, module.from_hook, module.from_line)
+    for module in (claude_code, codex, gemini)
+}
 
 
 def tool_of(name: str) -> ToolReader:
-    found = TOOLS.get(name)
-    if found is None:
+    tool = TOOLS.get(name)
+    if tool is None:
         raise InvalidInput(
             f"{name!r} is not a supported tool", code="unknown-tool", hints=[f"known: {', '.join(TOOLS)}"], fields={"tool": name}
         )
-    return found
+    return tool

@@ -356,7 +356,7 @@ class Space:
         """Check everything against git; change nothing."""
         checks = self._components.checks
         report = checks.verify(self._components.registry.types(), progress)
-        return report.joined(*self._components.federation_checks.verify(progress, whole=checks.is_whole()))
+        return report.joined(*self._components.federation_checks.verify(progress, complete=checks.is_whole()))
 
     @verb("POST", "/rebuild", ADMIN, "upkeep")
     def rebuild(self, *, progress: Progress | None = None) -> Count:

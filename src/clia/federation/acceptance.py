@@ -168,11 +168,11 @@ def _waiting_claims(position: Position, statement: Statement, tracked: Mapping[s
     """The claims that wait after a statement. Refs missing from a snapshot are no longer shared."""
     if statement.is_snapshot:
         claims = {claim.ref: claim for claim in statement.claims}
-        gone = [ref for ref in tracked if ref not in claims and not ref.startswith(TYPES_PREFIX)]
-        return unsettled(claims | {ref: RefClaim(ref, None, "agent-commit", "head-move") for ref in gone}, tracked)
+        removed = [ref for ref in tracked if ref not in claims and not ref.startswith(TYPES_PREFIX)]
+        return unsettled(claims | {ref: RefClaim(ref, None, "agent-commit", "head-move") for ref in removed}, tracked)
     claim = statement.claims[0]
-    known = claim.ref in position.waiting or claim.ref in tracked
-    if not known and len(position.waiting) + len(tracked) >= REFS_MAX:
+    is_known = claim.ref in position.waiting or claim.ref in tracked
+    if not is_known and len(position.waiting) + len(tracked) >= REFS_MAX:
         raise refusal("too-many-refs", f"a peer may announce at most {REFS_MAX} refs")
     return {**position.waiting, claim.ref: claim}
 

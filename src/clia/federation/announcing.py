@@ -91,8 +91,8 @@ class Announcer(NamedTuple):
             moves = _moves(state.claims, claims)
             due = state.since + len(moves) >= SNAPSHOT_EVERY or state.at + STATEMENT_SECONDS // 2 <= self.core.now()
             # Peers refuse unread statements of an older key; only a snapshot with the new key repairs that.
-            whole = snapshot or state.tip is None or state.key != key or due
-            if not moves and not whole:
+            is_snapshot = snapshot or state.tip is None or state.key != key or due
+            if not moves and not is_snapshot:
                 self._show(peer, state)  # the announcer may have died before this, and notes may be purged
                 return Announced(peer.name, state.seq, 0, snapshot=False, moves=())
             if state.tip is None and not claims:
@@ -100,12 +100,12 @@ class Announcer(NamedTuple):
                 hints, fields = [f"choose what to share: {hint}"], {"peer": peer.name}
                 raise InvalidInput(message, code=NOTHING_SHARED, hints=hints, fields=fields)
             single = moves if state.tip and len(moves) < SNAPSHOT_EVERY else []  # more than this goes into a snapshot
-            state = self._append(peer, key, state, single, tuple(claims.values()) if whole else None)
+            state = self._append(peer, key, state, single, tuple(claims.values()) if is_snapshot else None)
             self._show(peer, state)
         announced = [
             {"ref": claim.ref, "old": old, "new": claim.new, "type": claim.type, "trigger": claim.trigger} for old, claim in moves
         ]
-        return Announced(peer.name, state.seq, len(single) + whole, whole, tuple(announced))
+        return Announced(peer.name, state.seq, len(single) + is_snapshot, is_snapshot, tuple(announced))
 
     def fingerprint(self) -> str:
         """A digest of every announced ref and of the peers, which changes whenever there may be news."""

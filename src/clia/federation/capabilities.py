@@ -63,30 +63,30 @@ class Capabilities:
             for grant in self.all():
                 if grant[2:7] == (space, type_, trigger, execute, expires):
                     return grant
-            what = {"agentic_type": type_, "trigger": trigger, "execute": execute, "expires": expires}
+            terms = {"agentic_type": type_, "trigger": trigger, "execute": execute, "expires": expires}
             nonce = self._nonce()  # so that it can be granted again after a revocation
-            body = {"type": "capability", "peer": space, **what, "nonce": nonce}
+            body = {"type": "capability", "peer": space, **terms, "nonce": nonce}
             cid = core.objects.write_blob(as_bytes(body))
             self._append({"event": "grant", "capability": body}, f"grant: {peer} {type_} {trigger}")
             return next(grant for grant in self.all() if grant.cid == cid)  # while the lock prevents a revocation
 
     def revoke(self, peer: str, type_: str | None = None, trigger: str | None = None, cid: str | None = None) -> list[Grant]:
         """Revoke a peer's grants, filtered by type, trigger and id."""
-        wanted = {"type": type_, "trigger": trigger, "cid": cid}
-        grants = self._revoke(f"revoke: {{}} of {peer}", space=self._peers.get(peer).space, **wanted)
+        filters = {"type": type_, "trigger": trigger, "cid": cid}
+        grants = self._revoke(f"revoke: {{}} of {peer}", space=self._peers.get(peer).space, **filters)
         if not grants:
             hints = [f"list the grants with: clia cap list {peer}"]
-            raise NotFound(f"{peer} has no such grant", code="no-such-grant", hints=hints, fields={"peer": peer, **wanted})
+            raise NotFound(f"{peer} has no such grant", code="no-such-grant", hints=hints, fields={"peer": peer, **filters})
         return grants
 
     def revoke_all(self, space: str) -> None:
         """Revoke every grant of a space that is no longer a peer."""
         self._revoke(f"revoke: all of {space}", space=space)
 
-    def _revoke(self, subject: str, **wanted: str | None) -> list[Grant]:
+    def _revoke(self, subject: str, **filters: str | None) -> list[Grant]:
         with self._envelope.among_others(), self._core.locks.hold(CAPABILITIES_LOCK):
             grants = [
-                grant for grant in self.all() if all(value in (None, getattr(grant, field)) for field, value in wanted.items())
+                grant for grant in self.all() if all(value in (None, getattr(grant, field)) for field, value in filters.items())
             ]
             if grants:
                 self._append({"event": "revoke", "grants": [grant.cid for grant in grants]}, subject.format(len(grants)))
@@ -98,26 +98,26 @@ class Capabilities:
 
     def standing(self, tip: str | None) -> list[Grant]:
         """The grants of a chain that are not revoked."""
-        known = {peer.space: peer.name for peer in self._peers.all()}
+        peer_names = {peer.space: peer.name for peer in self._peers.all()}
         grants: dict[str, Grant] = {}
         revoked: set[str] = set()
         for event in read_events(self._core, tip) if tip else ():
             revoked.update(revoked_by(event.body))
-            grant = self._read(event.body, event.cid, known)
+            grant = self._read(event.body, event.cid, peer_names)
             if grant is not None:
                 grants[grant.cid] = grant
         standing = (grant for grant in grants.values() if grant.cid not in revoked)
         return sorted(standing, key=lambda grant: (grant.peer, grant.type, grant.trigger, grant.cid))
 
-    def _read(self, body: Mapping[str, Any], commit: str, known: Mapping[str, str]) -> Grant | None:
+    def _read(self, body: Mapping[str, Any], commit: str, peer_names: Mapping[str, str]) -> Grant | None:
         grant = body.get("capability") if body.get("event") == "grant" else None
         if not isinstance(grant, dict) or not is_capability(grant):
             return None
         by = self._core.objects.commit(commit).committer
         cid = self._core.objects.blob_id(as_bytes(grant))
         space = grant["peer"]
-        what = (grant["agentic_type"], grant["trigger"], grant["execute"], grant["expires"])
-        return Grant(cid, known.get(space, space), space, *what, f"{by.name} <{by.email}>", by.at)
+        terms = (grant["agentic_type"], grant["trigger"], grant["execute"], grant["expires"])
+        return Grant(cid, peer_names.get(space, space), space, *terms, f"{by.name} <{by.email}>", by.at)
 
     def _append(self, body: Mapping[str, Any], subject: str) -> None:
         """Append an event; the commit's tree holds every grant that is then valid."""
@@ -128,11 +128,11 @@ class Capabilities:
             data = as_bytes(body["capability"])
             changes[f"{core.objects.blob_id(data)}.json"] = TreeEntry(FILE, core.objects.write_blob(data))
         tree = core.objects.commit(tip).tree if tip else core.empty_tree()
-        there = core.objects.entries(tree)
-        changes |= {f"{cid}.json": None for cid in body.get("grants", ()) if f"{cid}.json" in there}
+        entries = core.objects.entries(tree)
+        changes |= {f"{cid}.json": None for cid in body.get("grants", ()) if f"{cid}.json" in entries}
         by = core.person_stamp()
-        whole = compose(subject, [(EVENT, canonical_bytes(dict(body)).decode("utf-8"))], "capability")
-        new = core.objects.write_commit(core.objects.update_tree(tree, changes), [tip] if tip else [], by, by, whole)
+        message = compose(subject, [(EVENT, canonical_bytes(dict(body)).decode("utf-8"))], "capability")
+        new = core.objects.write_commit(core.objects.update_tree(tree, changes), [tip] if tip else [], by, by, message)
         core.reached("objects-written")
         core.refs.move(names.CAPABILITIES, tip, new, "clia: capability")
         core.reached("committed")
@@ -195,7 +195,9 @@ class Capabilities:
 
     def facts(self) -> GateFacts:
         """The facts for the gate."""
-        grants = (GrantFact(each.cid, each.space, each.type, each.trigger, each.execute, each.expires) for each in self.all())
+        grants = (
+            GrantFact(grant.cid, grant.space, grant.type, grant.trigger, grant.execute, grant.expires) for grant in self.all()
+        )
         trusted = sorted(peer.space for peer in self._peers.all() if peer.trusted)
         # Plain git can put anything on a chain; invalid names are ignored.
         types = self._registry.types().known().items()
@@ -205,18 +207,18 @@ class Capabilities:
     def explain(self, peer: str, type_: str, trigger: str, *, execute: bool = False) -> Explained:
         """Which grants allow something, or what is missing."""
         self._check(type_, trigger, execute)
-        pinned, now, known = self._peers.get(peer), self._core.now(), self._registry.types().known()
+        pinned, now, types = self._peers.get(peer), self._core.now(), self._registry.types().known()
         allowing = self._allowing(GateQuestion(pinned.space, type_, trigger, now, execute))
         path = [type_]
-        while (above := known.get(path[-1])) is not None and above not in path:
+        while (above := types.get(path[-1])) is not None and above not in path:
             path.append(above)
-        near = [each for each in self.all() if each.space == pinned.space and each.trigger == trigger and each.type in path]
+        near = [grant for grant in self.all() if grant.space == pinned.space and grant.trigger == trigger and grant.type in path]
         live = [grant for grant in near if grant.expires is None or grant.expires > now]
         again = f"clia cap grant {peer} {type_} {trigger}{' --execute' if execute else ''}"
         missing = []
         if allowing:
             pass
-        elif type_ not in known:
+        elif type_ not in types:
             hint = f"if {peer} defines it: clia cap grant {peer} agent-commit type, then clia sync {peer}"
             missing = [Missing("type", f"type {type_} is unknown here, so no grant covers it", hint)]
         else:

@@ -42,9 +42,9 @@ class FederationChecks(NamedTuple):
     capabilities: Capabilities
     resources: FederationResources
 
-    def verify(self, progress: Callable[[str], None] | None = None, *, whole: bool = True) -> tuple[list[Finding], list[str]]:
+    def verify(self, progress: Callable[[str], None] | None = None, *, complete: bool = True) -> tuple[list[Finding], list[str]]:
         """The findings, and what this clone cannot see; ``whole``: whether it has the complete history."""
-        run = _FederationCheckRun(self, whole=whole)
+        run = _FederationCheckRun(self, complete=complete)
         checks = {"keys": run.keys, "peers": run.peers, "announcements": run.chains, "capabilities": run.capabilities}
         for name, check in checks.items():
             if progress is not None:
@@ -56,10 +56,10 @@ class FederationChecks(NamedTuple):
 class _FederationCheckRun:
     """One run: its findings, and what it could not see."""
 
-    def __init__(self, parts: FederationChecks, *, whole: bool) -> None:
+    def __init__(self, parts: FederationChecks, *, complete: bool) -> None:
         self._core = parts.core
         self._parts = parts
-        self._whole = whole
+        self._whole = complete
         self._keys: tuple[str, ...] = ()
         self.findings: list[Finding] = []
         self.unseen: list[str] = []
@@ -67,11 +67,11 @@ class _FederationCheckRun:
     def _found(self, code: str, message: str, ref: str | None = None, cid: str | None = None) -> None:
         self.findings.append(Finding(code, message, ref, cid))
 
-    def _broken(self, err: CliaError, ref: str, what: str) -> None:
+    def _broken(self, err: CliaError, ref: str, effect: str) -> None:
         if not self._whole and (isinstance(err, NoSuchObject) or err.code in _CUT_OFF_CODES):
             self.unseen.append(f"{ref}: {err.message}")
         else:
-            self._found(err.code, f"{err.message}; {what}", ref, err.fields.get("cid"))
+            self._found(err.code, f"{err.message}; {effect}", ref, err.fields.get("cid"))
 
     def keys(self) -> None:
         try:
@@ -195,10 +195,10 @@ class _FederationCheckRun:
     def _grants(self, tip: str) -> None:
         """Check that the tree of the newest commit matches its history."""
         core = self._core
-        there = {path: entry.cid for path, entry in core.objects.entries(core.objects.commit(tip).tree).items()}
-        wanted = {f"{grant.cid}.json": grant.cid for grant in self._parts.capabilities.standing(tip)}
-        if there != wanted:
-            odd = ", ".join(sorted(path for path, _ in there.items() ^ wanted.items()))
+        actual = {path: entry.cid for path, entry in core.objects.entries(core.objects.commit(tip).tree).items()}
+        expected = {f"{grant.cid}.json": grant.cid for grant in self._parts.capabilities.standing(tip)}
+        if actual != expected:
+            odd = ", ".join(sorted(path for path, _ in actual.items() ^ expected.items()))
             message = f"the files of {tip} do not match the grants in its history: {odd}"
             self._found("capabilities-differ", f"{message}; {_RESTORE_HINT.format(names.CAPABILITIES)}", names.CAPABILITIES, tip)
 
@@ -220,7 +220,7 @@ class _FederationCheckRun:
 
 def _questions(facts: GateFacts, now: int) -> Iterator[GateQuestion]:
     types = sorted({*(grant.type for grant in facts.grants), *(name for pair in facts.parents for name in pair)})
-    for peer in sorted({*facts.trusted, *(each.peer for each in facts.grants)}):
+    for peer in sorted({*facts.trusted, *(grant.peer for grant in facts.grants)}):
         for trigger in TRIGGERS:
             for type_ in types:
                 yield GateQuestion(peer, type_, trigger, now)

@@ -87,8 +87,8 @@ class ClaimChecker(NamedTuple):
 
     def _check_record(self, claim: RefClaim, new: str) -> None:
         tree = self.there.objects.commit(new).tree
-        found = self._object(self.there.objects.entry(tree, "briefing.json"))
-        if not isinstance(found, Briefing):
+        content = self._object(self.there.objects.entry(tree, "briefing.json"))
+        if not isinstance(content, Briefing):
             raise refusal("not-a-record", f"{claim.ref}: {new} has no briefing", cid=new)
 
     def _check_notes(self, claim: RefClaim, new: str) -> None:
@@ -105,8 +105,8 @@ class ClaimChecker(NamedTuple):
         current = entries.get("current")
         chosen = self._word(current) if current else None  # None after retirement
         for path, entry in versions.items():
-            found = self._object(entry)
-            if path != f"versions/{entry.cid}.json" or not isinstance(found, Behaviour) or found.name != name:
+            content = self._object(entry)
+            if path != f"versions/{entry.cid}.json" or not isinstance(content, Behaviour) or content.name != name:
                 raise refusal("not-a-behaviour", f"{path!r} in {new} is not a version of {name}", cid=new)
         if not versions or (chosen is not None and f"versions/{chosen}.json" not in versions):
             raise refusal("not-a-behaviour", f"{new} has no valid current version of {name}", cid=new)

@@ -127,10 +127,10 @@ def continue_chain(pinned: Sequence[str], tokens: Sequence[str], space: str, ver
     ``pinned`` may start anywhere in the whole chain: it starts with the key that was current when the peer was pinned.
     """
     try:
-        whole = read_chain(tokens, space, verifier)
+        full_chain = read_chain(tokens, space, verifier)
     except BadSignature as err:
         raise _malformed(f"a key is not signed by the one before it: {err.message}") from None
-    theirs = whole[whole.index(pinned[0]) :] if pinned[0] in whole else ()
+    theirs = full_chain[full_chain.index(pinned[0]) :] if pinned[0] in full_chain else ()
     shared = min(len(theirs), len(pinned))
     if not theirs or theirs[:shared] != tuple(pinned[:shared]):
         raise refusal("key-not-continued", "the peer's keys do not continue the pinned chain", pinned=pinned[-1])
@@ -183,12 +183,12 @@ class SpaceKeys:
                 if not lost:
                     raise
                 chain = ()
-            mine = bool(chain) and self._ring.has(chain[-1])
+            has_key = bool(chain) and self._ring.has(chain[-1])
             full = len(chain) >= CHAIN_MAX
-            if lost and mine and not full:
+            if lost and has_key and not full:
                 hints = ["replace it with: clia key rotate (peers follow automatically)"]
                 raise Conflict("this clone has the key, so it is not lost", code="key-not-lost", hints=hints)
-            if chain and not mine and not lost:
+            if chain and not has_key and not lost:
                 raise no_private_key(chain[-1])
             if full and not lost:
                 hints = ["start a new chain with: clia key rotate --lost"]

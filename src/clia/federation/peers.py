@@ -115,8 +115,8 @@ class Peers:
             waiting = {ref: self._as_claim(ref, cid) for ref, cid in self.tracked(name).items()} | dict(peer.position.waiting)
             position = peer.position._replace(waiting=waiting)
             peer = self.write(peer._replace(position=position, failed={}), peer.tip, f"peer {name}: removed")
-            kept = names.removed_peer(peer.space)
-            core.refs.move(kept, core.refs.get(kept), peer.tip, why)
+            removed_ref = names.removed_peer(peer.space)
+            core.refs.move(removed_ref, core.refs.get(removed_ref), peer.tip, why)
             core.reached("secondary-refs")
             self._untrack(name)  # before the peer itself: after a crash in between, it can still be removed or synced
             core.refs.move(names.peer(name), peer.tip, None, why)
@@ -152,8 +152,8 @@ class Peers:
         tip = self._core.refs.get(names.peer(check_peer_name(name)))
         if tip is not None:
             return self.at(name, tip)
-        known = ", ".join(peer.name for peer in self.all())
-        hints = [f"peers here: {known}"] if known else ["add one with: clia peer add NAME --key KEY --url URL"]
+        peer_names = ", ".join(peer.name for peer in self.all())
+        hints = [f"peers here: {peer_names}"] if peer_names else ["add one with: clia peer add NAME --key KEY --url URL"]
         raise NotFound(f"no peer {name!r}", code="no-such-peer", hints=hints, fields={"peer": name})
 
     def tracked(self, name: str) -> dict[str, str]:
@@ -165,9 +165,9 @@ class Peers:
     def write(self, peer: PinnedPeer, old: str | None, why: str) -> PinnedPeer:
         core = self._core
         identity = {field: getattr(peer, field) for field in ("space", "keys", "url", "trusted")}
-        who = {"type": "peer", **identity, "share": peer.share._asdict()}
+        description = {"type": "peer", **identity, "share": peer.share._asdict()}
         accepted = {"type": "accepted", **position_json(peer.position), "failed": peer.failed, "left": peer.left}
-        bodies = zip(_FILES, (who, accepted), strict=True)
+        bodies = zip(_FILES, (description, accepted), strict=True)
         entries = {path: TreeEntry(FILE, core.objects.write_blob(canonical_bytes(body))) for path, body in bodies}
         by = core.person_stamp()
         commit = core.objects.write_commit(core.objects.update_tree(None, entries), [old] if old else [], by, by, f"{why}\n")
@@ -185,10 +185,10 @@ class Peers:
         objects = self._core.objects
         tree = objects.commit(tip).tree
         try:
-            who, accepted = (json.loads(objects.blob(entry.cid)) for path in _FILES if (entry := objects.entry(tree, path)))
-            shared = who["share"]
+            description, accepted = (json.loads(objects.blob(entry.cid)) for path in _FILES if (entry := objects.entry(tree, path)))
+            shared = description["share"]
             share = Share(tuple(shared["agents"]), shared["traces"], shared["sessions"], tuple(shared["behaviours"]))
-            identity = (who["space"], tuple(who["keys"]), who["url"], who["trusted"])
+            identity = (description["space"], tuple(description["keys"]), description["url"], description["trusted"])
             return PinnedPeer(
                 name, *identity, share, read_position(accepted), dict(accepted["failed"]), dict(accepted["left"]), tip
             )
@@ -232,10 +232,10 @@ def _check_url(url: str | None) -> None:
     if url is None:
         return
     text = check_text(url, "url")
-    scheme, _, rest = text.partition("://") if "://" in text else ("", "", text)
+    scheme, _, address = text.partition("://") if "://" in text else ("", "", text)
     message, hint = f"{url!r} is not the URL of a repository", _URL_HINT
     odd = not text or text != text.strip() or text.startswith("-") or "::" in text.partition("/")[0]
-    if scheme in ("http", "https") and "@" in rest.partition("/")[0]:
+    if scheme in ("http", "https") and "@" in address.partition("/")[0]:
         message, hint = (
             "the URL must not contain a user name or password",
             "use git's credential helper instead (git help credentials)",

@@ -139,8 +139,8 @@ class PeerSync(NamedTuple):
         # Keep the chain only if it was accepted to its end, also after a crash.
         newest = next(chain_tokens(quarantine.graph, chain), None) if chain else None
         fresh = newest is not None and digest(newest) == position.last
-        known = core.refs.get(names.remote(peer.name, "announce"))
-        return _ReadStatements(peer, accepted, new_keys, claimed, refused, chain if fresh and chain != known else None)
+        own_tip = core.refs.get(names.remote(peer.name, "announce"))
+        return _ReadStatements(peer, accepted, new_keys, claimed, refused, chain if fresh and chain != own_tip else None)
 
     def _check_same(self, peer: PinnedPeer) -> None:
         """Check that the peer was not removed or replaced during the sync."""
@@ -160,9 +160,9 @@ class PeerSync(NamedTuple):
 
     def _is_pure(self, peer: PinnedPeer, quarantine: GitQuarantine, chain: str, refused: list[Refused]) -> bool:
         """Whether each new commit of a chain holds exactly one statement."""
-        known, empty = self.core.refs.get(names.remote(peer.name, "announce")), self.core.empty_tree()
+        tip, empty = self.core.refs.get(names.remote(peer.name, "announce")), self.core.empty_tree()
         for commit in quarantine.graph.first_parents(chain):
-            if commit.cid == known:
+            if commit.cid == tip:
                 break
             if commit_token(commit) is None or commit.tree != empty or len(commit.parents) > 1:
                 message = f"commit {commit.cid} of the chain does not hold exactly one statement"
@@ -199,7 +199,9 @@ class PeerSync(NamedTuple):
         effects = outstanding(list(peer.position.waiting.values()), self.tracked(peer), self.capabilities.asking(peer))
         withheld = [effect for effect in effects if isinstance(effect, Withheld) and effect.claim.ref in read.claimed]
         refused += [self._withheld_refusal(effect, read) for effect in withheld]
-        follow = [each for each in effects if isinstance(each, Follow) and peer.failed.get(each.claim.ref) != each.claim.new]
+        follow = [
+            effect for effect in effects if isinstance(effect, Follow) and peer.failed.get(effect.claim.ref) != effect.claim.new
+        ]
         if any(refusal.code == "malformed-chain" for refusal in read.refused):
             follow = []  # objects that came with the chain must not be admitted
         good, bad = self._fetch(peer, follow, quarantine)
@@ -261,8 +263,8 @@ class PeerSync(NamedTuple):
         """The claims whose objects arrived and passed the checks, and refusals with ids for the others."""
         if not follow:
             return [], []
-        wanted = list(dict.fromkeys(claim.new for claim, _ in follow if claim.new is not None))
-        fetched = quarantine.fetch(wanted, self.resources.limits)
+        tips = list(dict.fromkeys(claim.new for claim, _ in follow if claim.new is not None))
+        fetched = quarantine.fetch(tips, self.resources.limits)
         checker = ClaimChecker(self.core, self.core._replace(objects=quarantine.objects, graph=quarantine.graph), peer.name)
         good: list[Follow] = []
         bad: list[tuple[Refused, str]] = []
@@ -298,7 +300,10 @@ class PeerSync(NamedTuple):
 
     def _log(self, space: str, refused: Sequence[Refused]) -> None:
         # Text from a peer has any length.
-        rows = [each._replace(message=each.message[:_TEXT_MAX], ref=each.ref and each.ref[:_TEXT_MAX]) for each in refused]
+        rows = [
+            refusal._replace(message=refusal.message[:_TEXT_MAX], ref=refusal.ref and refusal.ref[:_TEXT_MAX])
+            for refusal in refused
+        ]
         if rows:
             with self.core.store.writing() as transaction:
                 end = transaction.streams.append(_REFUSALS + space, [row._asdict() for row in rows[-_REFUSALS_KEPT:]])

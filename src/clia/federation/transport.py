@@ -44,12 +44,12 @@ class GitTransport:
         ``token``: the fetch token for a clia forge. ``announced``: prefix of the refs that the other side may know we have.
         """
         top = os.path.join(self._handle.common_dir, "clia", "quarantine")
-        with ExitStack() as held:
+        with ExitStack() as stack:
             with FileLocks(top).hold(_LOCK):  # a new quarantine must not look abandoned
                 _remove_abandoned(top)
                 where = tempfile.mkdtemp(dir=top)
-                held.callback(shutil.rmtree, where, ignore_errors=True)
-                held.enter_context(FileLocks(where).hold(_LOCK))
+                stack.callback(shutil.rmtree, where, ignore_errors=True)
+                stack.enter_context(FileLocks(where).hold(_LOCK))
             self._make_borrowing(where)
             yield GitQuarantine(RemoteAddress(url, token if FORGE in url else None, announced), where, self._handle, self._command)
 
@@ -70,12 +70,12 @@ class GitTransport:
         """Publish exactly these names and targets for an audience, all at once; missing targets are left out."""
         where = self._made(audience)
         repo = self._handle.repo
-        there = sorted((ref, cid) for ref, cid in refs.items() if kind_of(repo, cid) is not None)  # a purge removes objects
+        present = sorted((ref, cid) for ref, cid in refs.items() if kind_of(repo, cid) is not None)  # a purge removes objects
         handle, draft = tempfile.mkstemp(dir=where, prefix="packed-refs.")
         try:
             with open(handle, "w", encoding="ascii") as file:
                 file.write("# pack-refs with: sorted \n")
-                file.writelines(f"{cid} {ref}\n" for ref, cid in there)
+                file.writelines(f"{cid} {ref}\n" for ref, cid in present)
                 file.flush()
                 if self._handle.durable:
                     os.fsync(handle)
@@ -128,9 +128,9 @@ class GitTransport:
 
     def check_remote(self, remote: str) -> None:
         """Raise ``NotFound`` (no-such-remote) if git has no such remote."""
-        known = self._command.run("remote").decode("utf-8", "replace").split()
-        if remote not in known:
-            hints = [f"remotes here: {', '.join(known) or 'none'}"]
+        remotes = self._command.run("remote").decode("utf-8", "replace").split()
+        if remote not in remotes:
+            hints = [f"remotes here: {', '.join(remotes) or 'none'}"]
             raise NotFound(f"no remote {remote!r}", code="no-such-remote", hints=hints, fields={"remote": remote})
 
     def push(self, audience: str, remote: str) -> None:
@@ -139,15 +139,15 @@ class GitTransport:
         listed = self._shown(audience)
         # Announced refs may be forced or removed. The chain is never forced and goes last, after the commits it names.
         announced = f"refs/clia/announced/{audience}/"
-        seen = self._talk(remote, "ls-remote", "--refs", "--", remote, f"{announced}*").out.decode("utf-8", "replace")
-        stale = (line.partition("\t")[2] for line in seen.splitlines())
+        listing = self._talk(remote, "ls-remote", "--refs", "--", remote, f"{announced}*").out.decode("utf-8", "replace")
+        stale = (line.partition("\t")[2] for line in listing.splitlines())
         moves = [f":{ref}" for ref in stale if ref.startswith(announced) and ref not in listed]
         moves += [f"+{cid}:{ref}" for ref, cid in listed.items() if ref.startswith(announced)]
         last = [f"{cid}:{ref}" for ref, cid in listed.items() if not ref.startswith(announced)]
         parts = [moves[at : at + _REFS_PER_PUSH] for at in range(0, len(moves), _REFS_PER_PUSH)]
-        for each in (*parts, last):
-            if each:
-                self._talk(remote, *_PUSH, remote, *each)
+        for refspecs in (*parts, last):
+            if refspecs:
+                self._talk(remote, *_PUSH, remote, *refspecs)
 
     def _talk(self, remote: str, *words: str) -> GitResult:
         command, environment = self._command.whole(*words)

@@ -182,12 +182,12 @@ class UnpublishedWork:
         """Return the last announced values for those of the agents that have any."""
         if not self._shared:
             return []
-        wanted = set(agents)
-        if len(wanted) > SCAN_FROM:
+        names = set(agents)
+        if len(names) > SCAN_FROM:
             rows = ((key.removeprefix(ANNOUNCED), value) for key, value in self._store.scan(ANNOUNCED))
-            return [(name, dict(value)) for name, value in rows if name in wanted]
+            return [(name, dict(value)) for name, value in rows if name in names]
         with self._store.reading() as view:
-            stored = [(name, view.values.get(ANNOUNCED + name)) for name in sorted(wanted)]
+            stored = [(name, view.values.get(ANNOUNCED + name)) for name in sorted(names)]
         return [(name, dict(row.value)) for name, row in stored if row is not None]
 
     def announced_chains(self) -> dict[str, str | None]:

@@ -222,8 +222,8 @@ class RemoteHub:
         if result.code and _SERVER_FAILED.search(result.err):
             self._record_outage(_reason(result))
             raise self.unreachable()
-        shown = listed.out.decode("utf-8", "replace").split()
-        hidden = [probe.removesuffix("/probe") for probe in probes if probe not in shown]
+        visible = listed.out.decode("utf-8", "replace").split()
+        hidden = [probe.removesuffix("/probe") for probe in probes if probe not in visible]
         if result.code == 0 and listed.code == 0 and hidden:
             hint = f"ask the server's administrator to show {hidden[0]} (uploadpack.hideRefs, transfer.hideRefs)"
             raise self._unfit(f"accepts refs below {hidden[0]} but hides them", hint)

@@ -228,13 +228,13 @@ class HubSync:
         for ref in refs:
             theirs = self.hub.tracked(ref)
             try:
-                what = None if theirs is None else self._adopt(ref, theirs)
+                result = None if theirs is None else self._adopt(ref, theirs)
             except (GitError, NotFound, InvalidInput):
-                what = UNREADABLE  # it does not stop the others
+                result = UNREADABLE  # it does not stop the others
             ours = self._alone.refs.get(ref)
-            if what is not None:
-                results.append(HubSynced(ref, what, theirs if what in (FORK, REFUSED) else ours))
-            if what not in (FORK, UNREADABLE) and ours is not None and ours != theirs:
+            if result is not None:
+                results.append(HubSynced(ref, result, theirs if result in (FORK, REFUSED) else ours))
+            if result not in (FORK, UNREADABLE) and ours is not None and ours != theirs:
                 moves.append((ref, theirs, ours))
         return results, moves
 
@@ -256,8 +256,8 @@ class HubSync:
         # Only the key chain itself decides whose space this is.
         if not self._adoption.is_sound(ref, theirs) or (ref == names.KEYS and not self.continues_keys(theirs)):
             return FORK
-        what = self._adoption.settle(ref, ours, theirs)
-        return FORK if what == DIVERGED else what
+        result = self._adoption.settle(ref, ours, theirs)
+        return FORK if result == DIVERGED else result
 
     def _settle_head(self, name: str, refs: tuple[str, str]) -> tuple[list[HubSynced], list[Move]]:
         """Settle the head, which is either active or archived."""
@@ -430,7 +430,7 @@ class HubSync:
         theirs = self.hub.tracked(refs[0]) or self.hub.tracked(refs[1])
         if ours is None or theirs is None or graph.descends(ours, theirs) or graph.descends(theirs, ours):
             return None
-        ahead, behind = (sum(1 for _ in graph.walk([one], [other])) for one, other in ((ours, theirs), (theirs, ours)))
+        ahead, behind = (sum(1 for _ in graph.walk([tip], [base])) for tip, base in ((ours, theirs), (theirs, ours)))
         return Fork(name, graph.merge_base(ours, theirs), ours, theirs, ahead, behind)
 
     def follow_hub(self, name: str) -> list[HubSynced]:
@@ -445,9 +445,9 @@ class HubSync:
         record, theirs_record = names.record(name), hub.tracked(names.record(name))
         if theirs_record is not None and alone.refs.get(record) != theirs_record:
             alone.refs.move(record, alone.refs.get(record), theirs_record, "clia: follow the hub")
-        more, moves = self._settle(name)
+        settled, moves = self._settle(name)
         self._publish(name, moves)
-        return results + more
+        return results + settled
 
     def agents_elsewhere(self, agents: Iterable[str] = ()) -> frozenset[str]:
         """Return agents with unpublished work on another machine; of ``agents``, also those whose published work was not

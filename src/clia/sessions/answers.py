@@ -157,13 +157,13 @@ def problem_of(schema: Any, value: Any) -> str | None:
     return f"{f'at {where}: ' if where else ''}{error.message}"
 
 
-def same_json(one: Any, other: Any) -> bool:
+def same_json(left: Any, right: Any) -> bool:
     """Deep equality as JSON: 1 is not true."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same_json(value, other[key]) for key, value in one.items())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same_json, one, other))
-    return (type(one) is type(other) or {type(one), type(other)} == {int, float}) and bool(one == other)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same_json(value, right[key]) for key, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same_json, left, right))
+    return (type(left) is type(right) or {type(left), type(right)} == {int, float}) and bool(left == right)
 
 
 # Schemas that a flow's author wrote are applied in a subprocess with limits on time and memory.

@@ -111,10 +111,10 @@ class Forks(NamedTuple):
             session, journal = self.checkpoints.find(agent, commit)
         self.lifecycle.check_beginning(journal.origin)
         with self.lifecycle.replay.run(journal) as run:
-            done = len(journal.resumes)
+            count = len(journal.resumes)
             if run.turn.ended:
-                raise nondeterminism(done, "a suspended run", run.turn)
-            snapshot = self.lifecycle.replay.snapshot(run, journal.origin.flow, done) if done >= SNAPSHOT_INTERVAL else None
+                raise nondeterminism(count, "a suspended run", run.turn)
+            snapshot = self.lifecycle.replay.snapshot(run, journal.origin.flow, count) if count >= SNAPSHOT_INTERVAL else None
             return CopiedRun(agent, session, commit, journal, run.turn.pending, snapshot)
 
     def _row(self, copy: CopiedRun) -> dict[str, Any]:

@@ -199,8 +199,8 @@ def after_error(error: Exception, task: Task, attempt: int, now: float, patience
     if attempt >= patience.attempts:
         return GiveUp(f"given up after {_times(attempt)}: {problem}" if attempt > 1 else problem)
     pause = backoff(f"{task.agent}/{task.request}", attempt, patience)
-    wanted = error.fields.get("retry_after") if isinstance(error, CliaError) else None  # the delay that the other side wants
-    return Retry(now + (max(pause, min(wanted, _RETRY_AFTER_MAX)) if isinstance(wanted, (int, float)) else pause), problem)
+    requested = error.fields.get("retry_after") if isinstance(error, CliaError) else None  # the delay that the other side wants
+    return Retry(now + (max(pause, min(requested, _RETRY_AFTER_MAX)) if isinstance(requested, (int, float)) else pause), problem)
 
 
 def put_off(error: Exception, task: Task, now: float, patience: RetryPolicy) -> Retry:

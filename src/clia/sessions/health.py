@@ -66,7 +66,7 @@ class Health(NamedTuple):
 
     def _numbers(self, sessions: list[tuple[str, str]], *, repair: bool) -> Iterator[Ailment]:
         """Compare an agent's session numbers with its sessions: no number may be reused."""
-        by_number = sorted(sessions, key=lambda known: _numbered(known[1])[1])
+        by_number = sorted(sessions, key=lambda session: _numbered(session[1])[1])
         last = {(agent, _numbered(session)[0]): session for agent, session in by_number}
         for (agent, counter), session in sorted(last.items()):
             if session_counts(self.core.store, agent).get(counter, -1) >= _numbered(session)[1]:
@@ -116,13 +116,13 @@ class Health(NamedTuple):
                 yield from self._diverged(agent, session, events, repair=repair)
             return
         if over:
-            done = repair and self._put_ended(agent, session, events)
-            yield Ailment("row-differs", "the session is over, and its row does not say so", agent, session, done)
+            repaired = repair and self._put_ended(agent, session, events)
+            yield Ailment("row-differs", "the session is over, and its row does not say so", agent, session, repaired)
             return
         row = self._derived(agent, session, events)
         if live is None or _essence(live) != _essence(row):
-            done = repair and self._put_live(agent, session, row)
-            yield Ailment("row-differs", "what the list shows is not what the events say", agent, session, done)
+            repaired = repair and self._put_live(agent, session, row)
+            yield Ailment("row-differs", "what the list shows is not what the events say", agent, session, repaired)
         yield from self._snapshot(agent, session, row, repair=repair)
 
     def _derived(self, agent: str, session: str, events: list[StreamEntry]) -> dict[str, Any]:
@@ -191,8 +191,8 @@ class Health(NamedTuple):
         except Nondeterminism as err:
             yield Ailment(err.code, f"diverged: {err.message}", agent, session)
             return
-        done = repair and self._reopen(agent, session, derived)
-        yield Ailment("replays-again", "it diverged, and the engine that is here replays it well", agent, session, done)
+        repaired = repair and self._reopen(agent, session, derived)
+        yield Ailment("replays-again", "it diverged, and the engine that is here replays it well", agent, session, repaired)
 
     def _reopen(self, agent: str, session: str, row: dict[str, Any]) -> bool:
         with self.envelope.at_work(agent), self.core.store.writing() as transaction:
@@ -223,12 +223,12 @@ class Health(NamedTuple):
             checkpoint = self.checkpoints.at(agent, head)
             if checkpoint is None or not self._is_lost(agent, checkpoint.session):
                 return
-            done = repair and self._restore(agent, head, checkpoint)
+            repaired = repair and self._restore(agent, head, checkpoint)
         except CliaError as err:
             yield Ailment(err.code, err.message, agent, "")
             return
         message = f"git has it as it was at {head[:12]}, and the store knows nothing of it; answers since then are lost"
-        yield Ailment("lost-session", message, agent, checkpoint.session, done)
+        yield Ailment("lost-session", message, agent, checkpoint.session, repaired)
 
     def _is_lost(self, agent: str, session: str) -> bool:
         with self.core.store.reading() as view:

@@ -183,14 +183,14 @@ class Lifecycle(NamedTuple):
     def resume(self, agent: str, answer: FlowAnswer, request_id: str | None, by: str | None) -> Session:
         """Resume with an answer that is not a person's decision."""
         names.check_name(agent)
-        who = self.by(by)
+        author = self.by(by)
         redacted = answer._replace(value=self.crossed(answer.value, "value"))
         with self.envelope.at_work(agent):
             self.core.own_head(agent)
             pending = self.find(agent, request_id, for_people=False)
-            outcome = f"answered by {who}" if redacted.error is None else f"given up: {redacted.error}"
+            outcome = f"answered by {author}" if redacted.error is None else f"given up: {redacted.error}"
             text = f"session {pending.live.session} resumed: {pending.call.kind} ({pending.id}) {outcome}"
-            resumed = Resumed(pending.call.number, request_hash(pending.call), *redacted, None, who, self.now())
+            resumed = Resumed(pending.call.number, request_hash(pending.call), *redacted, None, author, self.now())
             with self.answered(pending, resumed, text, {"request": pending.id}) as step:
                 self.transitions.write(step, pending.live.row.end)
         return self.as_session(agent, pending.live.session, dict(step.row))
@@ -213,20 +213,20 @@ class Lifecycle(NamedTuple):
 
     def find(self, agent: str, request_id: str | None, *, for_people: bool) -> PendingCall:
         """The pending call that an answer is for."""
-        wanted = None if request_id is None else check_text(request_id, "request")
+        wanted_id = None if request_id is None else check_text(request_id, "request")
         stored = ((records.split(key)[1], row) for key, row in self.core.store.scan(f"{LIVE}{agent}/"))
         rows = {session: _sound(agent, session, row) for session, row in stored}
-        if wanted is None:
-            wanted = _only(agent, rows, for_people=for_people)
-        session, _, number = wanted.rpartition(".")
+        if wanted_id is None:
+            wanted_id = _only(agent, rows, for_people=for_people)
+        session, _, number = wanted_id.rpartition(".")
         if session in rows:
             live = LiveSession(agent, session, session_row(rows[session]))
             for call in live.row.pending:
                 if str(call.number) == number:
                     self.check_running(rows[session]["name"])
-                    _check_route(agent, wanted, call, for_people=for_people)
+                    _check_route(agent, wanted_id, call, for_people=for_people)
                     return PendingCall(live, call)
-        raise self._gone(agent, session, number, wanted)
+        raise self._gone(agent, session, number, wanted_id)
 
     def _gone(self, agent: str, session: str, number: str, request_id: str) -> StaleRequest | NotFound:
         """The error for a request that is not pending: answered, of an ended session, or unknown."""
@@ -281,11 +281,11 @@ class Lifecycle(NamedTuple):
             kind = InvalidAnswer if field == "value" else InvalidInput
             raise kind(str(err), code=None if field == "value" else "invalid-json", fields={"field": field}) from None
 
-    def by(self, who: str | None) -> str:
+    def by(self, author: str | None) -> str:
         """Who answers, on one line: as given, else the accountable person."""
-        if who is None:
+        if author is None:
             return f"{self.core.person.name} <{self.core.person.email}>"
-        text = check_text(who, "by").strip()
+        text = check_text(author, "by").strip()
         if not text or "\n" in text or "\r" in text:
             raise InvalidInput("who decides is named in one line", code="invalid-by", fields={"field": "by"})
         return self.core.clean.text(text, "by")
@@ -366,7 +366,7 @@ class Decisions(NamedTuple):
     def decide(self, agent: str, value: Any, rationale: str, by: str | None, request_id: str | None) -> Decision:
         core = self.core
         names.check_name(agent)
-        who = self.lifecycle.by(by)
+        author = self.lifecycle.by(by)
         rationale_text = core.clean.text(rationale, "rationale")
         answer = self.lifecycle.crossed(value, "value")
         core.own_head(agent)
@@ -376,24 +376,24 @@ class Decisions(NamedTuple):
         with self.envelope.at_work(agent):
             head = core.own_head(agent)
             pending = self.lifecycle.find(agent, request.id, for_people=True)
-            commit = self._write(agent, head, pending, answer, (rationale_text, who))
-            resumed = Resumed(pending.call.number, request_hash(pending.call), answer, None, commit, who, self.lifecycle.now())
-            text = f"session {pending.live.session} resumed: {who} decided {brief(answer)} on {pending.call.kind} ({pending.id})"
+            commit = self._write(agent, head, pending, answer, (rationale_text, author))
+            resumed = Resumed(pending.call.number, request_hash(pending.call), answer, None, commit, author, self.lifecycle.now())
+            text = f"session {pending.live.session} resumed: {author} decided {brief(answer)} on {pending.call.kind} ({pending.id})"
             with self.lifecycle.answered(pending, resumed, text, {"request": pending.id, "decision": commit}) as step:
                 self._carry_out(agent, head, commit, step)
         session = self.lifecycle.as_session(agent, pending.live.session, dict(step.row))
-        return Decision(commit, agent, pending.id, answer, who, session)
+        return Decision(commit, agent, pending.id, answer, author, session)
 
     def _write(self, agent: str, head: str, pending: PendingCall, value: Any, wording: tuple[str, str]) -> str:
         """The commit has its parent's tree: a decision does not change files."""
         core = self.core
-        text, who = wording
+        text, author = wording
         tag = " ".join((pending.call.tag or "").replace("\0", " ").split())  # on one line, as a trailer needs it
         trailers = [*self.commits.identity(agent, DECISION, head), (REQUEST, pending.id), (TAG, core.clean.text(tag, "tag"))]
-        trailers += [(VALUE, canonical_bytes(value).decode("utf-8")), (BY, who), (META, self._asked(pending))]
+        trailers += [(VALUE, canonical_bytes(value).decode("utf-8")), (BY, author), (META, self._asked(pending))]
         default = f"decision: {brief(value)} ({core.clean.text(pending.call.kind, 'kind')} {pending.id})"
         tree = core.objects.commit(head).tree
-        return core.write_commit(agent, tree, [head], text, trailers, default, person_named(who))
+        return core.write_commit(agent, tree, [head], text, trailers, default, person_named(author))
 
     def _asked(self, pending: PendingCall) -> str:
         """The question, for readers of the decision: the journal has only answers. A long payload is cut to the question."""
@@ -412,10 +412,10 @@ class Decisions(NamedTuple):
         self.envelope.carry_out(intent._replace(after=after, appends=step.intent.appends, puts=puts, deletes=step.intent.deletes))
 
 
-def person_named(who: str) -> Person:
+def person_named(author: str) -> Person:
     """The person who decides is the committer; git requires an address."""
-    match = re.fullmatch(r"\s*([^<>]*[^<>\s])\s*<([^<>\s]+)>\s*", who)
+    match = re.fullmatch(r"\s*([^<>]*[^<>\s])\s*<([^<>\s]+)>\s*", author)
     if match is not None:
         return Person(match[1], match[2])
-    name = re.sub(r"[<>]", "", who).strip() or "somebody"
+    name = re.sub(r"[<>]", "", author).strip() or "somebody"
     return Person(name, _ADDRESS.format(re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "somebody"))

@@ -100,12 +100,12 @@ class Session:
     @property
     def resumes(self) -> list[Any]:
         """The values that the flow was resumed with, in order; ``{"error": …}`` for a request that was given up."""
-        return [each.value if each.error is None else {"error": each.error} for each in self._load()[1]]
+        return [answer.value if answer.error is None else {"error": answer.error} for answer in self._load()[1]]
 
     @property
     def decisions(self) -> list[tuple[int, str]]:
         """The resumes that were decisions: index and commit."""
-        return [(index, each.decision) for index, each in enumerate(self._load()[1]) if each.decision is not None]
+        return [(index, answer.decision) for index, answer in enumerate(self._load()[1]) if answer.decision is not None]
 
     def to_json(self) -> dict[str, Any]:
         return {name: as_json(getattr(self, name)) for name in _SHOWN}
@@ -130,7 +130,7 @@ def all_requests(rows: Iterable[tuple[str, Any]], cut: int) -> list[Request]:
 
     A damaged row hides no other; ``doctor`` reports it. There may be ten thousand rows, so each is read once.
     """
-    found: list[Request] = []
+    requests: list[Request] = []
     for key, row in rows:
         agent, _, session_id = key[cut:].partition("/")
         try:
@@ -138,11 +138,11 @@ def all_requests(rows: Iterable[tuple[str, Any]], cut: int) -> list[Request]:
             sound = type(row["done"]) is type(row["end"]) is type(row.get("kept", 0)) is int
             for call, kind, tag, payload, line, since in row["pending"] if sound else ():
                 if type(since) is type(kind) is type(name) is str and type(call) is int and (tag is None or type(tag) is str):
-                    made = agent, f"{session_id}.{call}", kind, tag, payload, since, line, session_id, name
-                    found.append(tuple.__new__(Request, made))  # twice as fast as the constructor
+                    fields = agent, f"{session_id}.{call}", kind, tag, payload, since, line, session_id, name
+                    requests.append(tuple.__new__(Request, fields))  # twice as fast as the constructor
         except (TypeError, KeyError, ValueError):
             continue
-    return found
+    return requests
 
 
 _QUESTIONS = ("question", "prompt", "title")
@@ -169,13 +169,13 @@ def question_in(payload: Any) -> str:
 def context_of(request: Request) -> list[tuple[str, Any]]:
     """What a request contains besides its question and choices."""
     payload = request.payload
-    found = [("tag", request.tag)] if request.tag and question_of(request) != request.tag else []
+    context = [("tag", request.tag)] if request.tag and question_of(request) != request.tag else []
     if isinstance(payload, dict):
-        told = {_question_key(payload), "choices", "schema"}
-        return found + [(key, value) for key, value in payload.items() if key not in told]
+        shown_keys = {_question_key(payload), "choices", "schema"}
+        return context + [(key, value) for key, value in payload.items() if key not in shown_keys]
     if payload is None or question_of(request) == payload:
-        return found
-    return [*found, ("payload", payload)]
+        return context
+    return [*context, ("payload", payload)]
 
 
 def _question_key(payload: Any) -> str | None:

@@ -201,8 +201,8 @@ def origin_from(stored: Mapping[str, Any]) -> Origin:
 def resumed_from(stored: Any) -> Resumed:
     """Raises ``TypeError`` if it is invalid."""
     resume = Resumed(*stored)
-    call, asked, _, *texts = stored
-    if type(call) is not int or not all(text is None or isinstance(text, str) for text in (asked, *texts)):
+    call, request_hash, _, *texts = stored
+    if type(call) is not int or not all(text is None or isinstance(text, str) for text in (request_hash, *texts)):
         raise TypeError("a resume is a call, the request's hash, a value, and texts")
     return resume
 

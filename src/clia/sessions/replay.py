@@ -95,8 +95,8 @@ class Replay:
             with _counted(losses):
                 run = self._engine.start(self.program(origin))
                 result = TurnResult(run, run.turn)
-        with self._keeping(result or TurnResult(None, _died_of(losses)), agent, session) as kept:
-            yield kept
+        with self._keeping(result or TurnResult(None, _died_of(losses)), agent, session) as turn_result:
+            yield turn_result
 
     @contextmanager
     def going_on(self, live: LiveSession, number: int, answer: FlowAnswer) -> Iterator[TurnResult]:
@@ -337,14 +337,14 @@ class KeptRuns:
 
     def put(self, key: RunKey, row: SessionRow, run: FlowRun) -> None:
         with self._mutex:
-            gone = [self._runs.pop(key, (None, None))[1]]
+            removed = [self._runs.pop(key, (None, None))[1]]
             if key.place in self._handles:
                 self._runs[key] = _stamp(row), run
             else:
-                gone.append(run)  # closed in between
+                removed.append(run)  # closed in between
             if len(self._runs) > self._size:
-                gone.append(self._runs.popitem(last=False)[1][1])
-        for old_run in gone:
+                removed.append(self._runs.popitem(last=False)[1][1])
+        for old_run in removed:
             release(old_run)
 
 

@@ -211,8 +211,8 @@ def _run_of(commit: AgentCommit, windows: dict[str, SessionWindow]) -> str:
     """The run of a commit: a decision names its session; other commits carry the flow of the live session."""
     if commit.kind == SPAWN:
         return ITSELF
-    asked = (commit.request or "").rpartition(".")[0]
-    if asked in windows:
-        return asked
+    session_id = (commit.request or "").rpartition(".")[0]
+    if session_id in windows:
+        return session_id
     live = [window.ran for window in live_at(windows, seconds(commit.committer.at))]
     return next((ran.id for ran in live if ran.flow_cid in (None, commit.behaviour)), ITSELF)

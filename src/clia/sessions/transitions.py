@@ -72,13 +72,13 @@ class Transitions:
         return self._step(agent, session, events, row, turn, StepSummary(text, {}), puts=puts)
 
     def moved(
-        self, live: LiveSession, resumed: Resumed, turn: Turn, snapshot: Any, said: tuple[str, Mapping[str, Any]]
+        self, live: LiveSession, resumed: Resumed, turn: Turn, snapshot: Any, summary: tuple[str, Mapping[str, Any]]
     ) -> Transition:
         """The transition after an answer, with a new snapshot if there is one."""
         row, done = live.row, live.row.done + 1
         after = self.row(row._replace(done=done, end=row.end + 1, kept=row.kept if snapshot is None else done), turn)
         puts = [(records.key(SNAPSHOT, live.agent, live.session), snapshot)] if snapshot is not None else []
-        news = StepSummary(*said, resumed, {call.number for call in row.pending})
+        news = StepSummary(*summary, resumed, {call.number for call in row.pending})
         return self._step(live.agent, live.session, [resumed_event(resumed)], after, turn, news, puts=puts)
 
     def stopped(self, live: LiveSession, status: str, reason: Mapping[str, Any], text: str) -> Transition:
@@ -99,7 +99,7 @@ class Transitions:
         events: list[dict[str, Any]],
         row: dict[str, Any],
         turn: Turn,
-        said: StepSummary,
+        summary: StepSummary,
         *,
         puts: Sequence[tuple[str, Any]] = (),
     ) -> Transition:
@@ -107,10 +107,10 @@ class Transitions:
             outcome = {"status": FINISHED, "result": turn.result}
             if turn.failure is not None:
                 outcome = {"status": FAILED, "failure": failure_json(turn.failure)}
-            return self._over(agent, session, events, row | outcome, said, turn.printed, puts)
+            return self._over(agent, session, events, row | outcome, summary, turn.printed, puts)
         waits = ", ".join(f"{call.kind} ({session}.{call.number})" for call in turn.pending)
-        trace = self._trace(agent, session, SUSPENDED, said._replace(text=f"{said.text}; waits for {waits}"), turn.printed)
-        news = feed_append(agent, session, row, trace.bodies[-1]["at"], said)
+        trace = self._trace(agent, session, SUSPENDED, summary._replace(text=f"{summary.text}; waits for {waits}"), turn.printed)
+        news = feed_append(agent, session, row, trace.bodies[-1]["at"], summary)
         appends = (Append(records.stream(agent, session), tuple(events), row["end"]), trace, news)
         intent = Intent(agent, "session", NOWHERE, appends=appends, puts=((records.key(LIVE, agent, session), row), *puts))
         return Transition(intent, row)
@@ -121,7 +121,7 @@ class Transitions:
         session: str,
         events: list[dict[str, Any]],
         row: dict[str, Any],
-        said: StepSummary,
+        summary: StepSummary,
         printed: str = "",
         puts: Sequence[tuple[str, Any]] = (),
     ) -> Transition:
@@ -134,18 +134,18 @@ class Transitions:
         why = f": {failure['message']}" if failure and failure.get("message") else ""
         appends = (
             Append(records.stream(agent, session), (*events, over), after["end"]),
-            self._trace(agent, session, status, said._replace(text=f"{said.text}; {status}{why}"), printed),
-            feed_append(agent, session, after, at, said),
+            self._trace(agent, session, status, summary._replace(text=f"{summary.text}; {status}{why}"), printed),
+            feed_append(agent, session, after, at, summary),
         )
         deletes = tuple(records.key(prefix, agent, session) for prefix in (LIVE, SNAPSHOT))
         all_puts = ((records.key(ENDED, agent, session), after), *(put for put in puts if put[0] not in deletes))
         intent = Intent(agent, "session", NOWHERE, appends=appends, puts=all_puts, deletes=deletes)
         return Transition(intent, after, None if session.startswith(ASK) else _ending(agent, session, after))
 
-    def _trace(self, agent: str, session: str, status: str, said: StepSummary, printed: str) -> Append:
-        data = {"session": session, "status": status, **said.data}
+    def _trace(self, agent: str, session: str, status: str, summary: StepSummary, printed: str) -> Append:
+        data = {"session": session, "status": status, **summary.data}
         entries = [self._traces.entry("flow", printed)] if printed else []
-        return Append(trace_stream(agent), (*entries, self._traces.entry("session", said.text, data)))
+        return Append(trace_stream(agent), (*entries, self._traces.entry("session", summary.text, data)))
 
     def write(self, step: Transition, expected: int) -> None:
         """Write a transition that moves no branch. ``expected``: the end of the session's stream when it was read."""
@@ -174,13 +174,13 @@ class Transitions:
         return RefMove(ref, tip, write_event(core, tip, core.agent_stamp(agent), *ending))
 
 
-def feed_append(agent: str, session: str, row: Mapping[str, Any], at: str, said: StepSummary | None = None) -> Append:
+def feed_append(agent: str, session: str, row: Mapping[str, Any], at: str, summary: StepSummary | None = None) -> Append:
     """The feed entry for a step: pending and answered requests, never their contents."""
-    resumed, waited = (None, ()) if said is None else (said.resumed, said.waited)
+    resumed, waited = (None, ()) if summary is None else (summary.resumed, summary.waited)
     waits = [{"id": f"{session}.{call}", "kind": kind} for call, kind, *_ in row["pending"]]
-    asked = [f"{session}.{call}" for call, *_ in row["pending"] if call not in waited]
+    new_requests = [f"{session}.{call}" for call, *_ in row["pending"] if call not in waited]
     entry = {"event": "session", "agent": agent, "session": session, "flow": row["name"], "status": row["status"]}
-    entry |= {"waits": waits, "asked": asked}
+    entry |= {"waits": waits, "asked": new_requests}
     if resumed is not None:
         error = None if resumed.error is None else resumed.error[:_ERROR_MAX]
         answered = {"request": f"{session}.{resumed.call}", "by": resumed.by, "decision": resumed.decision, "error": error}

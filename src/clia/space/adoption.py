@@ -130,25 +130,25 @@ class Adoption:
     def _unite_files(self, ref: str, ours: str, theirs: str) -> None:
         """Unite two trees of objects. They are content-addressed, so they never conflict."""
         core = self._core
-        here, there = (core.objects.entries(core.objects.commit(cid).tree) for cid in (ours, theirs))
-        new = {path: entry for path, entry in there.items() if path not in here}
+        our_entries, their_entries = (core.objects.entries(core.objects.commit(cid).tree) for cid in (ours, theirs))
+        new = {path: entry for path, entry in their_entries.items() if path not in our_entries}
         self._unite(ref, ours, theirs, new, "objects")
 
-    def _unite(self, ref: str, ours: str, theirs: str, changes: Mapping[str, TreeEntry | None], what: str) -> None:
+    def _unite(self, ref: str, ours: str, theirs: str, changes: Mapping[str, TreeEntry | None], kind: str) -> None:
         """Unite two commits: our tree with some changes."""
         core = self._core
         by, tree = core.person_stamp(), core.objects.update_tree(core.objects.commit(ours).tree, changes)
-        both = core.objects.write_commit(tree, [ours, theirs], by, by, f"{what.capitalize()} of two clones united by clia\n")
-        core.refs.move(ref, ours, both, f"clia: unite {what}")
+        both = core.objects.write_commit(tree, [ours, theirs], by, by, f"{kind.capitalize()} of two clones united by clia\n")
+        core.refs.move(ref, ours, both, f"clia: unite {kind}")
 
     def _unite_grants(self, ours: str, theirs: str) -> None:
         """Unite two sets of grants, without those that either clone revoked."""
         core = self._core
-        here, there = (core.objects.entries(core.objects.commit(cid).tree) for cid in (ours, theirs))
+        our_entries, their_entries = (core.objects.entries(core.objects.commit(cid).tree) for cid in (ours, theirs))
         events = (event_of(commit) or {} for commit in core.graph.walk([ours, theirs]))
         revoked = {f"{cid}.json" for body in events for cid in revoked_by(body)}
-        new = {path: entry for path, entry in there.items() if path not in here and path not in revoked}
-        self._unite(names.CAPABILITIES, ours, theirs, {**new, **dict.fromkeys(here.keys() & revoked)}, "capabilities")
+        new = {path: entry for path, entry in their_entries.items() if path not in our_entries and path not in revoked}
+        self._unite(names.CAPABILITIES, ours, theirs, {**new, **dict.fromkeys(our_entries.keys() & revoked)}, "capabilities")
 
 
 class Adopted(NamedTuple):
@@ -212,10 +212,10 @@ class RemoteExchange:
         if remote not in remotes:
             hints = [f"remotes here: {', '.join(remotes) or 'none'}"]
             raise NotFound(f"there is no remote {remote!r}", code="no-such-remote", hints=hints)
-        wanted = [names.SPACE, names.TYPES, names.OBJECTS, *(ref for ref, _ in core.refs.under(names.BEHAVIOURS))]
-        wanted += [names.KEYS, names.CAPABILITIES] if federation else []
+        refs = [names.SPACE, names.TYPES, names.OBJECTS, *(ref for ref, _ in core.refs.under(names.BEHAVIOURS))]
+        refs += [names.KEYS, names.CAPABILITIES] if federation else []
         for name in agents:
             core.require_known(name)
-            wanted += [names.head(name), names.archived(name), names.record(name), names.events(name)]
-            wanted += [names.traces(name), names.sessions(name)] if traces else []
-        return self._workbench.push(remote, [ref for ref in wanted if core.refs.get(ref) is not None])
+            refs += [names.head(name), names.archived(name), names.record(name), names.events(name)]
+            refs += [names.traces(name), names.sessions(name)] if traces else []
+        return self._workbench.push(remote, [ref for ref in refs if core.refs.get(ref) is not None])

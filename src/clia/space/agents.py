@@ -174,11 +174,11 @@ class Agents:
                     hints=["spawn an agent at one of the two, so that both are kept"],
                     fields={"agent": name, "ref": target, "actual": existing, "head": head},
                 )
-            kept = existing if existing is not None and core.graph.descends(existing, head) else head
-            moves = [(target, existing, kept), (source, head, None)]  # the other ref keeps its head
+            new_head = existing if existing is not None and core.graph.descends(existing, head) else head
+            moves = [(target, existing, new_head), (source, head, None)]  # the other ref keeps its head
             if core.refs.move_together([move for move in moves if move[1] != move[2]], f"clia: {verb}"):
                 return
-            if kept != existing:
+            if new_head != existing:
                 core.refs.move(*moves[0], f"clia: {verb}")
             core.reached("secondary-refs")
             core.refs.move(*moves[1], f"clia: {verb}")
@@ -229,11 +229,11 @@ class Upkeep:
         if archive_idle_days is not None:
             check_count(archive_idle_days, "days")
         before = self._workbench.size()
-        done = [] if archive_idle_days is None else self._finished(archive_idle_days)
+        archived = [] if archive_idle_days is None else self._finished(archive_idle_days)
         if not dry_run:
-            done = [name for name in done if self._put_away(name)]
+            archived = [name for name in archived if self._put_away(name)]
             self._workbench.pack()
-        return Maintained(tuple(done), before, before if dry_run else self._workbench.size())
+        return Maintained(tuple(archived), before, before if dry_run else self._workbench.size())
 
     def _finished(self, days: int) -> list[str]:
         """Idle agents whose work another agent or a branch of people contains."""

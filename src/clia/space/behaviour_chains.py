@@ -215,32 +215,32 @@ def unite(core: Core, ref: str, ours: str, theirs: str) -> bool:
     current stays current; of two, ours does. If the other clone retired it, none is current and a person decides.
     """
     objects = core.objects
-    here, there = read_state(objects, ours), read_state(objects, theirs)
-    if len(_kinds(objects, here) | _kinds(objects, there)) > 1:
+    our_state, their_state = read_state(objects, ours), read_state(objects, theirs)
+    if len(_kinds(objects, our_state) | _kinds(objects, their_state)) > 1:
         return False
-    retired = (here.retired & there.retired) | (_retired_since(core, ours, theirs) & here.retired)
-    retired |= _retired_since(core, theirs, ours) & there.retired
+    retired = (our_state.retired & their_state.retired) | (_retired_since(core, ours, theirs) & our_state.retired)
+    retired |= _retired_since(core, theirs, ours) & their_state.retired
     tree = objects.commit(ours).tree
-    mine, yours = objects.entries(tree), objects.entries(objects.commit(theirs).tree)
+    our_entries, their_entries = objects.entries(tree), objects.entries(objects.commit(theirs).tree)
     empty = TreeEntry(FILE, objects.write_blob(b""))
-    files: dict[str, TreeEntry | None] = {path: entry for path, entry in yours.items() if path not in mine}
-    files |= {f"{ADOPTED}{cid}": empty for cid in here.adopted | there.adopted}
-    files |= {f"{RETIRED}{cid}": empty if cid in retired else None for cid in here.retired | there.retired}
-    current = _current(core, here, there)
-    current_files = {here.current: mine.get(CURRENT), there.current: yours.get(CURRENT)}
+    files: dict[str, TreeEntry | None] = {path: entry for path, entry in their_entries.items() if path not in our_entries}
+    files |= {f"{ADOPTED}{cid}": empty for cid in our_state.adopted | their_state.adopted}
+    files |= {f"{RETIRED}{cid}": empty if cid in retired else None for cid in our_state.retired | their_state.retired}
+    current = _current(core, our_state, their_state)
+    current_files = {our_state.current: our_entries.get(CURRENT), their_state.current: their_entries.get(CURRENT)}
     files[CURRENT] = current_files[current] if current is not None and current not in retired else None
-    changes = {path: entry for path, entry in files.items() if entry is not None or path in mine}
+    changes = {path: entry for path, entry in files.items() if entry is not None or path in our_entries}
     by = core.person_stamp()
     both = objects.write_commit(objects.update_tree(tree, changes), [ours, theirs], by, by, "Two clones' chain united by clia\n")
     core.refs.move(ref, ours, both, "clia: unite behaviours")
     return True
 
 
-def _current(core: Core, here: ChainState, there: ChainState) -> str | None:
+def _current(core: Core, our_state: ChainState, their_state: ChainState) -> str | None:
     """The current version after two chains diverged: the one set since, ours if both set one."""
-    base = core.graph.merge_base(here.tip or "", there.tip or "")
+    base = core.graph.merge_base(our_state.tip or "", their_state.tip or "")
     before = None if base is None else read_state(core.objects, base).current
-    return there.current if here.current == before else here.current or there.current
+    return their_state.current if our_state.current == before else our_state.current or their_state.current
 
 
 def _retired_since(core: Core, tip: str, other: str) -> frozenset[str]:

@@ -69,7 +69,7 @@ class Checks:
     def verify(self, types: Types, progress: Say | None = None) -> Report:
         say: Say = progress or (lambda _: None)
         refs = self._core.refs
-        check = _Check(self._core, types, whole=self.is_whole())
+        check = _Check(self._core, types, complete=self.is_whole())
         prefixes = (names.HEADS, names.ARCHIVE, names.RECORDS, names.TRACES, names.SESSIONS)
         for name in sorted({ref.removeprefix(prefix) for prefix in prefixes for ref, _ in refs.under(prefix)}):
             say(f"agent {name}")
@@ -97,21 +97,21 @@ class Checks:
     def _check_index(self, check: _Check) -> None:
         """Compare the index with git."""
         rows = {edge[:4] for edge in self._relations.edges()}
-        wanted = {edge for edge in check.stated if edge[3] not in check.retracted}
+        expected = {edge for edge in check.stated if edge[3] not in check.retracted}
         check.edges = len(rows)
-        for src, kind, dst, origin in sorted(rows - wanted):
+        for src, kind, dst, origin in sorted(rows - expected):
             check.found("index-row", f"the index has {src} -{kind}-> {dst}, which git does not say", cid=origin)
-        for src, kind, dst, origin in sorted(wanted - rows):
+        for src, kind, dst, origin in sorted(expected - rows):
             check.found("index-gap", f"the index lacks {src} -{kind}-> {dst}", cid=origin)
 
 
 class _Check:
     """One run of ``verify``: what was checked, and the findings."""
 
-    def __init__(self, core: Core, types: Types, *, whole: bool) -> None:
+    def __init__(self, core: Core, types: Types, *, complete: bool) -> None:
         self._core = core
         self._types = types
-        self._whole = whole
+        self._whole = complete
         self._present: set[str] = set()
         self.stated: set[tuple[str, str, str, str]] = set()
         self.retracted: set[str] = set()
@@ -278,6 +278,6 @@ class _Check:
                 self.found("broken-behaviour", f"the version {entry.cid} of {name!r} is not a behaviour", ref, entry.cid)
         state = read_state(core.objects, tip)
         current = frozenset([state.current] if state.current is not None else [])
-        for what, cids in (("current", current), ("adopted", state.adopted), ("retired", state.retired)):
+        for field, cids in (("current", current), ("adopted", state.adopted), ("retired", state.retired)):
             for cid in sorted(cids - state.versions):
-                self.found("broken-behaviour", f"{cid} is {what} of the behaviour {name!r}, and no version of it", ref, cid)
+                self.found("broken-behaviour", f"{cid} is {field} of the behaviour {name!r}, and no version of it", ref, cid)

@@ -136,8 +136,8 @@ class CheckoutPlaces:
         head = core.require_head(name)
         present = self._present(name, directory, head)
         if present is None:
-            here = self._workbench.head_of(directory)
-            if here is None or not core.graph.descends(head, here):
+            checked_out = self._workbench.head_of(directory)
+            if checked_out is None or not core.graph.descends(head, checked_out):
                 self._workbench.add_worktree(directory, name, head)
                 return head
             self._workbench.claim_worktree(directory, name)  # its creator died before it recorded the owner
@@ -190,9 +190,9 @@ class CheckoutPlaces:
     def _base_of(self, directory: str, head: str) -> str:
         """The commit that the files of a directory came from, if it is not a checkout of ours."""
         core = self._core
-        here = self._workbench.head_of(directory)
-        if here is not None:
-            return head if core.objects.commit(here).tree == core.objects.commit(head).tree else here
+        checked_out = self._workbench.head_of(directory)
+        if checked_out is not None:
+            return head if core.objects.commit(checked_out).tree == core.objects.commit(head).tree else checked_out
         if core.read(head).kind == SPAWN:
             return head  # nothing was done yet
         message = f"which commit do the files of {directory} come from?"
@@ -282,8 +282,8 @@ class Snapshots:
         if entries is None:
             raise UnsafePath(f"{path!r}: not a readable .gitmodules file", fields={"path": path})
         for key, value in entries:
-            section, _, rest = key.partition(".")
-            name, _, field = rest.rpartition(".")
+            section, _, remainder = key.partition(".")
+            name, _, field = remainder.rpartition(".")
             bad_name = not name or ".." in name.replace("\\", "/").split("/")
             bad_value = field in ("url", "path") and value.startswith("-")
             bad_url = field == "url" and ("\n" in value or "::" in value.partition("/")[0])

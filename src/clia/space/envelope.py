@@ -197,15 +197,15 @@ class Envelope:
         row = self._core.store.get(INTENT + name)
         if row is None:
             return
-        intent, mine = _from_json(row.value), self._is_mine(row.value)
+        intent, is_mine = _from_json(row.value), self._is_mine(row.value)
         if self._landed(intent):
             # The worktree to update is on the machine that began.
-            self.finish(intent if mine else intent._replace(follow=()))
+            self.finish(intent if is_mine else intent._replace(follow=()))
         elif not certain:
             message = f"something was begun with {name!r}, and the hub that could say whether it is done is away"
             raise Conflict(message, code="hub-unsettled", hints=["try again when the hub is back"], fields={"agent": name})
         else:
-            self._undo(intent, None if mine else row.value)
+            self._undo(intent, None if is_mine else row.value)
 
     def _lost(self, name: str) -> list[tuple[str, Any]]:
         """Intents on this agent that were undone for other machines, at most one each."""
@@ -257,10 +257,10 @@ class Envelope:
         rows = {INTENT + intent.agent: values.get(INTENT + intent.agent)}
         if self._core.clone is not None:
             rows |= {key: values.get(key) for key, _ in values.scan(LOST)}
-        mine = [key for key, row in rows.items() if _is_about(row, intent)]
-        for key in mine:
+        keys = [key for key, row in rows.items() if _is_about(row, intent)]
+        for key in keys:
             values.delete(key)
-        return bool(mine)
+        return bool(keys)
 
     def _follow_up(self, move: RefMove) -> None:
         """Move a secondary ref, unless it was moved already before a crash."""
@@ -296,12 +296,12 @@ class Envelope:
                 core.refs.move(move.ref, move.new, move.old, f"clia: undo {intent.verb}")
         with core.store.writing() as transaction:
             values = transaction.values
-            mine = _is_about(values.get(INTENT + intent.agent), intent)
-            if mine:
+            is_current = _is_about(values.get(INTENT + intent.agent), intent)
+            if is_current:
                 values.delete(INTENT + intent.agent)
-            if mine and lost is not None:
+            if is_current and lost is not None:
                 values.put(f"{LOST}{lost.get('clone')}/{intent.agent}", dict(lost))
-        return mine
+        return is_current
 
 
 def _about(intent: Intent, binding: Binding) -> str:

@@ -193,13 +193,13 @@ class RefWatcher:
     def look(self) -> int:
         """Report what changed among the refs; returns the number of entries."""
         while True:
-            known = self._known()
-            now = self._refs(known.refs)
-            if known.since is not None and (now is known.refs or now == known.refs):
-                self._last = known
+            recorded = self._known()
+            now = self._refs(recorded.refs)
+            if recorded.since is not None and (now is recorded.refs or now == recorded.refs):
+                self._last = recorded
                 return 0
             try:
-                return self._report(known, now)
+                return self._report(recorded, now)
             except Conflict as err:
                 if err.code != "stale-value":
                     raise
@@ -214,28 +214,28 @@ class RefWatcher:
         elif look.moved:
             self._found = self._moved(look.moved)
         self._mark = look.seen
-        found = self._found
-        if found is before:
-            return found
-        for name in {key.partition("/")[2] for key in before.keys() - found.keys() if key.startswith((_AGENT, _ARCHIVED))}:
+        current = self._found
+        if current is before:
+            return current
+        for name in {key.partition("/")[2] for key in before.keys() - current.keys() if key.startswith((_AGENT, _ARCHIVED))}:
             # An agent restored between the two reads was in neither.
-            head = self._core.refs.get(names.head(name)) if found.keys().isdisjoint((_AGENT + name, _ARCHIVED + name)) else None
-            found = found if head is None else {**found, _AGENT + name: head}
-        return found
+            head = self._core.refs.get(names.head(name)) if current.keys().isdisjoint((_AGENT + name, _ARCHIVED + name)) else None
+            current = current if head is None else {**current, _AGENT + name: head}
+        return current
 
     def _moved(self, refs: list[str]) -> dict[str, str]:
         """The refs found before, updated with those that moved."""
-        wanted: dict[str, str] = {}
+        refs_to_read: dict[str, str] = {}
         for ref in refs:
             key = _key_of(ref)
             if key is not None and key.startswith((_AGENT, _ARCHIVED)):
                 name = key.partition("/")[2]  # the head first: it may be archived between the reads
-                wanted |= {_AGENT + name: names.head(name), _ARCHIVED + name: names.archived(name)}
+                refs_to_read |= {_AGENT + name: names.head(name), _ARCHIVED + name: names.archived(name)}
             elif key is not None:
-                wanted[key] = ref
-        now = {key: self._core.refs.get(ref) for key, ref in wanted.items()}
-        found = {key: cid for key, cid in self._found.items() if key not in now}
-        return found | {key: cid for key, cid in now.items() if cid is not None}
+                refs_to_read[key] = ref
+        now = {key: self._core.refs.get(ref) for key, ref in refs_to_read.items()}
+        unchanged = {key: cid for key, cid in self._found.items() if key not in now}
+        return unchanged | {key: cid for key, cid in now.items() if cid is not None}
 
     def _known(self) -> _KnownRefs:
         with self._core.store.reading() as view:
@@ -264,25 +264,25 @@ class RefWatcher:
             all_refs.update(refs)
         return _KnownRefs(record.version, since, versions, buckets, all_refs)
 
-    def _report(self, known: _KnownRefs, now: Mapping[str, str]) -> int:
+    def _report(self, recorded: _KnownRefs, now: Mapping[str, str]) -> int:
         core = self._core
         at = timestamp(core.clock())
-        changed = {key for key, _ in now.items() ^ known.refs.items()}
+        changed = {key for key, _ in now.items() ^ recorded.refs.items()}
         entries: list[dict[str, Any]] = []
-        if known.since is not None:
-            entries = [self._entry(*change, at) for change in _changes(changed, known.refs, now)]
+        if recorded.since is not None:
+            entries = [self._entry(*change, at) for change in _changes(changed, recorded.refs, now)]
             entries += _of_peers(changed, now, at)
-        since = known.since or timestamp(core.clock(), "milliseconds")
-        changed_buckets = _split(known.buckets, now, changed)
+        since = recorded.since or timestamp(core.clock(), "milliseconds")
+        changed_buckets = _split(recorded.buckets, now, changed)
         with core.store.writing() as transaction:
-            versions = dict(known.versions)
+            versions = dict(recorded.versions)
             for name, refs in sorted(changed_buckets.items()):
                 versions[name] = transaction.values.put(BUCKET + name, refs)
-            version = transaction.values.put(SEEN, {"since": since, "versions": versions}, expected=known.version)
+            version = transaction.values.put(SEEN, {"since": since, "versions": versions}, expected=recorded.version)
             if core.clone is not None:
                 entries = [entry for entry in entries if self._is_news(transaction, entry)]
             transaction.streams.append(FEED, entries)
-        self._last = _KnownRefs(version, since, versions, {**known.buckets, **changed_buckets}, now)
+        self._last = _KnownRefs(version, since, versions, {**recorded.buckets, **changed_buckets}, now)
         return len(entries)
 
     def _entry(self, event: str, subject: tuple[str, str], before: str | None, cid: str | None, at: str) -> dict[str, Any]:

@@ -173,20 +173,20 @@ class _Origins:
         core = self._core
         if core.objects.kind(head) != "commit":
             return {}
-        there = core.objects.entry(core.objects.commit(head).tree, path)
-        here = core.objects.entry(landed.tree, path)
-        if there is None or here is None:
+        agent_file = core.objects.entry(core.objects.commit(head).tree, path)
+        landed_file = core.objects.entry(landed.tree, path)
+        if agent_file is None or landed_file is None:
             return {}
         lines = self._workbench.blame(head, path)
-        if there.cid == here.cid:
+        if agent_file.cid == landed_file.cid:
             return dict(enumerate(lines, 1))
-        matched = _matched(core.objects.blob(here.cid), core.objects.blob(there.cid))
+        matched = _matched(core.objects.blob(landed_file.cid), core.objects.blob(agent_file.cid))
         return {number: lines[other] for number, other in matched if other < len(lines)}
 
 
-def _matched(here: bytes, there: bytes) -> Iterator[tuple[int, int]]:
+def _matched(ours: bytes, theirs: bytes) -> Iterator[tuple[int, int]]:
     """The number (from 1) of each line that two versions share, and its index (from 0) in the other."""
-    matcher = difflib.SequenceMatcher(None, here.split(b"\n"), there.split(b"\n"), autojunk=False)
+    matcher = difflib.SequenceMatcher(None, ours.split(b"\n"), theirs.split(b"\n"), autojunk=False)
     for start, other, size in matcher.get_matching_blocks():
         yield from ((start + step + 1, other + step) for step in range(size))
 

@@ -127,8 +127,8 @@ class Merging:
             hints = ["say for each path what it becomes, or that it goes"]
             raise InvalidInput(message, code="unresolved", hints=hints, fields={"paths": open_paths})
         present = self._core.objects.entries(merged.tree)
-        wanted = {path: value for path, value in changes.items() if value is not None or path in present}
-        return self._commits.snapshots.delta(merged.tree, wanted)
+        effective = {path: value for path, value in changes.items() if value is not None or path in present}
+        return self._commits.snapshots.delta(merged.tree, effective)
 
     def _conclude(
         self, into: str, from_: str, heads: tuple[str, str], tree: str, cleaned: tuple[str, list[tuple[str, str]]]
@@ -285,8 +285,8 @@ class Relinking:
         if not candidates:
             return []
         relinked = self._by_patch(candidates, present, traced)
-        done = {link.commit for link in relinked}
-        relinked += self._by_tree([commit for commit in candidates if commit.cid not in done], present, traced)
+        linked = {link.commit for link in relinked}
+        relinked += self._by_tree([commit for commit in candidates if commit.cid not in linked], present, traced)
         for link in relinked:
             traces = (self._traces.read(traced[source][1]) for source in link.sources)
             self._traces.attach(link.commit, [entry for trace in traces if trace for entry in trace.entries], link.agent)
@@ -321,10 +321,10 @@ class Relinking:
     def _by_patch(self, candidates: list[AgentCommit], present: list[str], traced: dict[str, tuple[str, str]]) -> list[Relinked]:
         ids = self._workbench.patch_ids([*present, *(commit.cid for commit in candidates)])
         sources = {ids[cid]: cid for cid in reversed(present) if cid in ids}  # the first commit with a patch counts
-        found = ((commit, sources.get(ids.get(commit.cid, ""))) for commit in candidates)
+        pairs = ((commit, sources.get(ids.get(commit.cid, ""))) for commit in candidates)
         return [
             Relinked(commit.cid, (source,), PATCH, traced[source][0])
-            for commit, source in found
+            for commit, source in pairs
             if source is not None and _may_get_trace(commit, traced[source][0])
         ]
 

@@ -73,9 +73,9 @@ class Purging:
             stored = transaction.values.get(_SWEEP + agent)
             to_sweep = {*(stored.value if stored else ()), *(self._objects(tip) - self._objects(new))}
             transaction.values.put(_SWEEP + agent, sorted(to_sweep))
-        kept = {commit.cid for commit in core.graph.walk([new])}
-        old = [commit for commit in core.graph.walk([tip]) if commit.cid not in kept]
-        first = [commit.cid for commit in old if all(parent in kept for parent in commit.parents)]
+        reachable = {commit.cid for commit in core.graph.walk([new])}
+        old = [commit for commit in core.graph.walk([tip]) if commit.cid not in reachable]
+        first = [commit.cid for commit in old if all(parent in reachable for parent in commit.parents)]
         body = {"event": PURGED, "ref": ref, "gone": first}
         append_event(core, names.events(agent), core.person_stamp(), body, f"purge of {ref}")
         core.refs.move(ref, tip, new, "clia: purge")

@@ -58,13 +58,13 @@ class Registry:
         core = self._core
         core.fresh(TYPES_LOCK)
         with self._envelope.among_others(), core.locks.hold(TYPES_LOCK):
-            known = self.types().known()
-            if name in known:
-                if known[name] != parent:
+            types = self.types().known()
+            if name in types:
+                if types[name] != parent:
                     raise Conflict(
-                        f"the type {name} is here a kind of {known[name] or 'its own'}, there of {parent}",
+                        f"the type {name} is here a kind of {types[name] or 'its own'}, there of {parent}",
                         code="type-clash",
-                        fields={"type": name, "parent": known[name], "theirs": parent},
+                        fields={"type": name, "parent": types[name], "theirs": parent},
                     )
                 return False
             self.types().check_new(name, parent)

@@ -109,21 +109,21 @@ class Relations:
     def catch_up(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Bring the index up to date with the refs."""
         with self._core.store.reading() as view:
-            seen, behind = self._behind(view)
-            if not behind and (seen is None or seen == _value(view, _SEEN)):
+            marker, behind = self._behind(view)
+            if not behind and (marker is None or marker == _value(view, _SEEN)):
                 return
         # If only the marker is behind, failing to write it makes the next look slower, nothing else.
         ignored = () if behind else (StoreError,)
         with suppress(*ignored), self._core.store.writing() as transaction:
             # Look at the refs again inside the transaction: another process may have read further.
-            seen, behind = self._behind(transaction)
+            marker, behind = self._behind(transaction)
             for number, source in enumerate(behind):
                 self._read_source(transaction, source, *behind[source])
                 if progress:
                     progress(number + 1, len(behind))
             self._update_recency(transaction, {source: tip for source, (_, tip) in behind.items()})
-            if seen is not None:
-                transaction.values.put(_SEEN, seen)
+            if marker is not None:
+                transaction.values.put(_SEEN, marker)
 
     def _behind(self, view: Transaction) -> tuple[Any, dict[str, tuple[str | None, str | None]]]:
         """The refs' marker, and the sources that have moved, with the tip that was read and the current one."""
@@ -135,8 +135,8 @@ class Relations:
             moved = {source for source in map(_source_of, look.moved) if source is not None}
             read = {source: tip for source in moved if (tip := _value(view, _READ + source)) is not None}
             tips = {source: tip for source in moved if (tip := self._tip(source)) is not None}
-        wanted = sorted(source for source in read.keys() | tips.keys() if read.get(source) != tips.get(source))
-        return look.seen, {source: (read.get(source), tips.get(source)) for source in wanted}
+        changed = sorted(source for source in read.keys() | tips.keys() if read.get(source) != tips.get(source))
+        return look.seen, {source: (read.get(source), tips.get(source)) for source in changed}
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Rebuild the index; returns the number of edges."""
@@ -183,26 +183,26 @@ class Relations:
                     at = None if tip is None else self._core.objects.commit(tip).committer.at
                 yield name, at
 
-    def _read_source(self, transaction: Transaction, source: str, known: str | None, tip: str | None) -> None:
+    def _read_source(self, transaction: Transaction, source: str, mark: str | None, tip: str | None) -> None:
         kind, _, name = source.partition("/")
         if tip is None:
             transaction.edges.drop(source)
             transaction.values.delete(_READ + source)
             return
-        if known is not None and not self._core.contains(tip, known):
+        if mark is not None and not self._core.contains(tip, mark):
             transaction.edges.drop(source)  # the chain was rewritten
-            known = None
+            mark = None
         if kind == "agents":
-            transaction.edges.add(self._of_agent(name, tip, known))
+            transaction.edges.add(self._of_agent(name, tip, mark))
         else:
-            for event in read_events(self._core, tip, known):
+            for event in read_events(self._core, tip, mark):
                 transaction.edges.add(stated(name, event.cid, event.body))
                 transaction.edges.retract(source, retracted(event.body))
         transaction.values.put(_READ + source, tip)
 
-    def _of_agent(self, name: str, tip: str, known: str | None) -> Iterator[Edge]:
+    def _of_agent(self, name: str, tip: str, mark: str | None) -> Iterator[Edge]:
         for commit in self._core.own_commits(name, tip):
-            if commit.cid == known:
+            if commit.cid == mark:
                 return
             if commit.kind == SPAWN and commit.parent:
                 yield Edge(commit.parent, SUB_AGENT, name, commit.cid, f"agents/{name}")

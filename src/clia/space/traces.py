@@ -77,18 +77,18 @@ class Traces:
         core = self._core
         core.own_head(name)
         keyed = [self._once(entry) for entry in _listed(entries)]
-        seen = SEEN + name
-        rebuilt = self._keys(name) if core.store.get(seen) is None else set()
+        seen_key = SEEN + name
+        rebuilt = self._keys(name) if core.store.get(seen_key) is None else set()
         with core.store.writing() as transaction:
             values = transaction.values
-            if rebuilt or values.get(seen) is None:
+            if rebuilt or values.get(seen_key) is None:
                 for key in rebuilt:
-                    values.put(f"{seen}/{key}", 1)
-                values.put(seen, 1)
+                    values.put(f"{seen_key}/{key}", 1)
+                values.put(seen_key, 1)
             new: list[dict[str, Any]] = []
             for entry in keyed:
-                if values.get(f"{seen}/{entry['key']}") is None:
-                    values.put(f"{seen}/{entry['key']}", 1)
+                if values.get(f"{seen_key}/{entry['key']}") is None:
+                    values.put(f"{seen_key}/{entry['key']}", 1)
                     new.append(entry)
             if new:
                 transaction.streams.append(stream(name), new)

@@ -319,7 +319,7 @@ def _fleet(now: float, processes: Sequence[Process], machines: Sequence[Machine]
     live = {request.agent for request in work.requests if not request.session.startswith("ask-")}
     handled = hand_over.tasks(work.requests, kinds, live.__contains__, now)
     tasks = {(task.agent, task.request): task for task in handled}
-    held = [state for state in work.attempted if state.worker is not None and state.until is not None]
+    claimed = [state for state in work.attempted if state.worker is not None and state.until is not None]
     ready = [task for task in tasks.values() if task.not_before <= now]
     first = min(ready, key=lambda task: task.not_before, default=None)
     oldest_question = oldest_task = None
@@ -334,7 +334,7 @@ def _fleet(now: float, processes: Sequence[Process], machines: Sequence[Machine]
         tuple(machines),
         tuple(workers),
         tuple(process for process in processes if process.kind == FORGE),
-        tuple(sorted((_lease(state, workers, now) for state in held), key=lambda lease: lease.until)),
+        tuple(sorted((_lease(state, workers, now) for state in claimed), key=lambda lease: lease.until)),
         tuple(_depths(work, tasks, workers, now)),
         len(questions),
         oldest_question,

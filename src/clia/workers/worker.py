@@ -146,7 +146,7 @@ class Worker:
                 RunningAttempt(*attempt.key, attempt.claim.task.kind, attempt.claim.attempt, attempt.progress)
                 for attempt in self._running.values()
             )
-            self._hanging = [each for each in self._hanging if each.thread is not None and each.thread.is_alive()]
+            self._hanging = [attempt for attempt in self._hanging if attempt.thread is not None and attempt.thread.is_alive()]
             counts = self._counts
             return self._status._replace(
                 running=running,
@@ -172,15 +172,15 @@ class Worker:
             try:
                 tasks = self._look()
                 if once and only is None:
-                    only = {(each.agent, each.request) for each in tasks if each.not_before <= self._now()}
-                wanted = tasks if only is None else [each for each in tasks if (each.agent, each.request) in only]
+                    only = {(task.agent, task.request) for task in tasks if task.not_before <= self._now()}
+                startable = tasks if only is None else [task for task in tasks if (task.agent, task.request) in only]
                 self._end_overdue()
-                started = self._start_attempts(wanted)
-                left = [each for each in tasks if each not in started]
-                next_at = self._next_time(self._startable(left))
+                started = self._start_attempts(startable)
+                waiting = [task for task in tasks if task not in started]
+                next_at = self._next_time(self._startable(waiting))
                 over = not (busy or started) and (
-                    (once and (self._next_time(wanted) or math.inf) > self._now())
-                    or (until_idle and not wanted and not self._waits_for_hub)
+                    (once and (self._next_time(startable) or math.inf) > self._now())
+                    or (until_idle and not startable and not self._waits_for_hub)
                 )
             except BackendError as err:
                 if not is_away(err):
@@ -191,7 +191,7 @@ class Worker:
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue
             pause = self._options.poll_seconds
-            self._status = WorkerStatus(waiting=len(left), next_at=next_at, trouble=self._overloaded())
+            self._status = WorkerStatus(waiting=len(waiting), next_at=next_at, trouble=self._overloaded())
             self._notify()
             if over:
                 return
@@ -213,43 +213,43 @@ class Worker:
         space, kinds = self._deps.space, self._deps.kinds
         running = self._attempts()
         requests = self._query(space.pending)
-        self._requests = {(each.agent, each.id): each for each in requests}
+        self._requests = {(request.agent, request.id): request for request in requests}
         for attempt in running:
             if attempt.key not in self._requests:
                 attempt.gone = True
                 attempt.context.cancelled.set()
         self._prune_queue()
         handled = {kind for kind in self._deps.effects if kinds is None or kind in kinds}
-        sessions = {each.agent for each in requests if not each.session.startswith("ask-")}
+        sessions = {request.agent for request in requests if not request.session.startswith("ask-")}
         live = sessions.intersection(map(handover.awaited, requests))  # with a live session that some request waits for
         elsewhere = self._query(space.elsewhere)  # left to the machine with their unpublished work
-        unseen = self._query(lambda: space.elsewhere({each.agent for each in requests})) - elsewhere
-        near = [each for each in requests if each.agent not in elsewhere]
-        found = handover.tasks(near, handled, live.__contains__, self._now())
-        self._waits_for_hub = any(each.agent in unseen for each in found)
-        found = [each for each in found if each.agent not in unseen]
+        unseen = self._query(lambda: space.elsewhere({request.agent for request in requests})) - elsewhere
+        near = [request for request in requests if request.agent not in elsewhere]
+        tasks = handover.tasks(near, handled, live.__contains__, self._now())
+        self._waits_for_hub = any(task.agent in unseen for task in tasks)
+        tasks = [task for task in tasks if task.agent not in unseen]
         with self._mutex:
-            return [each for each in found if (each.agent, each.request) not in self._running]
+            return [task for task in tasks if (task.agent, task.request) not in self._running]
 
     def _prune_queue(self) -> None:
         """Drop queue state of tasks whose session ended between attempts."""
         monotonic, queue = self._deps.tools.monotonic, self._deps.queue
         if monotonic() < self._pruned_at + _PRUNE_INTERVAL:
             return
-        known = {(each.task.agent, each.task.request) for each in self._query(queue.waiting)}
-        live = {(each.agent, each.id) for each in self._query(self._deps.space.pending)}
+        queued = {(state.task.agent, state.task.request) for state in self._query(queue.waiting)}
+        live = {(request.agent, request.id) for request in self._query(self._deps.space.pending)}
         # Keep claims that are newer than the list of requests.
-        tried = ((each.task.agent, each.task.request) for each in self._query(queue.waiting))
-        kept = sorted(live.union(place for place in tried if place not in known))
-        self._query(lambda: queue.forget(kept))
+        tried = ((state.task.agent, state.task.request) for state in self._query(queue.waiting))
+        keep = sorted(live.union(place for place in tried if place not in queued))
+        self._query(lambda: queue.forget(keep))
         self._pruned_at = monotonic()
 
     # Attempts
 
     def _startable(self, tasks: Sequence[Task]) -> list[Task]:
         """Return the tasks without those that must wait for an exclusive attempt of this worker."""
-        held = {each.claim.task.agent for each in self._attempts() if each.claim.task.kind in EXCLUSIVE}
-        return [each for each in tasks if each.kind not in EXCLUSIVE or each.agent not in held]
+        busy = {attempt.claim.task.agent for attempt in self._attempts() if attempt.claim.task.kind in EXCLUSIVE}
+        return [task for task in tasks if task.kind not in EXCLUSIVE or task.agent not in busy]
 
     def _start_attempts(self, tasks: Sequence[Task]) -> set[Task]:
         """Start attempts up to the concurrency limit; return their tasks."""
@@ -324,7 +324,7 @@ class Worker:
         try:
             agent, request = attempt.key
             pending = retry_while_unavailable(lambda: self._deps.space.pending(agent), context.cancelled)
-            if all(each.id != request for each in pending):
+            if all(other.id != request for other in pending):
                 return Gone()  # another worker answered before our claim
             try:
                 self._deps.space.meet(agent)  # adopts what an earlier attempt did on another machine
@@ -360,7 +360,9 @@ class Worker:
     def _end_overdue(self) -> None:
         """Fail attempts that exceeded their time limit, and abandon their threads."""
         now = self._deps.tools.monotonic()
-        for attempt in [each for each in self._attempts() if each.overdue_at is not None and each.overdue_at <= now]:
+        for attempt in [
+            candidate for candidate in self._attempts() if candidate.overdue_at is not None and candidate.overdue_at <= now
+        ]:
             if attempt.ends is not None and attempt.try_end():
                 attempt.context.cancelled.set()
                 with self._mutex:
@@ -388,21 +390,21 @@ class Worker:
         while not stop.wait(lease / 3):
             for attempt in self._attempts():
                 with suppress(CliaError):  # retried at the next beat
-                    kept = self._deps.queue.keep(attempt.claim, self._now(), lease)
-                    if kept is not None:
-                        attempt.claim = kept
+                    claim = self._deps.queue.keep(attempt.claim, self._now(), lease)
+                    if claim is not None:
+                        attempt.claim = claim
                     else:
                         attempt.lost = True
                         attempt.context.cancelled.set()
 
     def _watch_store(self, stop: threading.Event) -> None:
         """Report once that the store does not answer: calls to it may take long to fail."""
-        told = False
+        reported = False
         while not self._deps.wait(stop, _SILENCE_SECONDS / 4):
             silent = self._store_is_silent()
-            if silent and not told:
+            if silent and not reported:
                 self._notify()
-            told = silent
+            reported = silent
 
     def _store_is_silent(self) -> bool:
         asked_at = self._query_since
@@ -442,7 +444,7 @@ class Worker:
     def _seconds_to_wait(self, next_at: float | None) -> float:
         """Return how long to wait: until the next poll, timeout or due task."""
         now = self._deps.tools.monotonic()
-        overdue = [each.overdue_at - now for each in self._attempts() if each.overdue_at is not None]
+        overdue = [attempt.overdue_at - now for attempt in self._attempts() if attempt.overdue_at is not None]
         times = [self._options.poll_seconds, *overdue]
         if next_at is not None and self._room() > 0:
             times.append(next_at - self._now())

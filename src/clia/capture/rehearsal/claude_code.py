@@ -126,15 +126,15 @@ class ClaudeCode(RehearsedTool):
             return
         error = f"Exit code {outcome.code}\n{outcome.output}".rstrip() if job.kind == "bash" else outcome.output
         hook = self._after(actor, use, "PostToolUseFailure", error=error, is_interrupt=False)
-        shown = error if job.kind == "bash" else f"<tool_use_error>{error}</tool_use_error>"
-        block = {"type": "tool_result", "content": shown, "is_error": True, "tool_use_id": use.id}
+        content = error if job.kind == "bash" else f"<tool_use_error>{error}</tool_use_error>"
+        block = {"type": "tool_result", "content": content, "is_error": True, "tool_use_id": use.id}
         line = self._answer(actor, use, block, f"Error: {error}")
         self._happen("tool-failure", actor, text=error, lines=[line], hook=hook, tool=use.name, tool_use_id=use.id)
 
-    def _succeed(self, actor: Actor, use: PlayedToolUse, shown: Any, response: dict[str, Any]) -> None:
+    def _succeed(self, actor: Actor, use: PlayedToolUse, content: Any, response: dict[str, Any]) -> None:
         hook = self._after(actor, use, "PostToolUse", tool_response=response)
-        line = self._answer(actor, use, {"tool_use_id": use.id, "type": "tool_result", "content": shown}, response)
-        text = shown if isinstance(shown, str) else shown[0]["text"]
+        line = self._answer(actor, use, {"tool_use_id": use.id, "type": "tool_result", "content": content}, response)
+        text = content if isinstance(content, str) else content[0]["text"]
         self._happen("tool-result", actor, text=text, lines=[line], hook=hook, tool=use.name, tool_use_id=use.id)
 
     def _after(self, actor: Actor, use: PlayedToolUse, name: str, **outcome: Any) -> dict[str, Any]:
@@ -186,13 +186,13 @@ class ClaudeCode(RehearsedTool):
             fields["effort"] = {"level": "high"}
         return {**fields, "hook_event_name": name}
 
-    def _happen(self, kind: str, actor: Actor, **more: Any) -> None:
-        for _, record in more.get("lines", ())[-1:]:
+    def _happen(self, kind: str, actor: Actor, **fields: Any) -> None:
+        for _, record in fields.get("lines", ())[-1:]:
             if "uuid" in record:
-                more["uuid"] = record["uuid"]
+                fields["uuid"] = record["uuid"]
         if self.turn:
-            more["prompt_id"] = self.turn
-        self.stage.happen(kind, actor.id, **more, session=self.session)
+            fields["prompt_id"] = self.turn
+        self.stage.happen(kind, actor.id, **fields, session=self.session)
 
     def _line(self, actor: Actor, kind: str, *, uuid: str = "", **fields: Any) -> Line:
         """A line of the conversation, chained to the previous one."""

@@ -48,9 +48,9 @@ class Codex(RehearsedTool):
         hook = {**self.base("SessionStart"), "source": source}
         self.stage.happen("start", text=source, lines=lines, hook=hook, session=self.session)
 
-    def _meta(self, actor: Actor, **more: Any) -> Line:
+    def _meta(self, actor: Actor, **extra: Any) -> Line:
         setting = self.stage.setting
-        fields = {"session_id": self.session, "id": actor.id or self.session, **more, "timestamp": stamp_of(setting.start)}
+        fields = {"session_id": self.session, "id": actor.id or self.session, **extra, "timestamp": stamp_of(setting.start)}
         fields |= {"cwd": setting.directory, "originator": "codex_cli_rs", "cli_version": self.version}
         source: Any = "cli"
         if actor.id:
@@ -85,13 +85,13 @@ class Codex(RehearsedTool):
 
     def stop(self, error: str = "") -> None:
         message = self.main.last_text or None
-        done: dict[str, Any] = {"type": "task_complete", "turn_id": self.turn, "last_agent_message": message}
+        completion: dict[str, Any] = {"type": "task_complete", "turn_id": self.turn, "last_agent_message": message}
         if error:
-            done["error"] = {"message": error, "codex_error_info": "other"}
+            completion["error"] = {"message": error, "codex_error_info": "other"}
         hook = {**self._base_of(self.main, "Stop"), "stop_hook_active": False, "last_assistant_message": message}
-        line = self._line(self.main, "event_msg", done)
-        more = {"error": error} if error else {"hook": hook}
-        self._happen("turn-end", self.main, text=self.main.last_text, lines=[line], **more)
+        line = self._line(self.main, "event_msg", completion)
+        fields = {"error": error} if error else {"hook": hook}
+        self._happen("turn-end", self.main, text=self.main.last_text, lines=[line], **fields)
         self.main.last_text = ""
 
     def compact(self, trigger: str, summary: str) -> None:
@@ -156,11 +156,11 @@ class Codex(RehearsedTool):
             line = self._line(actor, "response_item", {"type": "custom_tool_call_output", "call_id": use.id, "output": failed})
             self._happen("tool-failure", actor, text=failed, lines=[line], tool=use.name, tool_use_id=use.id)
 
-    def _return(self, actor: Actor, use: PlayedToolUse, full: str, shown: str, *, kind: str, **more: Any) -> None:
+    def _return(self, actor: Actor, use: PlayedToolUse, full: str, content: str, *, kind: str, **fields: Any) -> None:
         line = self._line(actor, "response_item", {"type": kind, "call_id": use.id, "output": full})
         hook = {**self._base_of(actor, "PostToolUse"), "tool_name": use.name, "tool_input": use.input}
-        hook |= {"tool_response": shown, "tool_use_id": use.id}
-        self._happen("tool-result", actor, text=shown, lines=[line], hook=hook, tool=use.name, tool_use_id=use.id, **more)
+        hook |= {"tool_response": content, "tool_use_id": use.id}
+        self._happen("tool-result", actor, text=content, lines=[line], hook=hook, tool=use.name, tool_use_id=use.id, **fields)
 
     # Sub-agents: separate threads, started and awaited by tools.
 
@@ -182,10 +182,10 @@ class Codex(RehearsedTool):
 
     def settle(self, use: PlayedToolUse, child: Actor) -> None:
         del use
-        done = {"type": "task_complete", "turn_id": self.turn, "last_agent_message": child.last_text or None}
+        completion = {"type": "task_complete", "turn_id": self.turn, "last_agent_message": child.last_text or None}
         hook = {**self._base_of(child, "SubagentStop"), "transcript_path": self.main.transcript, "stop_hook_active": False}
         hook |= {"agent_transcript_path": child.transcript, "last_assistant_message": child.last_text or None}
-        lines = [self._line(child, "event_msg", done)]
+        lines = [self._line(child, "event_msg", completion)]
         self._happen("sub-stop", child, text=child.last_text, lines=lines, hook=hook, agent_type=child.type)
 
     def gather(self, children: Sequence[Actor]) -> None:
@@ -211,8 +211,8 @@ class Codex(RehearsedTool):
             fields |= {"agent_id": actor.id, "agent_type": actor.type}
         return fields
 
-    def _happen(self, kind: str, actor: Actor, **more: Any) -> None:
-        self.stage.happen(kind, actor.id, **more, turn_id=self.turn, session=self.session)
+    def _happen(self, kind: str, actor: Actor, **fields: Any) -> None:
+        self.stage.happen(kind, actor.id, **fields, turn_id=self.turn, session=self.session)
 
     def _line(self, actor: Actor, kind: str, payload: Mapping[str, Any]) -> Line:
         return actor.transcript, {"timestamp": self.stage.stamp(), "type": kind, "payload": payload}

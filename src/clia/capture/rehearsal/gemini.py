@@ -110,13 +110,13 @@ class Gemini(RehearsedTool):
     def result(self, actor: Actor, use: PlayedToolUse, job: FileJob, outcome: JobOutcome) -> None:
         if outcome.ok or job.kind == "bash":
             code = {"exit_code": outcome.code} if job.kind == "bash" else {}
-            shown = _shown(job, outcome)
-            self._return(actor, use, {"llmContent": shown, "returnDisplay": outcome.output or shown}, **code)
+            content = _shown(job, outcome)
+            self._return(actor, use, {"llmContent": content, "returnDisplay": outcome.output or content}, **code)
         else:
             error = {"message": outcome.output, "type": _ERRORS[job.kind]}
             self._return(actor, use, {"llmContent": outcome.output, "returnDisplay": f"Error: {outcome.output}", "error": error})
 
-    def _return(self, actor: Actor, use: PlayedToolUse, response: dict[str, Any], **more: Any) -> None:
+    def _return(self, actor: Actor, use: PlayedToolUse, response: dict[str, Any], **fields: Any) -> None:
         failed = "error" in response
         hook = {**self.base("AfterTool"), "tool_name": use.name, "tool_input": use.input, "tool_response": response}
         answer = {"error" if failed else "output": response["llmContent"]}
@@ -129,7 +129,7 @@ class Gemini(RehearsedTool):
         actor.message.setdefault("toolCalls", []).append(record)
         lines = self._message(actor, actor.message)[:1]
         kind, text = ("tool-failure" if failed else "tool-result"), response["llmContent"]
-        self._happen(kind, actor, text=text, lines=lines, hook=hook, tool=use.name, tool_use_id=use.id, **more)
+        self._happen(kind, actor, text=text, lines=lines, hook=hook, tool=use.name, tool_use_id=use.id, **fields)
 
     # Sub-agents: Gemini has no hooks for them.
 
@@ -152,9 +152,9 @@ class Gemini(RehearsedTool):
         fields = {"session_id": self.session, "transcript_path": self.main.transcript, "cwd": self.stage.setting.directory}
         return {**fields, "hook_event_name": name, "timestamp": self.stage.stamp()}
 
-    def _happen(self, kind: str, actor: Actor, **more: Any) -> None:
-        ids = [record["id"] for _, record in more.get("lines", ()) if "id" in record]
-        self.stage.happen(kind, actor.id, **more, **({"uuid": ids[0]} if ids else {}), session=self.session)
+    def _happen(self, kind: str, actor: Actor, **fields: Any) -> None:
+        ids = [record["id"] for _, record in fields.get("lines", ()) if "id" in record]
+        self.stage.happen(kind, actor.id, **fields, **({"uuid": ids[0]} if ids else {}), session=self.session)
 
     def _message(self, actor: Actor, record: dict[str, Any]) -> list[Line]:
         """A message in its current form, and the chat's last change."""

@@ -83,26 +83,26 @@ def _step(step: object, where: str, by_sub_agent: bool) -> ScriptStep:
     name = verbs[0]
     if by_sub_agent and name in _OF_SESSIONS:
         raise ScriptError(where, f"a sub-agent has no {name}")
-    more = dict(step)
-    value = more.pop(name)
-    problem = _type_problem(name, value, more) or _value_problem(name, value)
+    arguments = dict(step)
+    value = arguments.pop(name)
+    problem = _type_problem(name, value, arguments) or _value_problem(name, value)
     if problem:
         raise ScriptError(where, problem)
-    steps = parse(more.pop("steps", []), where=f"{where}.steps", by_sub_agent=True)
-    return ScriptStep(name, value, where, more, steps)
+    steps = parse(arguments.pop("steps", []), where=f"{where}.steps", by_sub_agent=True)
+    return ScriptStep(name, value, where, arguments, steps)
 
 
-def _type_problem(name: str, value: object, more: Mapping[str, object]) -> str:
+def _type_problem(name: str, value: object, arguments: Mapping[str, object]) -> str:
     verb = VERBS[name]
     if not isinstance(value, verb.value) or (isinstance(value, bool) and bool not in verb.value):
         return f"{name} takes {' or '.join(kind.__name__ for kind in verb.value)}"
     fields = {**verb.required, **verb.optional}
-    for key, field in more.items():
+    for key, field in arguments.items():
         if key not in fields:
             return f"{name} has no field {key}"
         if not isinstance(field, fields[key]):
             return f"{key} of {name} must be {fields[key].__name__}"
-    missing = [key for key in verb.required if key not in more]
+    missing = [key for key in verb.required if key not in arguments]
     return f"{name} needs {', '.join(missing)}" if missing else ""
 
 

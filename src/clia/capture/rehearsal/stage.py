@@ -289,7 +289,7 @@ def _run(command: str, directory: str, environment: Mapping[str, str] | None) ->
     variables = {key: value for key, value in (environment or {}).items() if not key.startswith("GIT_")}
     variables["PATH"] = os.pathsep.join(filter(None, (variables.get("PATH", os.defpath), os.path.dirname(sys.executable))))
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["/bin/sh", "-c", command],
             cwd=directory,
             env=variables,
@@ -301,8 +301,8 @@ def _run(command: str, directory: str, environment: Mapping[str, str] | None) ->
         )
     except subprocess.TimeoutExpired:
         return JobOutcome(False, f"Command timed out after {_SECONDS}s", code=124)
-    output = done.stdout.decode("utf-8", "replace").rstrip("\n")
-    return JobOutcome(done.returncode == 0, output, code=done.returncode)
+    output = process.stdout.decode("utf-8", "replace").rstrip("\n")
+    return JobOutcome(process.returncode == 0, output, code=process.returncode)
 
 
 def input_of(job: FileJob, edit: Mapping[str, Any]) -> dict[str, Any]:

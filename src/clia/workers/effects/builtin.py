@@ -84,7 +84,7 @@ def _still_live(context: Context, payload: Payload, agent: str) -> CliaError:
     circle = circles(context.space.pending()).get((context.agent, context.request.id))
     if circle is None:
         return Conflict(f"session: the session of {agent!r} is still live", code="session-live", fields={"agent": agent})
-    cycle = ", ".join(f"{one} waits for {other}" for one, other in zip(circle, (*circle[1:], circle[0]), strict=True))
+    cycle = ", ".join(f"{waiter} waits for {target}" for waiter, target in zip(circle, (*circle[1:], circle[0]), strict=True))
     return payload.refusal("agent", f"cannot be waited for: the sessions wait for each other ({cycle})")
 
 

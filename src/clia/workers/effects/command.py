@@ -49,8 +49,8 @@ def seconds(config: Config, payload: Any) -> float | None:
 def handle(context: Context, payload: Any) -> dict[str, Any]:
     job = _job(context, payload)
     lock_path = os.path.join(context.tools.workplace, f"{context.agent}.lock")
-    with context.tools.programs.alone(lock_path, context.cancelled.is_set) as held:
-        if not held:
+    with context.tools.programs.alone(lock_path, context.cancelled.is_set) as locked:
+        if not locked:
             raise _cancelled(job)
         earlier = context.marked()
         return _earlier_outcome(context, earlier) if earlier is not None else _CommandRun(context, job, lock_path).run()
@@ -78,8 +78,10 @@ def _job(context: Context, payload: Any) -> CommandJob:
 def _earlier_outcome(context: Context, commit: AgentCommit) -> dict[str, Any]:
     """Return the outcome of an attempt that committed but did not answer."""
     trace = context.space.trace_for(commit.cid)
-    said = [each for each in (trace.entries if trace else ()) if (each.get("data") or {}).get("request") == context.request.id]
-    output = TracedOutput.tail_of("".join(str(each["text"]) for each in said if each.get("kind") == "console"))
+    entries = [
+        entry for entry in (trace.entries if trace else ()) if (entry.get("data") or {}).get("request") == context.request.id
+    ]
+    output = TracedOutput.tail_of("".join(str(entry["text"]) for entry in entries if entry.get("kind") == "console"))
     return {"exit_code": commit.meta.get("exit_code"), "output": output, "commit": commit.cid}
 
 
@@ -120,8 +122,8 @@ class _CommandRun:
     def _fresh_worktree(self) -> str:
         """Reset the worktree to the agent's head and return it; an unfinished attempt may have left files."""
         space, agent = self._context.space, self._context.agent
-        found = space.checkout_at(self._directory)
-        ours = found is not None and found.agent == agent and found.directory == self._directory
+        checkout = space.checkout_at(self._directory)
+        ours = checkout is not None and checkout.agent == agent and checkout.directory == self._directory
         # A program may have left its own branch checked out.
         steps = (("checkout", "--quiet", "--force", "--detach"), ("reset", "--quiet", "--hard"), ("clean", "-ffdq"))
         if ours and all(self._work.git(*words) == 0 for words in steps):
