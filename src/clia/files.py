@@ -75,8 +75,8 @@ class LocalFiles:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise FileError(f"{path} is not a regular file", fields={"path": path, "reason": "not a regular file"})
             data = b""
-            while more := os.read(handle, limit + 1 - len(data)):
-                data += more
+            while chunk := os.read(handle, limit + 1 - len(data)):
+                data += chunk
             return data
         except OSError as err:
             raise _error(path, err) from None

@@ -79,7 +79,7 @@ def test_a_handler_learns_what_it_needs_to_know(place: Place) -> None:
     }
     (entry,) = [each for each in place.space.trace_pending("scout") if each["kind"] == "console"]
     assert (entry["text"], entry["data"]) == ("seen", {"request": request})
-    assert "half way" in {doing.said for status in seen for doing in status.running}
+    assert "half way" in {doing.progress for status in seen for doing in status.running}
 
 
 def test_several_requests_at_once_are_worked_on_at_once(place: Place) -> None:

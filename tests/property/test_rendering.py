@@ -72,7 +72,7 @@ def test_folding_keeps_every_character_in_its_place(text: str) -> None:
 @given(hostile, hostile)
 def test_marking_changes_nothing_that_is_seen(text: str, find: str) -> None:
     entry = {"text": text, "data": {text: text}}
-    (plainly,), (marked,) = traces.view([entry], whole=True), traces.view([entry], find=find, whole=True)
+    (plainly,), (marked,) = traces.view([entry], complete=True), traces.view([entry], find=find, complete=True)
     assert shown(marked.body) == shown(plainly.body) == ansi.plain(text)
     assert shown(marked.head) == shown(plainly.head)
     assert shown(marked.data or "") == shown(plainly.data or "")
@@ -84,7 +84,7 @@ def test_what_is_seen_on_a_line_is_found_and_marked(text: str, data: st.DataObje
     line = data.draw(st.sampled_from(ansi.plain(text).split("\n")))
     start = data.draw(st.integers(0, len(line)))
     wanted = line[start : data.draw(st.integers(start, len(line)))]
-    (made,) = traces.view([{"text": text}], find=wanted.upper() if wanted.isascii() else wanted, whole=True)
+    (made,) = traces.view([{"text": text}], find=wanted.upper() if wanted.isascii() else wanted, complete=True)
     assert made.hit == bool(wanted)
     assert bool(within(made.body, "mark.hit")) == bool(wanted)
 

@@ -139,7 +139,7 @@ def status_line(status: WorkerStatus) -> str:
     """What the worker does, in one line."""
     if status.trouble:
         return f"waiting: {status.trouble}"
-    tasks = "; ".join(f"{_task(task)}{f': {task.said}' if task.said else ''}" for task in status.running) or "nothing to do"
+    tasks = "; ".join(f"{_task(task)}{f': {task.progress}' if task.progress else ''}" for task in status.running) or "nothing to do"
     waiting = f", {status.waiting} waiting" if status.waiting else ""
     hanging = f", {status.hanging} hanging" if status.hanging else ""
     adopted = f", {len(status.adopted)} adopted by policy" if status.adopted else ""

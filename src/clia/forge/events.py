@@ -143,8 +143,8 @@ class EventBus:
         at, epoch = tail.end, tail.epoch
         while not self._stop.is_set():
             try:
-                more, now = site.feed.wait(at, 1.0), site.feed.epoch()
-                if now == epoch and not more:
+                changes, now = site.feed.wait(at, 1.0), site.feed.epoch()
+                if now == epoch and not changes:
                     continue
                 entries = [news_of(site, position, body) for position, body in site.feed.read(at)] if now == epoch else []
                 epoch, at = now, entries[-1].position if entries else site.feed.end()

@@ -53,7 +53,7 @@ AT = "/federation/"
 SERVICE = "git-upload-pack"
 AT_ONCE = 4
 """Maximum concurrent fetches per peer."""
-_ASKED, _TOLD, _SENT = (f"application/x-{SERVICE}-{what}" for what in ("request", "advertisement", "result"))
+_ASKED, _TOLD, _SENT = (f"application/x-{SERVICE}-{kind}" for kind in ("request", "advertisement", "result"))
 _PART = 64 * 1024
 _SIZE = re.compile(rb"[0-9a-fA-F]{4}")
 _LINE = re.compile(rb"(?:(?P<verb>want|have) (?P<cid>[0-9a-f]{40})(?: [^\n]*)?|done|deepen [0-9]{1,10})\n?")
@@ -196,13 +196,13 @@ class _GitResponse(StreamingResponse):
 async def _body(request: Request, most: int) -> bytes:
     """The request body, decompressed if necessary; the guard has limited its size."""
     encoding = request.headers.get("content-encoding", "identity")
-    whole = await request.body()
+    data = await request.body()
     if encoding == "identity":
-        return whole
+        return data
     if encoding not in ("gzip", "x-gzip"):
         raise InvalidInput(f"unsupported content encoding {encoding!r}", code="unsupported-media-type")
     try:
-        body = zlib.decompressobj(wbits=31).decompress(whole, most + 1)
+        body = zlib.decompressobj(wbits=31).decompress(data, most + 1)
     except zlib.error:
         raise _malformed() from None
     if len(body) > most:

@@ -133,18 +133,18 @@ class RateLimiter:
         self._per_minute = per_minute
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, who: str, cost: float = 1.0) -> float:
+    def take(self, client: str, cost: float = 1.0) -> float:
         """Seconds to wait; 0.0 if allowed now."""
         now = time.monotonic()
-        left, then = self._buckets.pop(who, (float(self._per_minute), now))
+        left, then = self._buckets.pop(client, (float(self._per_minute), now))
         left = min(self._per_minute, left + (now - then) * self._per_minute / 60)
         allowed = left >= cost
-        self._buckets[who] = (left - cost if allowed else left, now)
+        self._buckets[client] = (left - cost if allowed else left, now)
         if len(self._buckets) > _BUCKETS:
             self._buckets.popitem(last=False)
         return 0.0 if allowed else (cost - left) * 60 / self._per_minute
 
-    def check(self, who: str) -> None:
-        if wait := self.take(who):
+    def check(self, client: str) -> None:
+        if wait := self.take(client):
             seconds = int(wait) + 1
             raise TooMany(f"too many requests; try again in {seconds} s", fields={"retry_after": seconds})

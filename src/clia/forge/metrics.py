@@ -51,8 +51,8 @@ def text(forge: Forge) -> bytes:
         depth = {state: sum(getattr(entry, state) for entry in fleet.queue) for state in ("due", "held", "later", "elsewhere")}
         for state, count in depth.items():
             _depth.labels(site.name, state).set(count)
-        for whom, oldest in (("people", fleet.people), ("workers", fleet.work)):
-            _oldest.labels(site.name, whom).set(0.0 if oldest is None else oldest.age)
+        for audience, oldest in (("people", fleet.people), ("workers", fleet.work)):
+            _oldest.labels(site.name, audience).set(0.0 if oldest is None else oldest.age)
         alive = sum(worker.state == ALIVE for worker in fleet.workers)
         _workers.labels(site.name).set(alive)
         _silent.labels(site.name).set(len(fleet.workers) - alive)

@@ -214,9 +214,9 @@ def open_forge(paths: Sequence[str], settings: Settings) -> Forge:
 def _allow_files() -> None:
     """Raise the limit on open files; every connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -227,11 +227,11 @@ def _bound(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except (OSError, OverflowError) as err:
         reason = getattr(err, "strerror", None) or str(err)
-        taken = getattr(err, "errno", None) == errno.EADDRINUSE
+        is_taken = getattr(err, "errno", None) == errno.EADDRINUSE
         raise NoAddress(
             f"cannot listen on {host}:{port}: {reason}",
-            code="address-taken" if taken else "no-such-host",
-            hints=["the port is in use; use a free one with: clia serve --port 0"] if taken else [],
+            code="address-taken" if is_taken else "no-such-host",
+            hints=["the port is in use; use a free one with: clia serve --port 0"] if is_taken else [],
             fields={"host": host, "port": port, "reason": reason},
         ) from None
     return bound
@@ -239,8 +239,8 @@ def _bound(host: str, port: int) -> socket.socket:
 
 def _address(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104  # only shown
-    return f"http://{shown}:{port}"
+    display_host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104  # only shown
+    return f"http://{display_host}:{port}"
 
 
 def banner_of(forge: Forge, address: str, name: str | None) -> ServeBanner:

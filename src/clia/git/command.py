@@ -51,27 +51,29 @@ class GitCommand:
 
     def __init__(self, git_dir: str, environment: Mapping[str, str], *, durable: bool = True) -> None:
         self._git_dir = git_dir
-        self.given = environment
+        self.environment = environment
         self.reaching = {key: environment[key] for key in _REACHING if key in environment}
         self._settings = (*_QUIET, "-c", f"core.fsync={'all' if durable else 'none'}")
 
     def _environment(self) -> dict[str, str]:
         """Return git's environment, without variables that point to another repository."""
-        environment = {key: value for key, value in self.given.items() if not key.startswith("GIT_")}
+        environment = {key: value for key, value in self.environment.items() if not key.startswith("GIT_")}
         return environment | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
     def whole(self, *words: str) -> tuple[list[str], dict[str, str]]:
         """Return a git command on the repository and its environment, for callers that run it themselves."""
         return ["git", f"--git-dir={self._git_dir}", "--no-optional-locks", *self._settings, *words], self._environment()
 
-    def run(self, *words: str, data: bytes = b"", cwd: str | None = None, more: Mapping[str, str] | None = None) -> bytes:
+    def run(self, *words: str, data: bytes = b"", cwd: str | None = None, variables: Mapping[str, str] | None = None) -> bytes:
         """Run git and return its output; ``GitError`` has its message if it fails."""
-        result = self.attempt(*words, data=data, cwd=cwd, more=more)
+        result = self.attempt(*words, data=data, cwd=cwd, variables=variables)
         if result.code:
             raise result.failure(*words)
         return result.out
 
-    def attempt(self, *words: str, data: bytes = b"", cwd: str | None = None, more: Mapping[str, str] | None = None) -> GitResult:
+    def attempt(
+        self, *words: str, data: bytes = b"", cwd: str | None = None, variables: Mapping[str, str] | None = None
+    ) -> GitResult:
         """Run git on the repository or, with ``cwd``, in the worktree there."""
         where = [] if cwd else [f"--git-dir={self._git_dir}"]
         try:
@@ -79,7 +81,7 @@ class GitCommand:
                 ["git", *where, "--no-optional-locks", *self._settings, *words],
                 input=data,
                 cwd=cwd or self._git_dir,
-                env={**self._environment(), **(more or {})},
+                env={**self._environment(), **(variables or {})},
                 capture_output=True,
                 check=False,
             )
@@ -111,15 +113,17 @@ exec "$@" <"$given" 3<&-
 
 
 def run_limited(
-    words: Sequence[str], environment: Mapping[str, str], cwd: str, limits: TransferLimits, given: str = os.devnull
+    words: Sequence[str], environment: Mapping[str, str], cwd: str, limits: TransferLimits, stdin: str = os.devnull
 ) -> GitResult:
     """Run git with limits, and with a file as its input."""
-    whole = ["sh", "-c", _SCRIPT, "sh", str(cut_at(limits) // _BLOCK), given, *words]
+    script_words = ["sh", "-c", _SCRIPT, "sh", str(cut_at(limits) // _BLOCK), stdin, *words]
     end = monotonic() + limits.seconds
     pipe = subprocess.PIPE
     variables = {**environment, "GIT_ALLOC_LIMIT": _HELD}
     try:
-        process = subprocess.Popen(whole, cwd=cwd, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        process = subprocess.Popen(
+            script_words, cwd=cwd, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        )
     except OSError as err:
         raise _no_git(f": {err.strerror}") from None
     with process:

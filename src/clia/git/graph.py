@@ -33,9 +33,9 @@ class GitGraph:
         self._objects = objects
         self._local = threading.local()  # the boundaries that this thread's handle knows
 
-    def merge_base(self, one: str, other: str) -> str | None:
-        with reading(f"{one} or {other}"):
-            base = self._handle.repo.merge_base(one, other)
+    def merge_base(self, first: str, second: str) -> str | None:
+        with reading(f"{first} or {second}"):
+            base = self._handle.repo.merge_base(first, second)
         return str(base) if base else None
 
     def descends(self, cid: str, ancestor: str) -> bool:

@@ -187,7 +187,7 @@ def reading(cid: str) -> Iterator[None]:
 
 
 @contextmanager
-def writing(what: str) -> Iterator[None]:
+def writing(kind: str) -> Iterator[None]:
     """Translate the errors of writing an object. A KeyError here means that a folder vanished."""
     import pygit2
 
@@ -196,7 +196,7 @@ def writing(what: str) -> Iterator[None]:
     except CliaError:
         raise
     except (pygit2.GitError, OSError, KeyError, ValueError) as err:
-        raise git_error(f"cannot write {what}", err) from None
+        raise git_error(f"cannot write {kind}", err) from None
 
 
 def tried_again(write: Callable[P, T]) -> Callable[P, T]:
@@ -205,13 +205,13 @@ def tried_again(write: Callable[P, T]) -> Callable[P, T]:
     """
 
     @wraps(write)
-    def attempt(*words: P.args, **more: P.kwargs) -> T:
+    def attempt(*args: P.args, **options: P.kwargs) -> T:
         for _ in range(_TRIES - 1):
             try:
-                return write(*words, **more)
+                return write(*args, **options)
             except GitError as err:
                 if not any(reason in str(err.fields.get("reason")) for reason in _TRANSIENT):
                     raise
-        return write(*words, **more)
+        return write(*args, **options)
 
     return attempt

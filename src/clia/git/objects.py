@@ -113,7 +113,7 @@ class GitObjects:
             identity |= {f"GIT_{role}_NAME": stamp.name, f"GIT_{role}_EMAIL": stamp.email, f"GIT_{role}_DATE": f"{stamp.at} +0000"}
         words = [word for parent in parents for word in ("-p", parent)]
         settings = ("-c", "i18n.commitEncoding=UTF-8")
-        out = self._command.run(*settings, "commit-tree", "-S", *words, tree, data=message.encode("utf-8"), more=identity)
+        out = self._command.run(*settings, "commit-tree", "-S", *words, tree, data=message.encode("utf-8"), variables=identity)
         return out.decode("ascii").strip()
 
     def entries(self, tree: str) -> dict[str, TreeEntry]:
@@ -144,14 +144,14 @@ class GitObjects:
             yield name, TreeEntry(int(data[at:space], 8), data[end + 1 : end + 21].hex())
             at = end + 21
 
-    def below(self, tree: str, known: Container[str] = ()) -> set[str]:
+    def below(self, tree: str, known_trees: Container[str] = ()) -> set[str]:
         """Return the ids of a tree and of everything below it, without what ``known`` trees hold."""
         ids, queue = {tree}, [tree]
         while queue:
             for _, entry in self.listing(queue.pop()):
-                if entry.mode == FOLDER and entry.cid not in known and entry.cid not in ids:
+                if entry.mode == FOLDER and entry.cid not in known_trees and entry.cid not in ids:
                     queue.append(entry.cid)
-                if entry.mode != FOLDER or entry.cid not in known:
+                if entry.mode != FOLDER or entry.cid not in known_trees:
                     ids.add(entry.cid)
         return ids
 

@@ -87,14 +87,14 @@ def first_line(text: str) -> str:
 class GitQuarantine:
     """A quarantine repository in a directory that the caller removes."""
 
-    def __init__(self, way: RemoteAddress, where: str, ours: GitHandle, command: GitCommand) -> None:
-        self._way = way
+    def __init__(self, remote: RemoteAddress, where: str, ours: GitHandle, command: GitCommand) -> None:
+        self._way = remote
         self._where = where
         self._pack_folder = os.path.join(where, "objects", "pack")
         self._ours = ours
         self._reaching = command.reaching
         self._handle = GitHandle(where, durable=False)
-        self._command = GitCommand(where, command.given, durable=ours.durable)
+        self._command = GitCommand(where, command.environment, durable=ours.durable)
         self.objects = GitObjects(self._handle, self._command)
         self.graph = GitGraph(self._handle, self.objects)
 
@@ -171,7 +171,7 @@ class GitQuarantine:
         """Fetch ids with everything they reach. Return None, or the problem; then nothing of the transfer is kept."""
         complete_here = ("rev-list", "--objects", "--quiet", "--stdin", "--not", "--alternate-refs")
         present = all(kind_of(self._handle.repo, cid) is not None for cid in cids)
-        if present and (not cids or self._git(limits, *complete_here, given=cids).code == 0):
+        if present and (not cids or self._git(limits, *complete_here, stdin=cids).code == 0):
             return None  # nothing to fetch
         if limits.seconds <= 0:
             return _Problem("too-slow", "no time is left")
@@ -180,7 +180,7 @@ class GitQuarantine:
         before = self._packs()
         complete = False
         try:
-            result = self._git(limits, *_FETCH, "--", self._way.url, given=cids)
+            result = self._git(limits, *_FETCH, "--", self._way.url, stdin=cids)
             arrived = self._packs() - before
             problem = self._complaint(result, arrived, limits) or self._objection(arrived, limits)
             complete = problem is None
@@ -240,20 +240,25 @@ class GitQuarantine:
                 os.unlink(os.path.join(self._where, name))
         self._handle.renew()  # libgit2 would still see open packs
 
-    def _git(self, limits: TransferLimits, *words: str, given: Sequence[str] = ()) -> GitResult:
+    def _git(self, limits: TransferLimits, *words: str, stdin: Sequence[str] = ()) -> GitResult:
         # Otherwise git tells the other side the targets of all our refs.
         settings = _SETTINGS | {"core.alternateRefsPrefixes": self._way.told or _NO_REFS}
         if self._way.pass_ is not None:
             settings["http.extraHeader"] = f"Authorization: Bearer {self._way.pass_}"
-        more = {"GIT_CONFIG_COUNT": str(len(settings)), "GIT_ALLOW_PROTOCOL": PROTOCOLS, "GIT_NO_LAZY_FETCH": "1", **self._reaching}
+        variables = {
+            "GIT_CONFIG_COUNT": str(len(settings)),
+            "GIT_ALLOW_PROTOCOL": PROTOCOLS,
+            "GIT_NO_LAZY_FETCH": "1",
+            **self._reaching,
+        }
         for number, (key, value) in enumerate(settings.items()):
-            more |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+            variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
         command, environment = self._command.whole(*words)
         listed = os.path.join(self._where, "given")
         with open(listed, "w", encoding="ascii") as file:
-            file.writelines(f"{cid}\n" for cid in given)
+            file.writelines(f"{cid}\n" for cid in stdin)
         # An address such as ../other.git is relative to the top of the worktree.
-        return run_limited(command, environment | more, self._ours.work_dir or self._ours.git_dir, limits, listed)
+        return run_limited(command, environment | variables, self._ours.work_dir or self._ours.git_dir, limits, listed)
 
     def _unreachable(self, reason: str) -> TransportError:
         reason, url = without_credentials(reason), without_credentials(self._way.url)

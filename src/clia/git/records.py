@@ -71,11 +71,11 @@ class NoteChange(NamedTuple):
 class RefScan(NamedTuple):
     """Which refs have moved since an earlier scan.
 
-    ``seen`` is JSON to pass to the next scan, or None if it cannot be relied on. ``moved`` names every ref that may have
+    ``state`` is JSON to pass to the next scan, or None if it cannot be relied on. ``moved`` names every ref that may have
     changed, appeared or disappeared, or is None if any may have. Values read after the scan are at least as new as it.
     """
 
-    seen: Any
+    state: Any
     moved: list[str] | None
 
 

@@ -66,10 +66,10 @@ class GitRefs:
         if packed is None:
             return RefScan(None, None)
         before = since.get("loose") if isinstance(since, dict) and since.get("packed") == packed else None
-        seen = {"packed": packed, "loose": loose}
+        state = {"packed": packed, "loose": loose}
         if not isinstance(before, dict):
-            return RefScan(seen, None)
-        return RefScan(seen, sorted(name for name in before.keys() | loose.keys() if before.get(name) != loose.get(name)))
+            return RefScan(state, None)
+        return RefScan(state, sorted(name for name in before.keys() | loose.keys() if before.get(name) != loose.get(name)))
 
     def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
         import pygit2

@@ -66,7 +66,7 @@ class GitWorkbench(GitWorktrees):
         """Return the complaints of ``git fsck --strict``."""
         if progress is not None:
             progress("git fsck: every object and ref")
-        result = self._command.attempt("fsck", "--strict", "--no-dangling", "--no-progress", more=_NO_FETCH)
+        result = self._command.attempt("fsck", "--strict", "--no-dangling", "--no-progress", variables=_NO_FETCH)
         lines = [*result.out.decode("utf-8", "replace").splitlines(), *result.err.splitlines()]
         complaints = {line.strip() for line in lines if line.strip() and not line.startswith(_NOTICES)}
         if result.code and not complaints:
@@ -107,16 +107,16 @@ class GitWorkbench(GitWorktrees):
                 raise InvalidInput(f"{cid!r} is not an object id", code="invalid-id", fields={"id": cid})
         # Removing an object that a ref, reflog or index reaches would break the repository.
         words = ("rev-list", "--objects", "--no-object-names", "--all", "--reflog", "--indexed-objects")
-        reached = set(self._command.run(*words, more=_NO_FETCH).decode("ascii").split())
+        reached = set(self._command.run(*words, variables=_NO_FETCH).decode("ascii").split())
         unreachable = [cid for cid in cids if cid not in reached]
         self._unlink(unreachable)
         packed = [bytes.fromhex(cid) for cid in self._present(unreachable)]
         if any(_mentions(index, packed) for index in self._pack_indexes()):
             # -A makes unreachable objects loose, with the age of their pack, so that the others keep their grace period.
-            self._command.run("repack", "-A", "-d", "-q", more=_NO_FETCH)
+            self._command.run("repack", "-A", "-d", "-q", variables=_NO_FETCH)
             self._unlink(unreachable)
         if any(_mentions(graph, [bytes.fromhex(cid) for cid in unreachable]) for graph in self._commit_graphs()):
-            self._command.run("commit-graph", "write", "--reachable", "--no-progress", more=_NO_FETCH)
+            self._command.run("commit-graph", "write", "--reachable", "--no-progress", variables=_NO_FETCH)
         return self._present(cids)
 
     def size(self) -> int:
@@ -242,7 +242,7 @@ class GitWorkbench(GitWorktrees):
 
     def _transfer(self, *words: str) -> GitResult:
         # An address such as ../other.git is relative to the top of the worktree.
-        return self._command.attempt(*words, cwd=self._handle.work_dir, more=self._command.reaching)
+        return self._command.attempt(*words, cwd=self._handle.work_dir, variables=self._command.reaching)
 
     def _settings_of(self, remote: str, name: str) -> list[str]:
         result = self._command.attempt("config", "-z", "--get-all", f"remote.{remote}.{name}")

@@ -46,8 +46,8 @@ class GitWorktrees:
         if result.code and "already registered worktree" in result.err:  # its directory is gone: nothing can be lost
             result = self._command.attempt(*words, "--force", "--", place, commit)
         if result.code:
-            taken = "already exists" in result.err or "locked worktree" in result.err
-            raise _in_use(place, result.err) if taken else result.failure(*words)
+            is_taken = "already exists" in result.err or "locked worktree" in result.err
+            raise _in_use(place, result.err) if is_taken else result.failure(*words)
         try:
             self.record(place, agent, commit)
         except CliaError:
@@ -75,7 +75,7 @@ class GitWorktrees:
         if admin is None:
             return None
         words = ("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        result = self._command.attempt(*words, cwd=place, more=self._variables(place, admin))
+        result = self._command.attempt(*words, cwd=place, variables=self._variables(place, admin))
         return result.out.decode("ascii").strip() or None
 
     def top_of(self, path: str) -> str | None:
@@ -122,11 +122,11 @@ class GitWorktrees:
             hints = ["name the directory that holds the worktree's .git"]
             message = f"{place} is not the top of a worktree"
             raise InvalidInput(message, code="not-a-worktree-top", hints=hints, fields={"path": place})
-        with self._private_index(place, admin) as more:
-            if not os.path.exists(more["GIT_INDEX_FILE"]):
-                self._command.run(*_PRIVATE, "read-tree", tree, cwd=place, more=more)
-            self._command.run(*_PRIVATE, *_ADD, cwd=place, more=more)
-            return self._command.run(*_PRIVATE, "write-tree", cwd=place, more=more).decode("ascii").strip()
+        with self._private_index(place, admin) as variables:
+            if not os.path.exists(variables["GIT_INDEX_FILE"]):
+                self._command.run(*_PRIVATE, "read-tree", tree, cwd=place, variables=variables)
+            self._command.run(*_PRIVATE, *_ADD, cwd=place, variables=variables)
+            return self._command.run(*_PRIVATE, "write-tree", cwd=place, variables=variables).decode("ascii").strip()
 
     def settle(self, directory: str, agent: str, old: str, new: str) -> None:
         """Tell an agent's worktree that its files were committed as ``new``."""
@@ -145,13 +145,13 @@ class GitWorktrees:
             return None  # deleted without telling git: nothing can be lost
         if os.path.lexists(os.path.join(admin, "index.lock")):
             return "its index is locked: a git process is running there, or died"
-        with self._private_index(place, admin) as more:
-            self._command.attempt(*_PRIVATE, "update-index", "-q", "--refresh", cwd=place, more=more)
+        with self._private_index(place, admin) as variables:
+            self._command.attempt(*_PRIVATE, "update-index", "-q", "--refresh", cwd=place, variables=variables)
             words = (*_PRIVATE, "read-tree", "-m", "-u", "--dry-run", old, new)
-            result = self._command.attempt(*words, cwd=place, more=more)
+            result = self._command.attempt(*words, cwd=place, variables=variables)
             if result.code:
                 return result.err or f"git read-tree ends with {result.code}"
-            hidden = self._ignored_in_the_way(place, old, new, more)
+            hidden = self._ignored_in_the_way(place, old, new, variables)
         return f"ignored files would be overwritten: {_listed(hidden)}" if hidden else None
 
     def follow(self, worktree: str, old: str, new: str) -> None:
@@ -159,11 +159,11 @@ class GitWorktrees:
         place = os.path.abspath(worktree)
         admin = self._admin_of(place)
         if admin is not None:
-            more = self._variables(place, admin)
-            self._command.attempt("update-index", "-q", "--refresh", cwd=place, more=more)
-            self._command.run("read-tree", "-m", "-u", old, new, cwd=place, more=more)
+            variables = self._variables(place, admin)
+            self._command.attempt("update-index", "-q", "--refresh", cwd=place, variables=variables)
+            self._command.run("read-tree", "-m", "-u", old, new, cwd=place, variables=variables)
 
-    def _ignored_in_the_way(self, place: str, old: str, new: str, more: dict[str, str]) -> list[str]:
+    def _ignored_in_the_way(self, place: str, old: str, new: str, variables: dict[str, str]) -> list[str]:
         """Return ignored files that git would overwrite silently; they may be the only copy."""
         out = self._command.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=A", old, new)
         added = map(os.fsdecode, out.split(b"\0")[:-1])
@@ -171,7 +171,7 @@ class GitWorktrees:
         listed: list[str] = []
         for start in range(0, len(present), 1000):
             words = ("--literal-pathspecs", "ls-files", "--others", "-z", "--", *present[start : start + 1000])
-            out = self._command.run(*words, cwd=place, more=more)
+            out = self._command.run(*words, cwd=place, variables=variables)
             listed += map(os.fsdecode, out.split(b"\0")[:-1])
         return sorted(listed)
 

@@ -123,7 +123,7 @@ class ContextSearch:
 
     def _linked(self, directory: str) -> bool:
         clia = below(directory, ".clia")
-        return any(self.files.kind(each) == LINK for each in (clia, f"{clia}/agents", f"{clia}/agents/{self.slug}"))
+        return any(self.files.kind(path) == LINK for path in (clia, f"{clia}/agents", f"{clia}/agents/{self.slug}"))
 
     def _check_owner(self, directory: str, home: str, documents: Sequence[str]) -> bool:
         """Whether the context is in a repository or belongs to a trusted user; otherwise it is refused."""
@@ -231,7 +231,9 @@ def resolve_chain(
         chosen[root.real_home] = context._replace(reasons=(*context.reasons, "root-chain"))
     if request.mode == EXPLICIT:
         chosen[local] = chosen[local]._replace(reasons=(*chosen[local].reasons, "local"))
-    contexts = sorted(chosen.values(), key=lambda each: (each.real_home == local, depth(each.directory), each.directory))
+    contexts = sorted(
+        chosen.values(), key=lambda context: (context.real_home == local, depth(context.directory), context.directory)
+    )
     pinned = tuple(context for context in default if context.real_home not in chosen)
     for context in pinned:
         search.excluded.append(ExcludedPath(context.directory, "not-in-root-chain"))
@@ -293,14 +295,14 @@ def _requested_contexts(
             search.diagnostics.append(diagnostic("root-without-agent", request.source, message, at))
         else:
             contexts[context.real_home] = context
-    return sorted(contexts.values(), key=lambda each: (depth(each.directory), each.directory))
+    return sorted(contexts.values(), key=lambda context: (depth(context.directory), context.directory))
 
 
 def _checked_type(path: str, pointer: str, value: Any, kind: type) -> Any:
     if isinstance(value, kind):
         return value
-    wanted = {dict: "an object", list: "an array", str: "a string", bool: "true or false"}[kind]
-    raise _invalid_root_chain(path, pointer, f"must be {wanted}, not {type_name(value)}")
+    expected = {dict: "an object", list: "an array", str: "a string", bool: "true or false"}[kind]
+    raise _invalid_root_chain(path, pointer, f"must be {expected}, not {type_name(value)}")
 
 
 def _invalid_root_chain(path: str, pointer: str, problem: str, hint: str | None = None) -> InvalidInput:

@@ -138,7 +138,7 @@ def check_card_url(url: str | None) -> str:
 
 def _card_skills(merged: MergedDocument) -> list[dict[str, Any]]:
     """One skill per focus domain; without domains, the identity itself."""
-    tags = [markdown.one_line(each) for each in merged.get("tags") or () if isinstance(each, str)]
+    tags = [markdown.one_line(tag) for tag in merged.get("tags") or () if isinstance(tag, str)]
     skills: list[dict[str, Any]] = []
     ids: set[str] = set()
     for item in merged.get("focusDomains") or ():
@@ -296,8 +296,8 @@ def chosen_formats(options: ExportOptions) -> list[str]:
         value = getattr(options, option)
         if value not in (None, ()) and needed not in formats:
             raise InvalidInput(f"--{option} is only valid with {needed}", code="unused-option", fields={"option": f"--{option}"})
-        for each in value if isinstance(value, tuple) else [value] if value is not None else []:
-            _check_word(option, each)
+        for item in value if isinstance(value, tuple) else [value] if value is not None else []:
+            _check_word(option, item)
     if CLAUDE_MD in formats:
         formats.add(AGENTS_MD)  # which it imports
     return [name for name in FORMATS if name in formats]
@@ -305,9 +305,9 @@ def chosen_formats(options: ExportOptions) -> list[str]:
 
 def _check_word(option: str, value: str) -> None:
     if not value.strip() or markdown.one_line(value) != value:
-        wanted = "one line of visible text"
+        expected = "one line of visible text"
     elif option == "model" and " " in value:
-        wanted = "a model alias or identifier"
+        expected = "a model alias or identifier"
     else:
         return
-    raise InvalidInput(f"--{option} must be {wanted}, not {value!r}", code="invalid-option", fields={"option": f"--{option}"})
+    raise InvalidInput(f"--{option} must be {expected}, not {value!r}", code="invalid-option", fields={"option": f"--{option}"})

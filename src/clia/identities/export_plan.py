@@ -236,19 +236,19 @@ class _ExportPlanner:
         self.listed = dict(self.known)
         self._planned = {self.manifest_path: (MANIFEST_PATH, True)}  # real path -> its target, and whether whole
 
-    def look(self, wanted: ExportTarget) -> ExportOutcome:
-        path, name = wanted.path, wanted.format
+    def look(self, target: ExportTarget) -> ExportOutcome:
+        path, name = target.path, target.format
         try:
             real = self._place(path)
-            other, whole = self._planned.setdefault(real, (path, wanted.whole))
-            if other != path and (whole or wanted.whole):
+            other, whole = self._planned.setdefault(real, (path, target.whole))
+            if other != path and (whole or target.whole):
                 raise _TargetRefused(f"is the same file as {other}")
             if other != path:  # CLAUDE.md is often a link to AGENTS.md, whose block is enough
                 return ExportOutcome(path, name, FRESH, f"is the same file as {other}")
             current = self._current(real)
-            content = wanted.render()
+            content = target.render()
             fresh = ExportOutcome(path, name, FRESH)
-            if not wanted.whole:
+            if not target.whole:
                 return self._managed(fresh, real, current, str(content))
             if self.files.kind(self._absolute(path)) == LINK:
                 raise _TargetRefused("is a link to a file that clia does not own")
@@ -306,7 +306,7 @@ class _ExportPlanner:
         if not inside(real, self.root) or real == self.root:
             raise _TargetRefused("is a link that leaves the root")
         below = real.removeprefix(self.root).removeprefix("/")
-        if any(f"/{each}/" in f"/{below}/" for each in (".git", AGENTS)):
+        if any(f"/{name}/" in f"/{below}/" for name in (".git", AGENTS)):
             raise _TargetRefused("is a link to a file that exports must not change")
         if self.files.kind(real) not in (FILE, MISSING):
             raise _TargetRefused("is not a file")

@@ -63,11 +63,11 @@ class GitHistory:
         # Compare the working tree here: git would run the filters that the configuration names.
         tracked = self._run(root, "ls-files", "--stage", "-z", "--", _DOCUMENTS)
         staged = self._run(root, "diff-index", "--cached", *_DIFF, "HEAD", "--", _DOCUMENTS)
-        past = self._run(root, *_LOG, *_DIFF, "HEAD", "--", _DOCUMENTS)
-        if tracked is None or staged is None or past is None:
+        log = self._run(root, *_LOG, *_DIFF, "HEAD", "--", _DOCUMENTS)
+        if tracked is None or staged is None or log is None:
             return None
         last: dict[str, str] = {}
-        for path, content in [*_deleted(root, tracked), *_removals(staged), *_removals(past)]:
+        for path, content in [*_deleted(root, tracked), *_removals(staged), *_removals(log)]:
             last.setdefault(path, content)  # newest first
         return sorted(RemovedDocument(path, content) for path, content in last.items())
 
@@ -99,7 +99,7 @@ class GitHistory:
     def _run(self, root: str, *words: str) -> bytes | None:
         """The output of git; None if it fails or cannot be run."""
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 ["git", *_QUIET, *words],
                 cwd=root,
                 env=self._environment,
@@ -109,7 +109,7 @@ class GitHistory:
             )
         except OSError:
             return None
-        return done.stdout if done.returncode == 0 else None
+        return process.stdout if process.returncode == 0 else None
 
 
 def _deleted(root: str, tracked: bytes) -> Iterator[tuple[str, str]]:
@@ -160,17 +160,17 @@ def removal_findings(
     if not tree.repositories:
         yield diagnostic("history-unavailable", tree.top.path, f"{tree.top.path} is not inside a repository")
     for root in tree.repositories:
-        past = history.removed_documents(root)
-        if past is None:
+        removed = history.removed_documents(root)
+        if removed is None:
             yield diagnostic("history-unavailable", root, f"the git history of {root} cannot be read")
             continue
         if history.is_shallow(root):
             yield diagnostic("history-shallow", root, f"{root} is a shallow clone")
-        lost = [each for each in past if _is_removed(files, tree.top, root, each, slugs)]
+        lost = [document for document in removed if _is_removed(files, tree.top, root, document, slugs)]
         archived = _archived_content(files, history, tree.top, root) if lost else frozenset()
-        for each in lost:
-            if each.content not in archived:
-                path = f"{root}/{each.path}"
+        for document in lost:
+            if document.content not in archived:
+                path = f"{root}/{document.path}"
                 yield diagnostic(
                     "removed-without-archive", path, f"{path} was removed, and its last content is not in any {ARCHIVE}/"
                 )
@@ -207,13 +207,13 @@ def _contents_below(files: LocalFiles, directory: str) -> Iterator[bytes]:
     """The content of every file below a directory."""
     waiting = [directory]
     while waiting:
-        here = waiting.pop()
-        for name, kind in _readable_entries(files, here):
+        current = waiting.pop()
+        for name, kind in _readable_entries(files, current):
             if kind == DIRECTORY:
-                waiting.append(f"{here}/{name}")
+                waiting.append(f"{current}/{name}")
             elif kind == FILE:
                 with suppress(CliaError):  # unreadable files do not count
-                    yield files.read(f"{here}/{name}", documents.MAX_BYTES) or b""
+                    yield files.read(f"{current}/{name}", documents.MAX_BYTES) or b""
 
 
 def _readable_entries(files: LocalFiles, directory: str) -> Sequence[DirectoryEntry]:

@@ -223,7 +223,7 @@ class TransferPlan(NamedTuple):
     receipt: str
 
     def to_json(self) -> dict[str, Any]:
-        new = {digest(each) for each in self.missing}
+        new = {digest(entry) for entry in self.missing}
         return {
             "slug": self.slug,
             "from": self.source_file,
@@ -246,8 +246,8 @@ def plan_transfer(files: LocalFiles, slug: str, source: WriteTarget, target: Wri
         raise NotFound(f"{source.home} has no agency document", fields={"path": source.home})
     present, _ = agency_entries(files, path)
     chosen = _select_entries([entry for entry in present if isinstance(entry, dict)], selectors, path)
-    there = agency_path(files, target)
-    present_digests = {digest(entry) for entry in (agency_entries(files, there)[0] if there else ())}
+    target_path = agency_path(files, target)
+    present_digests = {digest(entry) for entry in (agency_entries(files, target_path)[0] if target_path else ())}
     name = digest([source.prefix, slug, [digest(entry) for entry in chosen]])[:16]
     receipt = f"{target.home}/receipts/transfer-{name}.json"
     if files.real(receipt) != receipt:

@@ -169,7 +169,7 @@ class _LayerBuilder:
             raise _UnusableInherit("inherits-missing", "which does not exist")
         if not inside(target, roots[-1]):
             raise _UnusableInherit("inherits-outside", f"which is outside {roots[-1]}")
-        if any(f"/{each}/" in target for each in _GENERATED_DIRECTORIES):
+        if any(f"/{name}/" in target for name in _GENERATED_DIRECTORIES):
             raise _UnusableInherit("inherits-kind-mismatch", "which is a generated or archived file")
         name = target.rpartition("/")[2]
         kind = kind_of(name)

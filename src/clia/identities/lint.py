@@ -193,7 +193,7 @@ def check_slugs(subject: LintSubject) -> Iterator[Diagnostic]:
         return
     # A directory linked under a second name may use both.
     names = {context.directory: {subject.slug, context.real_home.rpartition("/")[2]} for context in subject.contexts}
-    for layer in (each for kind in KINDS for each in subject.layers[kind]):
+    for layer in (layer for kind in KINDS for layer in subject.layers[kind]):
         slug = layer.document.get("slug")
         expected = names.get(layer.directory, {subject.slug})
         if layer.origin == CONTEXT and isinstance(slug, str) and slug not in expected:
@@ -211,7 +211,7 @@ def check_inherits_root(subject: LintSubject) -> Iterator[Diagnostic]:
     if any(layer.only is None and real in (layer.path, subject.files.real(layer.path)) for layer in subject.layers[AGENT]):
         return
     # Report the outermost document in that repository, where one line fixes every path below.
-    own = [each.path for each in subject.layers[AGENT] if each.origin == CONTEXT and inside(each.directory, repository)]
+    own = [layer.path for layer in subject.layers[AGENT] if layer.origin == CONTEXT and inside(layer.directory, repository)]
     if own:
         yield diagnostic("inherits-root-missing", own[0], f"{own[0]} does not inherit the root directives {path}", "/inherits")
 

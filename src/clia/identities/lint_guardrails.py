@@ -43,7 +43,7 @@ REQUIRED = LEVELS["required"]  # the level of a rule that names none
 DISABLED = LEVELS["disabled"]
 
 _WORD = re.compile(r"\w+(?:['\-]\w+)*")
-_PHRASES = re.compile("|".join(rf"\b{re.escape(each)}\b" for each in sorted(FORCE, key=len, reverse=True)))
+_PHRASES = re.compile("|".join(rf"\b{re.escape(phrase)}\b" for phrase in sorted(FORCE, key=len, reverse=True)))
 _SLOT = "…"
 
 
@@ -77,19 +77,19 @@ def statements(value: Any, at: str) -> Iterator[RuleStatement]:
         yield from _item_statements(value, at, value)
 
 
-def _item_statements(item: Any, at: str, whole: Any) -> Iterator[RuleStatement]:
+def _item_statements(item: Any, at: str, top: Any) -> Iterator[RuleStatement]:
     if isinstance(item, str) and item.strip():
-        yield RuleStatement(at, item, *_split(item), REQUIRED, None, whole)
+        yield RuleStatement(at, item, *_split(item), REQUIRED, None, top)
     elif isinstance(item, dict):
         children = item.get("items")
         if isinstance(children, list) and children:
             for index, child in enumerate(children):
-                yield from _item_statements(child, f"{at}/items/{index}", whole)
+                yield from _item_statements(child, f"{at}/items/{index}", top)
         elif label_of(item):
             name, word = item.get("id"), item.get("level")
             named = name if isinstance(name, str) and name.strip() else None
             level = REQUIRED if word is None or not str(word).strip() else LEVELS.get(str(word).strip().lower())
-            yield RuleStatement(at, label_of(item), *_split(label_of(item)), level, named, whole)
+            yield RuleStatement(at, label_of(item), *_split(label_of(item)), level, named, top)
 
 
 def _is_weaker_force(inner: int, outer: int) -> bool:

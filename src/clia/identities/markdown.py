@@ -76,7 +76,7 @@ def markdown_line(text: str) -> str:
 
 def inert_markdown(text: str) -> str:
     """Markdown as people wrote it, except for what a tool would act on or a reader could not see."""
-    lines = ("\t".join(visible(part) for part in each.split("\t")) for each in text.replace("\r\n", "\n").split("\n"))
+    lines = ("\t".join(visible(part) for part in line.split("\t")) for line in text.replace("\r\n", "\n").split("\n"))
     safe = "\n".join(lines).strip("\n").replace("<!--", "&lt;!--")
     return _IMPORT.sub(r"\\@", _COMMAND.sub(" ! ", safe)) + "\n"
 
@@ -226,7 +226,7 @@ def _field_lines(field: str, value: Any, waived: Collection[str]) -> list[str]:
     if field == GUARDRAILS and isinstance(value, list):
         return [line for item in value for line in _guardrail(item, waived)]
     if isinstance(value, str):
-        return ["\n\n".join(prose(each) for each in paragraphs(value))]
+        return ["\n\n".join(prose(paragraph) for paragraph in paragraphs(value))]
     return bullets(value)
 
 

@@ -116,26 +116,26 @@ def is_empty(value: Any) -> bool:
     if kind is str:
         return not value or value.isspace()
     if kind is dict or isinstance(value, list):
-        for each in value.values() if kind is dict else value:  # noqa: SIM110  # hot path: a generator doubles the cost
-            if not is_empty(each):
+        for child in value.values() if kind is dict else value:  # noqa: SIM110  # hot path: a generator doubles the cost
+            if not is_empty(child):
                 return False
         return True
     return value is None
 
 
-def same(one: Any, other: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
     """Whether two JSON values are equal: 1 equals 1.0, but neither equals true."""
     # Python considers 1 and True equal, at any depth; comparing repr() first is fast and nearly always enough.
-    return bool(one == other) and (repr(one) == repr(other) or _same_kinds(one, other))
+    return bool(left == right) and (repr(left) == repr(right) or _same_kinds(left, right))
 
 
-def _same_kinds(one: Any, other: Any) -> bool:
+def _same_kinds(left: Any, right: Any) -> bool:
     """For equal values: whether booleans are only equal to booleans."""
-    if isinstance(one, dict):
-        return all(_same_kinds(value, other[key]) for key, value in one.items())
-    if isinstance(one, list):
-        return all(map(_same_kinds, one, other))
-    return isinstance(one, bool) == isinstance(other, bool)
+    if isinstance(left, dict):
+        return all(_same_kinds(value, right[key]) for key, value in left.items())
+    if isinstance(left, list):
+        return all(map(_same_kinds, left, right))
+    return isinstance(left, bool) == isinstance(right, bool)
 
 
 class _ValueIndex:
@@ -186,16 +186,16 @@ _CROWDED = 16
 def _outline(value: Any) -> int:
     """A cheap hash that equal values share, independent of key order."""
     if type(value) is dict:
-        return sum([hash(each) for each in value.values() if type(each) is str])
+        return sum([hash(child) for child in value.values() if type(child) is str])
     return len(value) if isinstance(value, list) else hash(value)
 
 
 def _deep_outline(value: Any) -> int:
     """As ``_outline``, including nested values."""
     if type(value) is dict:
-        return sum([hash((key, _deep_outline(each))) for key, each in value.items()])
+        return sum([hash((key, _deep_outline(child))) for key, child in value.items()])
     if isinstance(value, list):
-        return hash(tuple([_deep_outline(each) for each in value]))
+        return hash(tuple([_deep_outline(child) for child in value]))
     return hash(value)
 
 

@@ -113,13 +113,13 @@ def _root_contexts(
         diagnostics.extend(search.diagnostics)
         if context is not None:
             contexts.append((name, context))
-    wrong = [each.message for each in in_order(diagnostics) if each.severity == ERROR]
+    wrong = [diagnostic.message for diagnostic in in_order(diagnostics) if diagnostic.severity == ERROR]
     if wrong:
         raise InvalidDocument(wrong[0], hints=[*wrong[1:], "nothing was written"], fields={"findings": wrong})
     if not contexts:
-        what = f"identity {slug!r} has no documents" if slug else "no identity has documents"
+        message = f"identity {slug!r} has no documents" if slug else "no identity has documents"
         searched = [f"{agents}/{slug}" if slug else agents]
-        raise AgentNotFound(f"{what} at {place.path}", fields={"slug": slug, "path": place.path, "searched": searched})
+        raise AgentNotFound(f"{message} at {place.path}", fields={"slug": slug, "path": place.path, "searched": searched})
     return contexts
 
 
@@ -145,10 +145,10 @@ def _pages(
     if merged:
         lineage = Lineage(files, place, slug)
         for kind in KINDS:
-            whole = lineage.merged(kind)
-            check_complete(whole)
-            if whole.layers:
-                yield f"{slug}.merged.{kind}.md", f"the merged {kind} documents of {slug}", _merged_page(whole, shown)
+            merged_document = lineage.merged(kind)
+            check_complete(merged_document)
+            if merged_document.layers:
+                yield f"{slug}.merged.{kind}.md", f"the merged {kind} documents of {slug}", _merged_page(merged_document, shown)
 
 
 def _document_page(slug: str, kind: str, document: dict[str, Any]) -> str:

@@ -104,8 +104,8 @@ def seen_from(files: LocalFiles, top: WorkingPath) -> IdentityTree:
 
 def tree_of(files: LocalFiles, top: WorkingPath, survey_at: Callable[[str], WorkingPath]) -> IdentityTree:
     """The identities visible from a path, and all below it."""
-    here = seen_from(files, top)
-    targets, repositories, diagnostics = list(here.targets), list(here.repositories), list(here.diagnostics)
+    visible = seen_from(files, top)
+    targets, repositories, diagnostics = list(visible.targets), list(visible.repositories), list(visible.diagnostics)
     for directory, has_agents, is_repository in _walk(files, top.path, diagnostics):
         if is_repository:
             repositories.append(directory)
@@ -119,8 +119,8 @@ def tree_of(files: LocalFiles, top: WorkingPath, survey_at: Callable[[str], Work
 
 def domains_below(files: LocalFiles, directory: str) -> list[str]:
     """A directory and those below it that have an agents directory."""
-    here = [directory] if _agents_in(files, directory, []) is not None else []
-    return here + [domain for domain, has_agents, _ in _walk(files, directory, []) if has_agents]
+    own = [directory] if _agents_in(files, directory, []) is not None else []
+    return own + [domain for domain, has_agents, _ in _walk(files, directory, []) if has_agents]
 
 
 def as_diagnostic(error: CliaError, path: str) -> Diagnostic:

@@ -49,7 +49,7 @@ def check_waivers(merged: MergedDocument, approvals: Approvals) -> tuple[list[tu
             continue
         text, places = owners[guardrail]
         declaring = {approvals.home(merged.layers[source[0]].path) for _, source in declared}
-        needed = sorted({each for each in places if each not in declaring} or places)
+        needed = sorted({place for place in places if place not in declaring} or places)
         hashes = sorted({approval for approval, _ in declared})
         missing = [place for place in needed if not any(approvals.has(place, approval) for approval in hashes)]
         if missing:

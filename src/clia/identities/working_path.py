@@ -62,11 +62,11 @@ def survey(files: LocalFiles, path: str, *, ceiling: str | None = None, trusted:
         if not inside(start, top):
             fields = {"ceiling": ceiling, "path": path}
             raise InvalidInput(f"the ceiling {ceiling} does not contain {path}", code="invalid-ceiling", fields=fields)
-        ancestors = [each for each in ancestors if inside(each, top)]
+        ancestors = [ancestor for ancestor in ancestors if inside(ancestor, top)]
     diagnostics: list[Diagnostic] = []
     submodules: set[str] = set()
     siblings: set[str] = set()
-    repositories = _trusted_repositories(files, [each for each in ancestors if is_repository(files, each)], trusted)
+    repositories = _trusted_repositories(files, [ancestor for ancestor in ancestors if is_repository(files, ancestor)], trusted)
     for ancestor in ancestors:
         outside = not repositories or not inside(ancestor, repositories[0])
         if outside and not is_owned_by(files, trusted, below(ancestor, ".gitmodules")):
@@ -157,7 +157,7 @@ def _submodule_roots(files: LocalFiles, directory: str, diagnostics: list[Diagno
         return []
     paths, refused = submodule_paths(text, path)
     diagnostics.extend(refused)
-    return [below(directory, each) for each in paths]
+    return [below(directory, path) for path in paths]
 
 
 # An item of git's configuration files: a section header, a variable with or without a value, or a comment.

@@ -52,8 +52,8 @@ def prompts(space: Space) -> list[BehaviourVersion]:
     return [version for version in versions if version is not None]
 
 
-def address(name: str, rest: str = "evidence") -> str:
-    return f"clia://behaviours/{quote(name, safe='')}/{rest}"
+def address(name: str, suffix: str = "evidence") -> str:
+    return f"clia://behaviours/{quote(name, safe='')}/{suffix}"
 
 
 # Evidence

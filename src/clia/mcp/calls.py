@@ -96,14 +96,14 @@ class WaitSlots:
         self._waiting: Counter[str] = Counter()
 
     @contextmanager
-    def room(self, who: str) -> Iterator[bool]:
+    def room(self, requestor: str) -> Iterator[bool]:
         """Yield whether the user may start another wait; the slot is held until the block ends. Used by one event loop."""
-        free = self._waiting[who] < self._per_user and self._waiting.total() < self._most
-        self._waiting[who] += free
+        free = self._waiting[requestor] < self._per_user and self._waiting.total() < self._most
+        self._waiting[requestor] += free
         try:
             yield free
         finally:
-            self._waiting[who] -= free
+            self._waiting[requestor] -= free
             self._waiting += Counter()  # drops zero counts
 
 
@@ -217,9 +217,9 @@ class Exchange:
         self._limiter = limiter
         self._reports = 0
 
-    async def do(self, work: Callable[P, R], *args: P.args, **more: P.kwargs) -> R:
+    async def do(self, work: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
         """Run a function in a thread."""
-        return await to_thread.run_sync(partial(work, *args, **more), limiter=self._limiter)
+        return await to_thread.run_sync(partial(work, *args, **options), limiter=self._limiter)
 
     async def tell(self, message: str) -> None:
         """Report progress to the client, if it asked for it."""

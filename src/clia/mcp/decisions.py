@@ -85,13 +85,13 @@ def _message(request: Request) -> str:
 def _labels(choices: Sequence[Any]) -> dict[str, Any]:
     """Choices by label: text as it is, anything else as JSON; all as JSON if two labels would be equal."""
     exact = {json.dumps(choice, ensure_ascii=False): choice for choice in choices}
-    plain = {each if isinstance(each, str) and each else text: each for text, each in exact.items()}
+    plain = {choice if isinstance(choice, str) and choice else text: choice for text, choice in exact.items()}
     return plain if len(plain) == len(exact) else exact
 
 
 def _object(fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    more = {} if WHY in fields else {WHY: _WHY_FIELD}
-    return {"type": "object", "properties": {**fields, **more}, "required": required}
+    extra = {} if WHY in fields else {WHY: _WHY_FIELD}
+    return {"type": "object", "properties": {**fields, **extra}, "required": required}
 
 
 def _field(schema: Any) -> dict[str, Any] | None:

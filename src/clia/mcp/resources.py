@@ -70,8 +70,8 @@ def listed(call: ToolCall) -> list[Resource]:
     return resources + [_resource("behaviours", name, f"Evidence on behaviour {name}", "/evidence") for name in behaviours]
 
 
-def _resource(kind: str, name: str, title: str, rest: str = "") -> Resource:
-    return Resource(uri=f"{SCHEME}{kind}/{quote(name, safe='')}{rest}", name=name, title=title, mime_type=JSON)
+def _resource(kind: str, name: str, title: str, suffix: str = "") -> Resource:
+    return Resource(uri=f"{SCHEME}{kind}/{quote(name, safe='')}{suffix}", name=name, title=title, mime_type=JSON)
 
 
 def _slugs(call: ToolCall) -> list[str]:
@@ -90,12 +90,12 @@ def read(call: ToolCall, uri: str) -> str:
 
 def _match(path: str, uri: str) -> tuple[str, list[str]] | None:
     """The template and the values of its placeholders if the URI matches; values are not empty and contain no slash."""
-    wanted, parts = (SCHEME + path).split("/"), uri.split("/")
-    if len(wanted) != len(parts) or not all(parts[3:]):
+    pattern, parts = (SCHEME + path).split("/"), uri.split("/")
+    if len(pattern) != len(parts) or not all(parts[3:]):
         return None
-    if any(one != other for one, other in zip(wanted, parts, strict=True) if not one.startswith("{")):
+    if any(expected != actual for expected, actual in zip(pattern, parts, strict=True) if not expected.startswith("{")):
         return None
-    return path, [unquote(other) for one, other in zip(wanted, parts, strict=True) if one.startswith("{")]
+    return path, [unquote(actual) for expected, actual in zip(pattern, parts, strict=True) if expected.startswith("{")]
 
 
 _AGENT = ResultShape(

@@ -42,9 +42,11 @@ NAME = "clia"
 _THREADS = 16
 
 
-def server_of(place: SpaceContext, version: str, who: Callable[[Context], Caller], security: RequestStateSecurity) -> Server[Any]:
+def server_of(
+    place: SpaceContext, version: str, caller_of: Callable[[Context], Caller], security: RequestStateSecurity
+) -> Server[Any]:
     """Create a server. ``who`` identifies the caller; ``security`` seals the state that a client carries between rounds."""
-    desk = _RequestHandlers(place, who)
+    desk = _RequestHandlers(place, caller_of)
     server: Server[Any] = Server(
         NAME,
         version=version,
@@ -68,9 +70,9 @@ def server_of(place: SpaceContext, version: str, who: Callable[[Context], Caller
 class _RequestHandlers:
     """Handlers for each kind of request."""
 
-    def __init__(self, place: SpaceContext, who: Callable[[Context], Caller]) -> None:
+    def __init__(self, place: SpaceContext, caller_of: Callable[[Context], Caller]) -> None:
         self._place = place
-        self._who = who
+        self._who = caller_of
         self.tools = {name: described(tool) for name, tool in TOOLS.items()}
 
     @cached_property
@@ -133,16 +135,16 @@ class _RequestHandlers:
         completion = await self._look(context, uri, lambda call: resources.completed(call, uri, typed.name, typed.value))
         return types.CompleteResult(completion=completion)
 
-    async def _look(self, context: Context, what: str, work: Callable[[ToolCall], R]) -> R:
+    async def _look(self, context: Context, name: str, work: Callable[[ToolCall], R]) -> R:
         """Read something in a thread; errors become protocol errors."""
         try:
             caller = self._who(context)
             caller.require(VIEWER)
             return await to_thread.run_sync(work, ToolCall(self._place, caller), limiter=self._limiter)
         except CliaError as err:
-            raise protocol_error(self._place.in_error(err), {"uri": what}) from None
+            raise protocol_error(self._place.in_error(err), {"uri": name}) from None
         except Exception:  # noqa: BLE001  # as above
-            raise protocol_error(broken(what), {"uri": what}) from None
+            raise protocol_error(broken(name), {"uri": name}) from None
 
 
 async def _done(tool: Tool, exchange: Exchange, values: dict[str, Any]) -> Any:

@@ -70,8 +70,8 @@ def session(
 ) -> Mapping[str, Any]:
     """Shows an agent's session: status, pending requests, result or failure; with given also its input and all answers."""
     name = call.agent(agent)
-    shown = call.space.session(name, session_id)
-    return {"session": shown, "given": call.space.sessions.record(name, shown.id) if given else None}
+    session = call.space.session(name, session_id)
+    return {"session": session, "given": call.space.sessions.record(name, session.id) if given else None}
 
 
 @tool("Answer a request of a session", ADMIN, slow="running the flow")

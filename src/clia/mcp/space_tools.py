@@ -161,10 +161,10 @@ def show(
 ) -> Mapping[str, Any]:
     """Shows a commit: its trailers, changed files and, on request, its patch and trace."""
     space = call.space
-    shown = space.show(commit)
-    patch = _cut(space.diff(shown.cid)) if diff else {"diff": None, "cut": False}
-    attached = space.trace_for(shown.cid) if trace else None
-    return {"commit": shown, "changed": space.changed(shown.cid), "trace": attached, **patch}
+    details = space.show(commit)
+    patch = _cut(space.diff(details.cid)) if diff else {"diff": None, "cut": False}
+    attached = space.trace_for(details.cid) if trace else None
+    return {"commit": details, "changed": space.changed(details.cid), "trace": attached, **patch}
 
 
 @tool("Changes", returns=ResultShape(changed=list[FileChange], diff=str, cut=bool))

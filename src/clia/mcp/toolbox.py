@@ -157,14 +157,14 @@ def refused(err: CliaError) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text)], structured_content=err.to_json(), is_error=True)
 
 
-def broken(what: str) -> CliaError:
+def broken(name: str) -> CliaError:
     """The error for a bug; call it in the exception handler."""
-    log.exception("%s failed", what)
+    log.exception("%s failed", name)
     return CliaError("internal error in clia", code="internal", hints=["see the server's log"])
 
 
-def protocol_error(err: CliaError, more: Mapping[str, Any]) -> MCPError:
+def protocol_error(err: CliaError, fields: Mapping[str, Any]) -> MCPError:
     """The protocol error for resources and prompts."""
     is_invalid = isinstance(err, (InvalidInput, NotFound))
     code = INVALID_PARAMS if is_invalid else INVALID_REQUEST if isinstance(err, Denied) else INTERNAL_ERROR
-    return MCPError(code, err.message, {**err.to_json(), **more})
+    return MCPError(code, err.message, {**err.to_json(), **fields})

@@ -70,19 +70,19 @@ def _watch(child: int, control: int, awake: int, grace: float) -> int:
     """Waits for the program, or for the end of the pipe; the program's exit code."""
     ends_at: float | None = None
     while True:
-        wanted = [awake] if ends_at is not None else [awake, control]
+        inputs = [awake] if ends_at is not None else [awake, control]
         left = None if ends_at is None else max(0.0, ends_at - time.monotonic())
-        ready, _, _ = select.select(wanted, [], [], left)
+        ready, _, _ = select.select(inputs, [], [], left)
         if awake in ready:
             os.read(awake, 4096)
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
         if control in ready:
-            told = os.read(control, 1)
-            _signal(child, told[0] if told else signal.SIGTERM)
-            ends_at = None if told else time.monotonic() + grace
+            message = os.read(control, 1)
+            _signal(child, message[0] if message else signal.SIGTERM)
+            ends_at = None if message else time.monotonic() + grace
         elif ends_at is not None and time.monotonic() >= ends_at:
             _signal(child, signal.SIGKILL)
             ends_at = time.monotonic() + 1.0

@@ -64,7 +64,9 @@ class ProgramRunner:
         finally:
             os.close(handle)  # not unlocked: a guard that still runs keeps the place
 
-    def run(self, order: ProgramCommand, place: str, said: Callable[[bytes], None], cancelled: Callable[[], bool]) -> ProgramExit:
+    def run(
+        self, order: ProgramCommand, place: str, on_output: Callable[[bytes], None], cancelled: Callable[[], bool]
+    ) -> ProgramExit:
         """Run a program in a place that is held. Its output goes to ``said`` as it comes, and an empty chunk now and then.
 
         ``FileError`` if it cannot be started.
@@ -88,18 +90,20 @@ class ProgramRunner:
         try:
             with out:
                 try:
-                    how = _listen(started, out.fileno(), time.monotonic() + order.seconds, said, cancelled)
+                    how = _listen(started, out.fileno(), time.monotonic() + order.seconds, on_output, cancelled)
                 finally:
                     os.close(ours)
-                _listen(started, out.fileno(), time.monotonic() + self._grace + _LAST_WORDS, said, lambda: False)
+                _listen(started, out.fileno(), time.monotonic() + self._grace + _LAST_WORDS, on_output, lambda: False)
         finally:
             if started.poll() is None:
                 self._reap(started)
         return ProgramExit(how, _exit_code(started))
 
-    def _guarded(self, order: ProgramCommand, kept: tuple[int, int], streams: tuple[int, int, int]) -> subprocess.Popen[bytes]:
+    def _guarded(
+        self, order: ProgramCommand, descriptors: tuple[int, int], streams: tuple[int, int, int]
+    ) -> subprocess.Popen[bytes]:
         """Start the guard with the control pipe, the lock and the program's streams."""
-        guard = [sys.executable, "-I", "-S", program_guard.__file__, *map(str, kept), str(self._grace)]
+        guard = [sys.executable, "-I", "-S", program_guard.__file__, *map(str, descriptors), str(self._grace)]
         stdin, stdout, stderr = streams
         try:
             return subprocess.Popen(
@@ -109,13 +113,13 @@ class ProgramRunner:
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
-                pass_fds=kept,
+                pass_fds=descriptors,
                 start_new_session=True,
             )
         except OSError as err:
             raise _cannot(order, str(err.strerror)) from None
 
-    def attend(self, order: ProgramCommand, place: str, user: UserStreams, said: Callable[[str, bytes], None]) -> ProgramExit:
+    def attend(self, order: ProgramCommand, place: str, user: UserStreams, on_output: Callable[[str, bytes], None]) -> ProgramExit:
         """Run a program on the user's streams, in a place that is held, without a time limit.
 
         Output is shown as it comes, then passed to ``said`` with its stream's name (``terminal``, ``stdout`` or ``stderr``), and an
@@ -129,7 +133,7 @@ class ProgramRunner:
             channels.started()
             try:
                 with channels.raw(), user.signals(lambda number: _tell(number, channels, ours.fileno())):
-                    _pass_on(started, channels, said)
+                    _pass_on(started, channels, on_output)
             finally:
                 ours.close()  # where we fail, the program must end
                 self._reap(started)
@@ -140,9 +144,9 @@ class ProgramRunner:
         if _which(order) is not None:
             return
         name = order.words[0]
-        there = _which(order, os.F_OK) is not None or ("/" in name and os.path.isdir(os.path.join(order.directory, name)))
-        reason = "not executable" if there else "not found"
-        code = "program-not-executable" if there else "program-not-found"
+        exists = _which(order, os.F_OK) is not None or ("/" in name and os.path.isdir(os.path.join(order.directory, name)))
+        reason = "not executable" if exists else "not found"
+        code = "program-not-executable" if exists else "program-not-found"
         raise FileError(f"cannot run {name}: {reason}", code=code, fields={"path": name, "reason": reason})
 
     def _reap(self, started: subprocess.Popen[bytes]) -> None:
@@ -164,14 +168,14 @@ class ProgramRunner:
 
 
 def _listen(
-    started: subprocess.Popen[bytes], out: int, deadline: float, said: Callable[[bytes], None], cancelled: Callable[[], bool]
+    started: subprocess.Popen[bytes], out: int, deadline: float, on_output: Callable[[bytes], None], cancelled: Callable[[], bool]
 ) -> str:
     """Pass on output until the guard has ended or it is time to stop. A daemon may keep the stream open."""
     while True:
         ended = started.poll() is not None
         ready, _, _ = select.select([out], [], [], 0.0 if ended else _LOOK)
         data = os.read(out, _CHUNK) if ready else b""
-        said(data)
+        on_output(data)
         if ended and not data:
             return EXITED
         if ready and not data:
@@ -182,7 +186,7 @@ def _listen(
             return TIMED_OUT
 
 
-def _pass_on(started: subprocess.Popen[bytes], channels: ProgramChannels, said: Callable[[str, bytes], None]) -> None:
+def _pass_on(started: subprocess.Popen[bytes], channels: ProgramChannels, on_output: Callable[[str, bytes], None]) -> None:
     """Show and pass on output until the guard has ended. A daemon may keep a stream open and go on printing."""
     last = None
     while True:
@@ -192,7 +196,7 @@ def _pass_on(started: subprocess.Popen[bytes], channels: ProgramChannels, said: 
         elif not channels.open:
             with suppress(subprocess.TimeoutExpired):
                 started.wait(_LOOK)
-        printed = channels.pass_on(0.0 if ended else _LOOK, said)
+        printed = channels.pass_on(0.0 if ended else _LOOK, on_output)
         if last is not None and (not printed or time.monotonic() >= last):
             return
 

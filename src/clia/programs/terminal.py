@@ -103,23 +103,23 @@ class ProgramChannels:
         """Whether the program can still print."""
         return bool(self._lines)
 
-    def pass_on(self, seconds: float, said: Callable[[str, bytes], None]) -> bool:
+    def pass_on(self, seconds: float, on_output: Callable[[str, bytes], None]) -> bool:
         """Passes on what is there in either direction, and waits so long for it; whether anything was printed."""
-        wanted = [*self._lines]
+        sources = [*self._lines]
         if self._hears and len(self._typed) < _TYPED_MAX:
-            wanted.append(self._user.stdin)
-        if not wanted:
+            sources.append(self._user.stdin)
+        if not sources:
             return False
         typed_to = [self.master] if self._typed and self.master is not None else []
-        ready, free, _ = select.select(wanted, typed_to, [], seconds)
+        ready, free, _ = select.select(sources, typed_to, [], seconds)
         if self._hears and self._user.stdin in ready:
             self._hear()
         if free:
             self._type()
-        printed = [self._show(each, said) for each in ready if each in self._lines]
+        printed = [self._show(source, on_output) for source in ready if source in self._lines]
         if not any(printed):
             for line in tuple(self._lines.values()):
-                said(line.name, b"")
+                on_output(line.name, b"")
         return any(printed)
 
     def _hear(self) -> None:
@@ -137,13 +137,13 @@ class ProgramChannels:
         except OSError:  # the program has closed its end
             self._typed, self._hears = b"", False
 
-    def _show(self, source: int, said: Callable[[str, bytes], None]) -> bool:
+    def _show(self, source: int, on_output: Callable[[str, bytes], None]) -> bool:
         line, data = self._lines[source], _read(source)
         if not data:
             self._close(source)
             return False
         shown = line.shown is not None and _write(line.shown, data)
-        said(line.name, data)
+        on_output(line.name, data)
         if not shown and source == self.master:
             self._lines[source] = _OutputChannel(line.name, None)
         elif not shown:

@@ -102,11 +102,11 @@ class TracedOutput:
     def add(self, data: bytes) -> None:
         """Add output; an empty chunk means that the program is silent, and flushes whole lines."""
         self._waiting += self._decoder.decode(data)
-        whole = self._waiting.rfind("\n") + 1
+        end = self._waiting.rfind("\n") + 1
         if len(self._waiting) >= ENTRY:
-            self._flush(whole or len(self._waiting))
-        elif whole and not data:
-            self._flush(whole)
+            self._flush(end or len(self._waiting))
+        elif end and not data:
+            self._flush(end)
 
     def end(self) -> None:
         self.add(self._decoder.decode(b"", final=True).encode("utf-8"))

@@ -101,21 +101,21 @@ def redact_chunk(text: str, state: RedactionState) -> tuple[Redacted, RedactionS
     if ESC in text or ESC in state.tail:
         return _redact_coloured_chunk(text, state)
     tail, inside = state
-    gone, inside = _swallow(text, inside) if inside else (0, "")
-    if gone:
-        text, tail = text[gone:], ""
+    consumed, inside = _swallow(text, inside) if inside else (0, "")
+    if consumed:
+        text, tail = text[consumed:], ""
     if not text:
         return Redacted("", 0), RedactionState("", inside)
-    whole = tail + text
-    spans = [span for span in _spans(whole, cut=True) if span.end > len(tail)]
+    text_so_far = tail + text
+    spans = [span for span in _spans(text_so_far, cut=True) if span.end > len(tail)]
     if tail:
         # The chunk may continue the last one or be a separate text: a secret in either reading is redacted.
         spans = _apart(spans + [_moved(span, len(tail)) for span in _spans(text, cut=True)])
-    redacted = _replace(whole, spans, len(tail)) if spans else Redacted(text, 0)
-    if spans and spans[-1].end == len(whole):
+    redacted = _replace(text_so_far, spans, len(tail)) if spans else Redacted(text, 0)
+    if spans and spans[-1].end == len(text_so_far):
         return redacted, RedactionState("", spans[-1].inside)
-    end = max(whole.rfind("\n") + 1, spans[-1].end if spans else 0, len(whole) - _TAIL_MAX)
-    return redacted, RedactionState(whole[end:], inside)
+    end = max(text_so_far.rfind("\n") + 1, spans[-1].end if spans else 0, len(text_so_far) - _TAIL_MAX)
+    return redacted, RedactionState(text_so_far[end:], inside)
 
 
 def _redact_coloured_chunk(text: str, state: RedactionState) -> tuple[Redacted, RedactionState]:
@@ -124,12 +124,12 @@ def _redact_coloured_chunk(text: str, state: RedactionState) -> tuple[Redacted, 
     escapes = ""  # of the part that is swallowed: colours must still end where they ended
     if inside:
         coloured = ColouredText(tail + text)
-        gone, inside = _swallow(coloured.plain, inside)
-        if gone == len(coloured.plain):
+        consumed, inside = _swallow(coloured.plain, inside)
+        if consumed == len(coloured.plain):
             shown = coloured.escapes(len(tail), len(coloured.text))
             return Redacted(shown, 0), RedactionState(incomplete_escape(coloured.text), inside)
-        if gone:
-            _, end = coloured.span(0, gone)
+        if consumed:
+            _, end = coloured.span(0, consumed)
             escapes, text, tail = coloured.escapes(len(tail), end), coloured.text[end:], ""
     coloured = ColouredText(tail + text)
     spans = _coloured_spans(coloured, cut=True)
@@ -163,8 +163,8 @@ def swallowed(text: str, state: RedactionState) -> int:
     if ESC not in text and ESC not in state.tail:
         return _swallow(text, state.inside)[0]
     coloured = ColouredText(state.tail + text)
-    gone, _ = _swallow(coloured.plain, state.inside)
-    return coloured.span(0, gone)[1] - len(state.tail) if gone else 0
+    consumed, _ = _swallow(coloured.plain, state.inside)
+    return coloured.span(0, consumed)[1] - len(state.tail) if consumed else 0
 
 
 def mark(state: RedactionState) -> str:
@@ -199,8 +199,8 @@ def _redact_list(items: Sequence[Any], name: str) -> tuple[list[Any], int]:
     result, total, flag = [], 0, ""
     for item in items:
         is_flag = isinstance(item, str) and _FLAG.fullmatch(item) is not None
-        shown, count = redact_value(item) if is_flag else _redact_member(flag or name, item)
-        result.append(shown)
+        redacted, count = redact_value(item) if is_flag else _redact_member(flag or name, item)
+        result.append(redacted)
         total += count
         flag = item if is_flag else ""
     return result, total
@@ -210,10 +210,10 @@ def _redact_member(name: str, value: Any) -> tuple[Any, int]:
     """The value of a name, which may say that it is a secret."""
     if name and isinstance(value, (list, tuple)):
         return _redact_list(value, name)
-    shown, count = redact_value(value)
-    if name and isinstance(value, str) and _is_named_secret(name, value) and not _MARKS.fullmatch(shown.strip()):
+    redacted, count = redact_value(value)
+    if name and isinstance(value, str) and _is_named_secret(name, value) and not _MARKS.fullmatch(redacted.strip()):
         return MARK.format(kind="assigned"), 1
-    return shown, count
+    return redacted, count
 
 
 def _redact_object(members: dict[Any, Any]) -> tuple[dict[Any, Any], int]:
@@ -222,12 +222,12 @@ def _redact_object(members: dict[Any, Any]) -> tuple[dict[Any, Any], int]:
     for key, value in members.items():
         name, in_name = redact(key) if isinstance(key, str) else (key, 0)
         if key in _JWK_PRIVATE and "kty" in members and isinstance(value, str):
-            shown, count = MARK.format(kind="jwk"), int(_MARKS.fullmatch(value) is None)
+            redacted, count = MARK.format(kind="jwk"), int(_MARKS.fullmatch(value) is None)
         else:
-            shown, count = _redact_member(key if isinstance(key, str) else "", value)
+            redacted, count = _redact_member(key if isinstance(key, str) else "", value)
         while in_name and (name in result or name in members):  # two secret names may not become one
             name += "'"
-        result[name] = shown
+        result[name] = redacted
         total += in_name + count
     return result, total
 
@@ -263,30 +263,32 @@ def _row_spans(row: SecretPattern, text: str, *, cut: bool) -> list[_SecretSpan]
     spans = []
     for match in compiled(row.find).finditer(text):
         start, end = match.span("s")
-        whole = bool(compiled(row.full).fullmatch(match["s"])) if row.full else len(match["b"]) >= row.least
+        is_complete = bool(compiled(row.full).fullmatch(match["s"])) if row.full else len(match["b"]) >= row.least
         at_end = cut and end == len(text)
         value = SecretCandidate(match["b"], row.value)
-        whole = whole and (not row.value or is_secret(value))
-        if whole or (at_end and (not row.value or is_secret_so_far(value))):
-            spans.append(_SecretSpan(start, end, row.name, _inside(row, match["b"], whole=whole)))
+        is_complete = is_complete and (not row.value or is_secret(value))
+        if is_complete or (at_end and (not row.value or is_secret_so_far(value))):
+            spans.append(_SecretSpan(start, end, row.name, _inside(row, match["b"], is_complete=is_complete)))
     return spans
 
 
-def _inside(row: SecretPattern, secret: str, *, whole: bool) -> str:
+def _inside(row: SecretPattern, secret: str, *, is_complete: bool) -> str:
     """What a stream is in, should the chunk end after these characters: nothing, where no more can come."""
     if row.exact and compiled(row.exact).fullmatch(secret):
         return ""
-    return row.name + _WHOLE if whole and len(secret) >= _WHOLE_LEAST.get(row.value, _WHOLE_LEAST[""]) else row.name
+    return row.name + _WHOLE if is_complete and len(secret) >= _WHOLE_LEAST.get(row.value, _WHOLE_LEAST[""]) else row.name
 
 
 def _named_spans(text: str, *, cut: bool) -> list[_SecretSpan]:
     spans = []
     for start, end, row, faint, shell in named_values(text):
         value = SecretCandidate(text[start:end], row.value, text[end : end + 1], faint, shell)
-        whole = is_secret(value)
-        if is_secret_so_far(value) if cut and end == len(text) else whole:
+        is_complete = is_secret(value)
+        if is_secret_so_far(value) if cut and end == len(text) else is_complete:
             # A quote that is not closed yet says that more will come.
-            spans.append(_SecretSpan(start, end, row.name, _inside(row, value.text, whole=whole and row.value != "quoted")))
+            spans.append(
+                _SecretSpan(start, end, row.name, _inside(row, value.text, is_complete=is_complete and row.value != "quoted"))
+            )
     return spans
 
 
@@ -310,10 +312,10 @@ def _wider(first: _SecretSpan, second: _SecretSpan) -> str:
     return max(first.inside, second.inside, key=lambda inside: _ORDER.get(inside.removesuffix(_WHOLE), 0))
 
 
-def _replace(text: str, spans: list[_SecretSpan], gone: int, coloured: ColouredText | None = None) -> Redacted:
+def _replace(text: str, spans: list[_SecretSpan], consumed: int, coloured: ColouredText | None = None) -> Redacted:
     """``text`` from ``gone`` on with a mark for each span, and the span's escape sequences behind the mark."""
-    at = gone if coloured is None else coloured.escape_end(gone)  # a mark must not split a sequence
-    parts = [text[gone:at]]
+    at = consumed if coloured is None else coloured.escape_end(consumed)  # a mark must not split a sequence
+    parts = [text[consumed:at]]
     for span in spans:
         parts += [text[at : span.start], MARK.format(kind=_kind(span.name))]
         if coloured is not None:
@@ -329,13 +331,13 @@ def _swallow(text: str, inside: str) -> tuple[int, str]:
         left, inside = swallow_pem(text, inside)
         return len(text) - len(left), inside
     row = ROWS.get(inside.removesuffix(_WHOLE))
-    rest = compiled(row.rest).match(text) if row else None
-    if row is None or rest is None:
+    continuation = compiled(row.rest).match(text) if row else None
+    if row is None or continuation is None:
         return 0, ""
-    end = rest.end()
+    end = continuation.end()
     if inside.endswith(_WHOLE) and is_ordinary(text, end):
         return 0, inside if end == len(text) < SHORT else ""
-    if row.after_comma and "," in rest[0]:
+    if row.after_comma and "," in continuation[0]:
         inside = row.after_comma
     return end, inside if end == len(text) else ""
 
@@ -402,6 +404,6 @@ def incomplete_escape(text: str) -> str:
 
 def shortened(text: str, limit: int) -> str:
     """The end of a text, about ``limit`` characters, with every run of escape sequences as short as possible."""
-    rest = incomplete_escape(text)
-    body = _RUN.sub(_SHORTEST, text[: len(text) - len(rest)])
-    return (body[-limit:].removeprefix("[m") if len(body) > limit else body) + rest
+    incomplete = incomplete_escape(text)
+    body = _RUN.sub(_SHORTEST, text[: len(text) - len(incomplete)])
+    return (body[-limit:].removeprefix("[m") if len(body) > limit else body) + incomplete

@@ -213,7 +213,7 @@ class RefWatcher:
             self._found = self._found if listed == self._found else listed
         elif look.moved:
             self._found = self._moved(look.moved)
-        self._mark = look.seen
+        self._mark = look.state
         current = self._found
         if current is before:
             return current

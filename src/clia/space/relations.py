@@ -136,7 +136,7 @@ class Relations:
             read = {source: tip for source in moved if (tip := _value(view, _READ + source)) is not None}
             tips = {source: tip for source in moved if (tip := self._tip(source)) is not None}
         changed = sorted(source for source in read.keys() | tips.keys() if read.get(source) != tips.get(source))
-        return look.seen, {source: (read.get(source), tips.get(source)) for source in changed}
+        return look.state, {source: (read.get(source), tips.get(source)) for source in changed}
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Rebuild the index; returns the number of edges."""

@@ -165,8 +165,8 @@ def _ranges(prefixes: tuple[str, ...]) -> Iterator[tuple[str, str]]:
                 yield low, high
 
 
-def _conflict(names: list[str], message: str, hints: tuple[str, ...], kept: str) -> Conflict:
-    fields: dict[str, Any] = {"keys": names[:_MAX_LISTED], "count": len(names), "kept": kept}
+def _conflict(names: list[str], message: str, hints: tuple[str, ...], kept_by: str) -> Conflict:
+    fields: dict[str, Any] = {"keys": names[:_MAX_LISTED], "count": len(names), "kept": kept_by}
     listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return Conflict(f"{message}: {listed}", code="state-in-the-way", hints=hints, fields=fields)
 

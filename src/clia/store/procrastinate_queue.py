@@ -178,23 +178,23 @@ class ProcrastinateQueue:
 
     def _enqueue(self, due: dict[TaskKey, Task], now: float) -> list[str]:
         """Return the names of jobs that may be fetched; enqueue the first task if nobody has."""
-        there, missing = self._choice(due, now)
+        fetchable, missing = self._choice(due, now)
         if missing:
             with self._store.writing():
-                there, missing = self._choice(due, now)
+                fetchable, missing = self._choice(due, now)
                 self._jobs.put([(self._name(task[:2]), _priority(task.not_before), task._asdict()) for task in missing])
-        return there + [self._name(task[:2]) for task in missing]
+        return fetchable + [self._name(task[:2]) for task in missing]
 
     def _choice(self, due: dict[TaskKey, Task], now: float) -> tuple[list[str], list[Task]]:
         """Return the names of enqueued free tasks, and the tasks to enqueue if one of them comes first."""
         jobs = {_task_key(job): job for job in self._jobs.live()}
         free = ((due[key], job) for key, job in jobs.items() if key in due and job.status != DOING)
-        there = [job for task, job in free if self._due(task, job, {}) <= now]
-        first = max((job.priority for job in there), default=_MIN_PRIORITY - 1)
-        room = max(1, _MAX_ENQUEUED - len(there))
+        fetchable = [job for task, job in free if self._due(task, job, {}) <= now]
+        first = max((job.priority for job in fetchable), default=_MIN_PRIORITY - 1)
+        room = max(1, _MAX_ENQUEUED - len(fetchable))
         missing = heapq.nsmallest(room, (due[key] for key in due if key not in jobs), key=lambda task: task.not_before)
         comes_first = bool(missing) and _priority(missing[0].not_before) > first
-        return [job.queue for job in there], missing if comes_first else []
+        return [job.queue for job in fetchable], missing if comes_first else []
 
     def _fetch(self, names: Sequence[str], owner: _SlotOwner) -> _HeldJob | None:
         while True:

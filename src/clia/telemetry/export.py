@@ -53,9 +53,9 @@ def trees_of(space: Space, selection: ExportSelection, progress: Callable[[int, 
     """Yield the selected trees, family by family, sorted by name."""
     builder = SpanBuilder(space.id, content=selection.content)
     parents, families = _families(space, selection.agents)
-    for number, (members, wanted) in enumerate(families):
+    for number, (members, selected) in enumerate(families):
         stories = [_story(space, name, parents.get(name)) for name in members]
-        for tree in builder.trees([story for story in stories if story is not None], wanted):
+        for tree in builder.trees([story for story in stories if story is not None], selected):
             if selection.since is None or tree.end >= selection.since:
                 yield tree
         if progress is not None:
@@ -102,12 +102,12 @@ def _batches(trees: Iterable[SpanTree]) -> Iterator[list[Span]]:
     weight = 0
     for tree in trees:
         for span in tree.spans:
-            more = _weight(span)
-            if batch and (len(batch) >= BATCH_SPANS or weight + more > BATCH_WEIGHT):
+            size = _weight(span)
+            if batch and (len(batch) >= BATCH_SPANS or weight + size > BATCH_WEIGHT):
                 yield batch
                 batch, weight = [], 0
             batch.append(span)
-            weight += more
+            weight += size
     if batch:
         yield batch
 
@@ -124,32 +124,32 @@ def _weight(span: Span) -> int:
 
 def _families(space: Space, selected: Sequence[str]) -> tuple[dict[str, str], list[tuple[list[str], set[str]]]]:
     """Return the parent of each agent, and each family: its members, parents first, and the selected ones."""
-    known = {*space.agents(), *space.agents(archived=True)}
+    agents = {*space.agents(), *space.agents(archived=True)}
     for name in selected:
-        if name not in known:
+        if name not in agents:
             space.head(name)  # raises NoSuchAgent
-    parents = parents_of(space, known)
+    parents = parents_of(space, agents)
     below: dict[str, list[str]] = {}
     for name in sorted(parents):
         below.setdefault(parents[name], []).append(name)
     families = []
-    for first in sorted(known - parents.keys()):
+    for first in sorted(agents - parents.keys()):
         members = _descendants(first, below)
         chosen = [name for name in members if name in selected]
-        wanted = {name for top in chosen for name in _descendants(top, below)} if selected else set(members)
-        if wanted:
-            families.append((members, wanted))
+        chosen_names = {name for top in chosen for name in _descendants(top, below)} if selected else set(members)
+        if chosen_names:
+            families.append((members, chosen_names))
     return parents, families
 
 
-def parents_of(space: Space, known: set[str]) -> dict[str, str]:
+def parents_of(space: Space, agents: set[str]) -> dict[str, str]:
     """Return the parent of each agent. Reused names may form a cycle; it is broken at its first name."""
     parents: dict[str, str] = {}
     for edge in sorted(space.relations()):
         spawned = edge.kind == SUB_AGENT and edge.source == f"agents/{edge.dst}"  # not one that was only stated
-        if spawned and edge.src in known and edge.dst in known:
+        if spawned and edge.src in agents and edge.dst in agents:
             parents.setdefault(edge.dst, edge.src)
-    for name in sorted(known):
+    for name in sorted(agents):
         passed, above = {name}, parents.get(name)
         while above is not None and above not in passed:
             passed.add(above)
@@ -191,9 +191,9 @@ def _story(space: Space, name: str, parent: str | None) -> AgentRecord | None:
 
 def _ran(session: Session) -> SessionRun:
     forked = session.forked if isinstance(session.forked, dict) else {}
-    given: tuple[Resumed, ...] = ()
+    answers: tuple[Resumed, ...] = ()
     with suppress(ReplayError):  # ``clia doctor`` reports an unreadable journal
-        given = tuple(session.given())
+        answers = tuple(session.given())
     return SessionRun(
         session.id,
         session.status,
@@ -203,7 +203,7 @@ def _ran(session: Session) -> SessionRun:
         session.flow_cid,
         f"{forked.get('agent')}/{forked.get('session')}" if forked else None,
         str((session.failure or {}).get("message", "")),
-        given,
+        answers,
     )
 
 

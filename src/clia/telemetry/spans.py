@@ -143,14 +143,14 @@ class SpanBuilder:
         self._space = space
         self._content = content
 
-    def trees(self, stories: Iterable[AgentRecord], wanted: Container[str] | None = None) -> list[SpanTree]:
+    def trees(self, stories: Iterable[AgentRecord], selected: Container[str] | None = None) -> list[SpanTree]:
         """Return the trees of a family; ``stories`` lists parents before children. ``wanted``: only spans of these agents."""
-        known: dict[str, AgentRuns] = {}
+        runs_by_agent: dict[str, AgentRuns] = {}
         runs: dict[tuple[str, str], TracedRun] = {}
         contents: dict[tuple[str, str], RunContent] = {}
         for story in stories:
-            history = known[story.agent] = runs_of(story)
-            above = _above(history, known.get(story.parent or ""))
+            history = runs_by_agent[story.agent] = runs_of(story)
+            above = _above(history, runs_by_agent.get(story.parent or ""))
             top = None if above is None else runs[above].top
             for session in (ITSELF, *history.windows):
                 key = (story.agent, session)
@@ -162,9 +162,11 @@ class SpanBuilder:
                 contents[above].covers(contents[key].start, contents[key].end)
         spans: dict[tuple[str, str], list[Span]] = {}
         for key, run in runs.items():
-            if contents[key].start <= contents[key].end and (wanted is None or run.agent in wanted):  # else nothing was recorded
+            if contents[key].start <= contents[key].end and (
+                selected is None or run.agent in selected
+            ):  # else nothing was recorded
                 listed = spans.setdefault(run.top, [])
-                listed.append(self._of_run(run, known[run.agent], contents[key]))
+                listed.append(self._of_run(run, runs_by_agent[run.agent], contents[key]))
                 listed += sorted(contents[key].children, key=lambda span: (span.start, span.end, span.id))
         return [SpanTree(*top, tuple(listed)) for top, listed in spans.items()]
 

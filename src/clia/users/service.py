@@ -180,20 +180,20 @@ class Users:
         ``role``: at most the user's (default). ``days``: lifetime; None: until revoked.
         """
         label = _checked_line(label, "label", _LABEL_MAX)
-        wanted = role if role is None else _checked_role(role)
+        new_role = role if role is None else _checked_role(role)
         now = self._clock()
         until = None if days is None else timestamp(now + timedelta(days=_checked_number(days, "days", _DAYS_MAX)))
         secret = TOKEN_PREFIX + self._token()
         key = _TOKEN + _hash(secret)
         with self._store.writing() as transaction:
             user = _existing_user(transaction, name)
-            if wanted is not None and not user.may(wanted):
+            if new_role is not None and not user.may(new_role):
                 raise NotAllowed(
-                    f"{name} has the role {user.role}; a token cannot have {wanted}",
+                    f"{name} has the role {user.role}; a token cannot have {new_role}",
                     code="role-too-high",
-                    fields={"field": "role", "role": wanted, "user": name},
+                    fields={"field": "role", "role": new_role, "user": name},
                 )
-            row: StoredRow = {"user": name, "label": label, "role": wanted or user.role}
+            row: StoredRow = {"user": name, "label": label, "role": new_role or user.role}
             row |= {"created_at": timestamp(now), "last_used_at": None, "expires_at": until}
             transaction.values.put(key, row, ABSENT)
         return secret, _token_info(key, row, user)

@@ -37,7 +37,7 @@ def _is_plain(value: Any) -> bool:
     if kind is int:
         return bool(-_EXACT <= value <= _EXACT)
     if kind is dict:
-        return all(type(key) is str and key.isascii() and _is_plain(each) for key, each in value.items())
+        return all(type(key) is str and key.isascii() and _is_plain(item) for key, item in value.items())
     return (kind is list or kind is tuple) and all(map(_is_plain, value))
 
 

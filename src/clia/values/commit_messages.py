@@ -30,16 +30,16 @@ def compose(text: str, trailers: Iterable[tuple[str, str]], default: str) -> str
     return "\n".join([*lines, "", *(f"{key}: {value}" for key, value in trailers)]) + "\n"
 
 
-def parse(whole: str) -> tuple[str, list[tuple[str, str]]]:
+def parse(message: str) -> tuple[str, list[tuple[str, str]]]:
     """Return the text and its trailers; no trailers if the last paragraph has none of clia's."""
-    lines = whole.rstrip("\n").split("\n")
+    lines = message.rstrip("\n").split("\n")
     start = len(lines)
     while start and lines[start - 1]:
         start -= 1
     matches = [_TRAILER.fullmatch(line) for line in lines[start:]]
     trailers = [(match.group(1), match.group(2)) for match in matches if match]
     if start == 0 or len(trailers) != len(matches) or not any(key.startswith(PREFIX) for key, _ in trailers):
-        return whole, []
+        return message, []
     text = [line[1:] if line.startswith(" ") and _SPECIAL.fullmatch(line) else line for line in lines[: start - 1]]
     return "\n".join(text), trailers
 

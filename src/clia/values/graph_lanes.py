@@ -53,12 +53,12 @@ class GraphRow(NamedTuple):
     @property
     def through(self) -> tuple[int, ...]:
         """Lanes that pass this row straight, from its upper to its lower edge."""
-        return tuple(each for each in self.above if each not in (self.lane, self.bend))
+        return tuple(lane for lane in self.above if lane not in (self.lane, self.bend))
 
     @property
     def opened(self) -> tuple[int, ...]:
         """Lanes that start at this commit, beside its own."""
-        return tuple(each for each in self.below if each != self.lane and each not in self.above)
+        return tuple(lane for lane in self.below if lane != self.lane and lane not in self.above)
 
     @property
     def width(self) -> int:
@@ -136,19 +136,19 @@ class _LaneBoard:
             target, bend = lane, present  # the group's own line is the straight one; what others drew bends into it
         else:
             return present, None
-        self._take(target, parent, kept=own)
+        self._take(target, parent, keep=own)
         return target, bend
 
     def _lead_to(self, index: int, node: GraphNode, parent: str) -> int:
         group = self._group(index, node, parent)
         if parent not in self.where:
-            self._take(self._free_lane(index, group), parent, kept=False)
+            self._take(self._free_lane(index, group), parent, keep=False)
         return self.where[parent]
 
-    def _take(self, lane: int, awaited: str, *, kept: bool) -> None:
+    def _take(self, lane: int, awaited: str, *, keep: bool) -> None:
         self.where[awaited] = lane
         self.taken[lane] = True
-        self.kept[lane] = kept
+        self.kept[lane] = keep
 
     def _free_lane(self, index: int, group: str) -> int:
         """The group's home, else the first lane that is nobody's, else a new one."""

@@ -47,7 +47,7 @@ def remove(text: str, path: Path) -> str:
     *above, last = path
     opening, end = _span(text, above)
     present = list(children(text, opening))
-    at = next(index for index, each in enumerate(present) if each.key == str(last))
+    at = next(index for index, member in enumerate(present) if member.key == str(last))
     if len(present) == 1:
         return text[: opening + 1] + text[end - 1 :]
     if at == 0:
@@ -128,7 +128,7 @@ def append_to_array(text: str, key: str, items: Sequence[Any]) -> str:
     A missing or null array is created. Any other value must have been refused before.
     """
     opening = text.index("{")
-    members = {each.key: each for each in children(text, opening)}
+    members = {member.key: member for member in children(text, opening)}
     newline = "\r\n" if "\r\n" in text else "\n"
     array = members.get(key)
     if array is not None and text[array.start] == "[":
@@ -162,4 +162,4 @@ def _item_lines(items: Sequence[Any], indent: str, newline: str) -> str:
     """Return the items below each other, with each line indented."""
     step = "\t" if indent.startswith("\t") else "  "
     shown = (json.dumps(item, ensure_ascii=False, indent=step) for item in items)
-    return f",{newline}".join(newline.join(indent + line for line in each.split("\n")) for each in shown)
+    return f",{newline}".join(newline.join(indent + line for line in text.split("\n")) for text in shown)

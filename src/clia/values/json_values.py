@@ -82,11 +82,11 @@ def _check_exact(value: Any, where: str) -> None:
     if type(value) is float and value.is_integer() and LARGEST < abs(value) < 1e21:
         raise CannotCross("ValueError", f"{where} is a whole number beyond 2**53 - 1; give it as text")
     if type(value) is dict:
-        for key, each in value.items():
-            _check_exact(each, f"{where}.{key}")
+        for key, item in value.items():
+            _check_exact(item, f"{where}.{key}")
     elif type(value) is list:
-        for index, each in enumerate(value):
-            _check_exact(each, f"{where}[{index}]")
+        for index, item in enumerate(value):
+            _check_exact(item, f"{where}[{index}]")
 
 
 def _copied(value: Any, depth: int, text: Callable[[str], str]) -> Any:

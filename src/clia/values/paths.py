@@ -16,7 +16,7 @@ _IGNORED = dict.fromkeys([0x200C, 0x200D, 0x200E, 0x200F, *range(0x202A, 0x202F)
 # NTFS drops blanks and dots at the end of a name, and reads a colon as the start of a stream.
 _GIT = re.compile(r"(?:\.git|git~1)(?:[ .]*|[ .]*:.*)", re.IGNORECASE | re.DOTALL)
 # An NTFS short name has eight characters; the more digits it needs, the less of the name remains.
-_SHORT = "|".join(f"{'gi7eba'[:kept]}~[1-9][0-9]{{{6 - kept}}}" for kept in range(7))
+_SHORT = "|".join(f"{'gi7eba'[:length]}~[1-9][0-9]{{{6 - length}}}" for length in range(7))
 _GITMODULES = re.compile(rf"(?:\.gitmodules|gitmod~[1-4]|{_SHORT})(?:[ .]*|[ .]*:.*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -41,7 +41,7 @@ def check(path: str) -> str:
         raise _unsafe(path[:80] + "…", f"the path is deeper than {DEPTH_MAX} folders")
     for part in parts:
         _check_part(path, part)
-    if any(is_gitmodules(each) or is_gitattributes(each) for each in folders):
+    if any(is_gitmodules(folder) or is_gitattributes(folder) for folder in folders):
         raise _unsafe(path, "git reads a file of this name; it cannot be a folder")
     return path
 
@@ -53,9 +53,9 @@ def _check_part(path: str, part: str) -> None:
         raise _unsafe(path[:80] + "…", f"a name is longer than {PART_MAX} bytes, and no disk could hold it")
     plain = part.translate(_IGNORED)
     # A backslash separates names on Windows.
-    if any(_GIT.fullmatch(each) for piece in (part, plain) for each in piece.split("\\")):
+    if any(_GIT.fullmatch(name) for piece in (part, plain) for name in piece.split("\\")):
         raise _unsafe(path, "the path names a .git directory, or what some systems take for one")
-    if "\\" in part and any(each in ("", ".", "..") for each in part.split("\\")):
+    if "\\" in part and any(name in ("", ".", "..") for name in part.split("\\")):
         raise _unsafe(path, "the path leaves its directory on systems where a backslash separates names")
 
 
@@ -68,7 +68,7 @@ def check_removed(path: object) -> None:
 def is_gitmodules(path: str) -> bool:
     """Whether any system reads the path as a ``.gitmodules`` file."""
     name = path.rpartition("/")[2].translate(_IGNORED)
-    return any(_GITMODULES.fullmatch(each) for each in name.split("\\"))
+    return any(_GITMODULES.fullmatch(part) for part in name.split("\\"))
 
 
 def is_gitattributes(path: str) -> bool:

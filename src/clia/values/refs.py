@@ -110,7 +110,7 @@ def is_shared(ref: str) -> bool:
 
 def tracking(remote: str, ref: str) -> str:
     """The tracking ref of a shared ref at a remote."""
-    kind, source = next(each for each in KINDS if ref.startswith(each[1]))
+    kind, source = next(entry for entry in KINDS if ref.startswith(entry[1]))
     return f"{TRACKING}{remote}/{kind}{ref.removeprefix(source)}"
 
 

@@ -42,7 +42,7 @@ class ConsoleTrace(NamedTuple):
     entries: tuple[Mapping[str, Any], ...] = ()  # oldest first
 
     def to_object(self) -> dict[str, Any]:
-        entries = [dict(each) for each in self.entries]
+        entries = [dict(entry) for entry in self.entries]
         return {"type": "console-trace", "commit": self.commit, "agent": self.agent, "entries": entries}
 
 

@@ -57,8 +57,8 @@ class Types:
         if name in self._parents:
             raise AlreadyExists(f"the type {name} exists already", fields={"type": name, "parent": self._parents[name]})
         if check_text(parent, "parent") not in self._parents:
-            known = ", ".join(sorted(self._parents))
-            raise NotFound(f"there is no type {parent!r} to be the parent", code="no-such-type", hints=[f"known types: {known}"])
+            names = ", ".join(sorted(self._parents))
+            raise NotFound(f"there is no type {parent!r} to be the parent", code="no-such-type", hints=[f"known types: {names}"])
 
     def is_a(self, name: str, ancestor: str) -> bool:
         """Whether a type is another or descends from it."""
@@ -75,7 +75,7 @@ class Types:
 
     def check_commit_kind(self, kind: str) -> None:
         """Refuse a kind that ``commit`` must not make."""
-        if check_text(kind, "kind") in RESERVED or any(self.is_a(kind, each) for each in RESERVED - {AGENT_COMMIT}):
+        if check_text(kind, "kind") in RESERVED or any(self.is_a(kind, reserved) for reserved in RESERVED - {AGENT_COMMIT}):
             raise UnknownKind(
                 f"{kind} commits are made by their own verb",
                 code="reserved-kind",
@@ -83,10 +83,10 @@ class Types:
                 fields={"kind": kind},
             )
         if not self.is_a(kind, AGENT_COMMIT):
-            known = sorted(name for name in self._parents if self.is_a(name, AGENT_COMMIT) and name not in RESERVED)
+            kinds = sorted(name for name in self._parents if self.is_a(name, AGENT_COMMIT) and name not in RESERVED)
             raise UnknownKind(
                 f"{kind!r} is not a kind of commit",
-                hints=[f"known kinds: {', '.join(known)}", "register another: clia types --add NAME --parent agent-commit"],
+                hints=[f"known kinds: {', '.join(kinds)}", "register another: clia types --add NAME --parent agent-commit"],
                 fields={"kind": kind},
             )
 

@@ -46,7 +46,7 @@ class RunningAttempt(NamedTuple):
     request: str
     kind: str
     attempt: int
-    said: str  # progress reported by the handler
+    progress: str  # reported by the handler
 
 
 class WorkerStatus(NamedTuple):

@@ -262,13 +262,13 @@ def _version(visit: Visit) -> Response:
     )
 
 
-def _changes(library: BehaviourLibrary, one: BehaviourVersion, other: BehaviourVersion) -> FileView | None:
+def _changes(library: BehaviourLibrary, before: BehaviourVersion, after: BehaviourVersion) -> FileView | None:
     """The diff between two versions; None if they are equal."""
-    patch = library.diff(one, other)
+    patch = library.diff(before, after)
     if not patch:
         return None
     hunks = patch.split("\n", 2)[2]
-    names = f"{one.name}@{one.cid[:12]}", f"{other.name}@{other.cid[:12]}"
+    names = f"{before.name}@{before.cid[:12]}", f"{after.name}@{after.cid[:12]}"
     views = diffs.view(f"diff --git a/{names[0]} b/{names[1]}\n--- a/{names[0]}\n+++ b/{names[1]}\n{hunks}").files
     return views[0] if views else None
 
@@ -340,18 +340,18 @@ def judged(comparison: Compared, least: int) -> tuple[str, str]:
 def _change(visit: Visit) -> str:
     service, name = visit.space.behaviours, visit.param("name")
     service.library.get(name)  # 404 if the behaviour does not exist
-    deed, version = visit.field("deed"), visit.field("version")
-    if deed not in DEEDS:
+    action, version = visit.field("deed"), visit.field("version")
+    if action not in DEEDS:
         raise InvalidInput(f"the action must be one of {', '.join(DEEDS)}", code="no-such-deed", fields={"field": "deed"})
     if not version:
         raise InvalidInput("select a version", code="version-needed", fields={"field": "version"})
     expect = visit.field("expect").strip() or NOTHING
     order: dict[str, Any] = {"expect": expect, "why": visit.text("why"), "by": visit.user.by}
-    if deed == RETIRE:
+    if action == RETIRE:
         service.retire(name, version, **order)
     else:
-        order |= _evidence(visit, name, version) if deed == ADOPT else {}
-        service.adopt(name, version, trial=deed == "trial", **order)
+        order |= _evidence(visit, name, version) if action == ADOPT else {}
+        service.adopt(name, version, trial=action == "trial", **order)
     return visit.address("behaviours", name)
 
 

@@ -102,17 +102,17 @@ def _graph(visit: Visit) -> Response:
     tips = _tips(visit, options.agents)
     key = _key(visit, tips)
     commits, heads = _windows.get(key, lambda: _window(visit, tips))
-    way = _way(visit, commits, options)
+    path = _way(visit, commits, options)
     graph: Graph = _graphs.get(
-        (key, options.collapse, tuple(way.commits)),
-        lambda: graph_layout.layout(commits, heads, collapse=options.collapse, path=way.commits, types=visit.space.types()),
+        (key, options.collapse, tuple(path.commits)),
+        lambda: graph_layout.layout(commits, heads, collapse=options.collapse, path=path.commits, types=visit.space.types()),
     )
-    first = _first(visit, graph, options, way)
+    first = _first(visit, graph, options, path)
     graph, signs = _signed(visit, graph, first)
     return render(
         visit,
         "graph.html",
-        200 if way.error is None else form_status(way.error),
+        200 if path.error is None else form_status(path.error),
         options=options._replace(first=first),
         graph=graph,
         first=first,
@@ -120,7 +120,7 @@ def _graph(visit: Visit) -> Response:
         nodes=graph.nodes[first : first + PAGE],
         letter=graph_svg.letter,
         signs=signs,
-        way=way,
+        way=path,
         older=options.address(first=first + PAGE) if first + PAGE < graph.height else None,
         newer=options.address(first=max(0, first - PAGE)) if first else None,
         full=len(commits) == LIMIT,
@@ -183,9 +183,9 @@ def _way(visit: Visit, commits: Sequence[AgentCommit], options: GraphOptions) ->
     return GraphPath(message=f"No path between them within the newest {len(commits):,} commits.")
 
 
-def _first(visit: Visit, graph: Graph, options: GraphOptions, way: GraphPath) -> int:
+def _first(visit: Visit, graph: Graph, options: GraphOptions, path: GraphPath) -> int:
     """The first row: as in the URL, else at the start of the path."""
-    if visit.query("first") or not way.commits:
+    if visit.query("first") or not path.commits:
         return min(options.first, max(0, graph.height - 1))
     row = next((node.row for node in graph.nodes if node.on_path), 0)
     return row - row % PAGE

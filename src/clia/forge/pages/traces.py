@@ -140,7 +140,7 @@ def _one(visit: Visit, blocks: Sequence[TraceBlock], count: int, **context: Any)
     if block is None:
         raise NotFound(f"the trace has no entry {visit.query('entry')!r}", code="no-such-entry")
     at = number - block.start
-    entries = traces.view(block.entries[at : at + 1], number, find=visit.query("q")[:_SOUGHT_MAX], whole=True)
+    entries = traces.view(block.entries[at : at + 1], number, find=visit.query("q")[:_SOUGHT_MAX], complete=True)
     return render(visit, "trace_entry.html", entries=entries, number=number, at=number - number % SIZE, **context)
 
 
@@ -172,8 +172,8 @@ def _pieces(blocks: Sequence[TraceBlock], part: TraceWindow, text: str) -> list[
 
 def _address(visit: Visit, where: tuple[str, ...], **change: str | int | None) -> str:
     """The URL of this page with changed parameters."""
-    kept = {name: visit.query(name)[:_SOUGHT_MAX] for name in _KEPT if visit.query(name)}
-    return visit.address(*where, **(kept | change))
+    query = {name: visit.query(name)[:_SOUGHT_MAX] for name in _KEPT if visit.query(name)}
+    return visit.address(*where, **(query | change))
 
 
 # Evidence
@@ -184,7 +184,7 @@ def cited(visit: Visit, cids: Iterable[str]) -> list[EvidenceLink]:
 
 
 def _cited(visit: Visit, cid: str) -> EvidenceLink:
-    whole, page = one_line(cid)[:_ID_MAX], None
+    text, page = one_line(cid)[:_ID_MAX], None
     with suppress(CliaError):  # not in this clone, or not an id
         body = visit.space.views.event(cid)
         if body is None:
@@ -192,8 +192,8 @@ def _cited(visit: Visit, cid: str) -> EvidenceLink:
         else:
             event = _session(visit, body) or _refusal(visit, body)
             if event is not None:
-                return EvidenceLink(whole, *event, is_event=True)
-    return EvidenceLink(whole, short(whole), page, is_event=False)
+                return EvidenceLink(text, *event, is_event=True)
+    return EvidenceLink(text, short(text), page, is_event=False)
 
 
 def _session(visit: Visit, body: Mapping[str, Any]) -> tuple[str, str | None] | None:

@@ -90,8 +90,8 @@ def lines(text: str) -> list[list[Run]]:
     """The lines of a text, each as runs of one style."""
     rows: list[list[Run]] = []
     style, look = _PLAIN, ""
-    for whole in text.split("\n"):  # sequences end with the line, but colours continue
-        text_line = whole.rstrip("\r")  # trailing carriage returns have no effect
+    for full_line in text.split("\n"):  # sequences end with the line, but colours continue
+        text_line = full_line.rstrip("\r")  # trailing carriage returns have no effect
         if not _ACTING.search(text_line):
             rows.append([Run(text_line, look)] if text_line else [])
             continue
@@ -190,19 +190,19 @@ def _changed(style: _Style, codes: str) -> _Style:
 
 def _asked(fields: Iterator[str]) -> Iterator[str]:
     """The parameters of an extended colour."""
-    way = next(fields, "")
-    yield way
-    yield from islice(fields, _COLOUR_VALUES.get(way, 0))
+    space = next(fields, "")
+    yield space
+    yield from islice(fields, _COLOUR_VALUES.get(space, 0))
 
 
 def _colour(details: Sequence[str]) -> int | None:
     """One of sixteen colours, from ``5 n`` or ``2 [space] r g b``; None if invalid."""
-    way, *values = details
-    wanted = _COLOUR_VALUES.get(way, 0)
-    numbers = [_number(value) for value in values[-wanted:]]
-    if not wanted or len(numbers) != wanted or max(numbers) > 255:
+    space, *values = details
+    count = _COLOUR_VALUES.get(space, 0)
+    numbers = [_number(value) for value in values[-count:]]
+    if not count or len(numbers) != count or max(numbers) > 255:
         return None
-    if way == "5":
+    if space == "5":
         return _indexed(numbers[0])
     red, green, blue = (number >> 4 for number in numbers)
     return _nearest(red * 17, green * 17, blue * 17)

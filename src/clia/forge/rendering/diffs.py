@@ -147,9 +147,9 @@ class _Reading:
         self._kept = 0
         while self.at < len(lines) and (head := _HUNK.match(lines[self.at])):
             self.at += 1
-            kept = list(self._hunk(int(head[2]), int(head[3] or 1), int(head[4]), int(head[5] or 1)))
-            if kept:
-                self.hunks.append(Hunk(head[1], head[6], kept))
+            hunk_lines = list(self._hunk(int(head[2]), int(head[3] or 1), int(head[4]), int(head[5] or 1)))
+            if hunk_lines:
+                self.hunks.append(Hunk(head[1], head[6], hunk_lines))
 
     def _hunk(self, old: int, old_count: int, new: int, new_count: int) -> Iterator[DiffLine]:
         old_end, new_end = old + old_count, new + new_count
@@ -240,9 +240,9 @@ class _Comparing:
         """The changed spots by line index, for lines with a counterpart."""
         by_line: dict[int, list[Spot]] = {}
         for old, new in _pairs(lines):
-            one, other = lines[old].text, lines[new].text
-            if max(len(one), len(other)) <= _COMPARED_MAX and self._left > 0:
-                by_line[old], by_line[new] = self._compared(_WORDS.findall(one), _WORDS.findall(other))
+            old_text, new_text = lines[old].text, lines[new].text
+            if max(len(old_text), len(new_text)) <= _COMPARED_MAX and self._left > 0:
+                by_line[old], by_line[new] = self._compared(_WORDS.findall(old_text), _WORDS.findall(new_text))
         return by_line
 
     def _compared(self, old: Sequence[str], new: Sequence[str]) -> tuple[list[Spot], list[Spot]]:

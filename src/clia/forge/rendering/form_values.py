@@ -60,8 +60,8 @@ def value_from(form: AnswerForm, data: Data) -> Any:
     return value
 
 
-def _refused(message: str, problems: dict[str, str], hints: Sequence[str] = (), **more: Any) -> InvalidAnswer:
-    return InvalidAnswer(message, hints=hints, fields={"field": next(iter(problems)), "problems": problems, **more})
+def _refused(message: str, problems: dict[str, str], hints: Sequence[str] = (), **fields: Any) -> InvalidAnswer:
+    return InvalidAnswer(message, hints=hints, fields={"field": next(iter(problems)), "problems": problems, **fields})
 
 
 def _read(field: FormField, data: Data, problems: dict[str, str], labels: dict[str, str]) -> Any:
@@ -118,7 +118,7 @@ def _value(field: FormField, data: Data) -> Any:
         return _truth(text)
     if field.kind == "select":
         return _option(field.options, text)
-    return _number(text, whole=field.kind == "integer") if field.kind in ("integer", "number") else text
+    return _number(text, integer=field.kind == "integer") if field.kind in ("integer", "number") else text
 
 
 def _last(data: Data, name: str) -> str | None:
@@ -140,15 +140,15 @@ def _truth(text: str) -> bool:
     return text == "true"
 
 
-def _number(text: str, *, whole: bool) -> float:
+def _number(text: str, *, integer: bool) -> float:
     word = text.strip()
     if _WHOLE.fullmatch(word):
         value: float = int(word)
     else:
         value = float(word) if _NUMBER.fullmatch(word) else math.nan
-        if not math.isfinite(value) or (whole and not value.is_integer()):
-            raise _Unreadable(f"{word[:40]!r} is not {'a whole number' if whole else 'a number'}")
-        value = int(value) if whole else value
+        if not math.isfinite(value) or (integer and not value.is_integer()):
+            raise _Unreadable(f"{word[:40]!r} is not {'a integer number' if integer else 'a number'}")
+        value = int(value) if integer else value
     if isinstance(value, int) and abs(value) > LARGEST:
         raise _Unreadable("whole numbers beyond 2**53 - 1 are not exact in JSON")
     return value
@@ -256,7 +256,7 @@ def _post(field: FormField, value: Any, posted: Posted) -> None:
         _expect(isinstance(value, bool), field, "is neither true nor false")
         posted[field.name] = [*([""] if field.kind == "checkbox" else []), json_text(value)]
     elif field.kind in ("integer", "number"):
-        _expect(_is_posted_number(value, whole=field.kind == "integer"), field, "is not an exact JSON number")
+        _expect(_is_posted_number(value, integer=field.kind == "integer"), field, "is not an exact JSON number")
         posted[field.name] = [json_text(value)]
     elif field.kind in ("checkboxes", "lines"):
         _post_list(field, value, posted)
@@ -289,10 +289,10 @@ def _post_list(field: FormField, value: Any, posted: Posted) -> None:
     posted[field.name] = ["\n".join(value)]
 
 
-def _is_posted_number(value: Any, *, whole: bool) -> bool:
+def _is_posted_number(value: Any, *, integer: bool) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    return -LARGEST <= value <= LARGEST if whole or isinstance(value, int) else math.isfinite(value)
+    return -LARGEST <= value <= LARGEST if integer or isinstance(value, int) else math.isfinite(value)
 
 
 def _expect(holds: bool, field: FormField, problem: str) -> None:

@@ -203,7 +203,7 @@ def _field(schema: Any, bare: FormField) -> FormField:
     if kind == "string":
         return _text(schema, bare)
     if kind in ("integer", "number"):
-        return _number(schema, bare, whole=kind == "integer")
+        return _number(schema, bare, integer=kind == "integer")
     if kind == "boolean":
         # An unticked checkbox means false, so use one only if the schema has a default.
         ticked = not bare.required and bare.always and any(isinstance(item, bool) for item in bare.default)
@@ -241,13 +241,13 @@ def _text(schema: Schema, bare: FormField) -> FormField:
     )
 
 
-def _number(schema: Schema, bare: FormField, *, whole: bool) -> FormField:
+def _number(schema: Schema, bare: FormField, *, integer: bool) -> FormField:
     multiple = schema.get("multipleOf", 0.5)
-    step = int(multiple) if multiple <= LARGEST and multiple == int(multiple) else 1 if whole else None
+    step = int(multiple) if multiple <= LARGEST and multiple == int(multiple) else 1 if integer else None
     low, high = _bounds(schema, step)
     limits = [("step", "any" if step is None else str(step)), ("min", _limit(low)), ("max", _limit(high))]
     return bare._replace(
-        kind="integer" if whole else "number",
+        kind="integer" if integer else "number",
         must=_needed(bare),
         notes=tuple(f"{note} {json_text(schema[key])}" for key, note in _NUMBERS.items() if key in schema),
         attributes=tuple((name, limit) for name, limit in limits if limit),
@@ -319,10 +319,10 @@ def _group(schema: Schema, bare: FormField) -> FormField:
     return bare._replace(kind="group", fields=tuple(fields))
 
 
-def _between(least: int, most: float | None, what: str) -> str:
-    several = {"entry": "entries"}.get(what, f"{what}s")
+def _between(least: int, most: float | None, unit: str) -> str:
+    several = {"entry": "entries"}.get(unit, f"{unit}s")
     if most is not None:
         most = int(most)
         text = f"{least} to {most}" if 0 < least < most else f"exactly {most}" if least == most else f"at most {most}"
-        return f"{text} {what if most == 1 else several}"
-    return f"at least {least} {what if least == 1 else several}" if least else ""
+        return f"{text} {unit if most == 1 else several}"
+    return f"at least {least} {unit if least == 1 else several}" if least else ""

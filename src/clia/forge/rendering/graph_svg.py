@@ -129,12 +129,12 @@ def _lines(edges: Sequence[GraphEdge], first: int, last: int) -> list[str]:
         name = f"edge {edge.role}{' elided' if edge.elided else ''}{' on-path' if edge.on_path else ''}"
         if edge.stub:
             number = stubs[edge.child] = stubs.get(edge.child, -1 + (edge.child in straight)) + 1
-            way = _stub(edge, number)
+            path = _stub(edge, number)
         else:
-            way = _way(edge, name, (first, last), drawn)
-        if way:
-            more = ' stroke-dasharray="3 3"' if edge.elided and not edge.stub else ""
-            (above if edge.on_path else below).append(f'<path class="{name}{" stub" if edge.stub else ""}" d="{way}"{more}/>')
+            path = _way(edge, name, (first, last), drawn)
+        if path:
+            dashes = ' stroke-dasharray="3 3"' if edge.elided and not edge.stub else ""
+            (above if edge.on_path else below).append(f'<path class="{name}{" stub" if edge.stub else ""}" d="{path}"{dashes}/>')
     return below + above
 
 
@@ -203,7 +203,7 @@ def _agent_link(agent: str | None, links: _Links, content: str) -> str:
 def _row(node: Node, links: _Links, side: int, now: Moment) -> str:
     commit = node.commit
     top = node.row * ROW
-    who, kind, subject = _plain(commit.agent or PEOPLE), _plain(commit.kind or ""), _plain(commit.subject)
+    agent, kind, subject = _plain(commit.agent or PEOPLE), _plain(commit.kind or ""), _plain(commit.subject)
     age = ago(commit.committer.at, now)
     badges, taken = _badges(node, links, side + _SUBJECT, top)
     shown = _cut(subject, int((_AGENT - _SUBJECT - taken) / _CHARACTER) - (14 if node.elided else 1))
@@ -215,13 +215,13 @@ def _row(node: Node, links: _Links, side: int, now: Moment) -> str:
         f'<a class="commit" href="{links.prefix}/commits/{quote(commit.cid, safe="", errors="replace")}">'
         # On the area, not the link: the accessible name of a link is its content.
         f'<rect class="hit" y="{top}" width="{side + _TEXT}" height="{ROW}" fill="none" pointer-events="all">'
-        f"<title>{short} {escape(f'{kind} {subject}, {who}, {age}{signs}')}</title></rect>"
+        f"<title>{short} {escape(f'{kind} {subject}, {agent}, {age}{signs}')}</title></rect>"
         f"{_mark(node.mark, _x(node.lane), _y(node.row))}{_signs(node)}"
         f'<text y="{top + 16}"><tspan class="id" x="{side}">{short}</tspan>'
         f'<tspan class="kind" x="{side + _KIND}">{escape(_cut(kind, 16))}</tspan>'
         f'<tspan class="subject" x="{side + _SUBJECT + taken}">{escape(shown)}</tspan>'
         f"{elided}"
-        f'<tspan class="agent" x="{side + _AGENT}">{escape(_cut(who, 20))}</tspan>'
+        f'<tspan class="agent" x="{side + _AGENT}">{escape(_cut(agent, 20))}</tspan>'
         f'<tspan class="age" x="{side + _AGE}">{age}</tspan></text></a>{badges}</g>'
     )
 
@@ -246,8 +246,8 @@ def _badges(node: Node, links: _Links, x: float, top: int) -> tuple[str, int]:
     names: list[str | None] = [*node.heads, *([node.commit.agent] if node.opens else [])]
     parts, taken = [], 0
     for number, agent in enumerate(names):
-        whole = _plain(agent or PEOPLE)
-        text, left = _cut(whole, 24), len(names) - number
+        label = _plain(agent or PEOPLE)
+        text, left = _cut(label, 24), len(names) - number
         if taken > 170:
             parts.append(f'<text class="more" x="{x + taken}" y="{top + 16}">+{left}</text>')
             taken += 32
@@ -255,7 +255,7 @@ def _badges(node: Node, links: _Links, x: float, top: int) -> tuple[str, int]:
         width = int(_width(text) * _CHARACTER) + 14
         badge = (
             f'<rect x="{x + taken}" y="{top + 4}" width="{width}" height="16" rx="8" fill="none" stroke="currentColor"/>'
-            f'<text x="{x + taken + 7}" y="{top + 16}">{escape(text)}<title>{escape(whole)}</title></text>'
+            f'<text x="{x + taken + 7}" y="{top + 16}">{escape(text)}<title>{escape(label)}</title></text>'
         )
         parts.append(f'<g class="head">{_agent_link(agent, links, badge)}</g>')
         taken += width + 6

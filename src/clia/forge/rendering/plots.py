@@ -131,8 +131,8 @@ def side_by_side(plot: str, points: Sequence[Point], measure: str) -> Markup:
     rows = [_ROW * number + _BAR for number in range(max(1, len(points)))]  # grid lines do not cross the labels
     for value in _LINES:
         x = _MARGIN + _SCALE * value / 100
-        way = "".join(f"M{_n(x)} {y - 8}v16" for y in rows)
-        parts.append(f'<path class="level" d="{way}" stroke="currentColor" stroke-opacity="0.25"/>')
+        path = "".join(f"M{_n(x)} {y - 8}v16" for y in rows)
+        parts.append(f'<path class="level" d="{path}" stroke="currentColor" stroke-opacity="0.25"/>')
         parts.append(_text(x, end + 15, f"{value} %", "tick", anchor="middle"))
     parts.append(_text(_EDGE, height - 4, f"share of observations: {measure}", "axis", anchor="start"))
     parts += [_lying(number, point) for number, point in enumerate(points)]
@@ -168,8 +168,8 @@ def _days(periods: Sequence[str], step: float, span: str) -> list[str]:
 def _line(number: int, places: Sequence[tuple[float, float]]) -> str:
     if len(places) < 2:
         return ""
-    way = "L".join(f"{_n(x)} {_n(y)}" for x, y in places)
-    return f'<path class="line s{number}" d="M{way}" fill="none" stroke="currentColor" stroke-opacity="0.5"/>'
+    path = "L".join(f"{_n(x)} {_n(y)}" for x, y in places)
+    return f'<path class="line s{number}" d="M{path}" fill="none" stroke="currentColor" stroke-opacity="0.5"/>'
 
 
 def _upright(number: int, x: float, point: Point, name: str) -> str:

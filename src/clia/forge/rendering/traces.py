@@ -62,14 +62,14 @@ class _Entry(NamedTuple):
     cut: int = 0
 
 
-def view(entries: Iterable[Any], start: int = 0, *, find: str = "", whole: bool = False) -> list[EntryView]:
+def view(entries: Iterable[Any], start: int = 0, *, find: str = "", complete: bool = False) -> list[EntryView]:
     """Views of the entries of a window; ``start`` is the number of the first; ``whole`` shows full texts."""
     marker = Marker(find)
-    return [_view(number, _read(entry), marker, whole=whole) for number, entry in enumerate(entries, start)]
+    return [_view(number, _read(entry), marker, complete=complete) for number, entry in enumerate(entries, start)]
 
 
-def _view(number: int, entry: _Entry, marker: Marker, *, whole: bool) -> EntryView:
-    shown = entry.text if whole else _start(entry.text)
+def _view(number: int, entry: _Entry, marker: Marker, *, complete: bool) -> EntryView:
+    shown = entry.text if complete else _start(entry.text)
     lines = ansi.lines(shown)
     texts = [text_of(line) for line in lines]
     head = next((text for text in texts if text.strip()), "").strip()

@@ -52,7 +52,7 @@ def _local(value: Any) -> Any:
     """The value with references to the shared file replaced by local ones."""
     if isinstance(value, dict):
         return {key: child.removeprefix(_COMMON) if key == "$ref" else _local(child) for key, child in value.items()}
-    return [_local(each) for each in value] if isinstance(value, list) else value
+    return [_local(item) for item in value] if isinstance(value, list) else value
 
 
 def _message(error: ValidationError) -> str:
@@ -66,7 +66,7 @@ def _message(error: ValidationError) -> str:
         instance: Any = error.instance
         return f"is missing {', '.join(name for name in rule if name not in instance)}"
     if error.validator == "enum":
-        return f"must be one of {', '.join(str(each) for each in rule if each is not None)}"
+        return f"must be one of {', '.join(str(choice) for choice in rule if choice is not None)}"
     if error.validator == "const":
         return f"must be {rule!r}"
     return error.message if len(error.message) <= _LONGEST else f"{error.message[:_LONGEST]}…"
