@@ -147,7 +147,7 @@ def _number(text: str, *, integer: bool) -> float:
     else:
         value = float(word) if _NUMBER.fullmatch(word) else math.nan
         if not math.isfinite(value) or (integer and not value.is_integer()):
-            raise _Unreadable(f"{word[:40]!r} is not {'a integer number' if integer else 'a number'}")
+            raise _Unreadable(f"{word[:40]!r} is not {'a whole number' if integer else 'a number'}")
         value = int(value) if integer else value
     if isinstance(value, int) and abs(value) > LARGEST:
         raise _Unreadable("whole numbers beyond 2**53 - 1 are not exact in JSON")
