@@ -20,7 +20,7 @@ def test_the_status_line_shows_running_waiting_and_finished_work() -> None:
 def test_each_event_is_printed_once_and_escaped() -> None:
     first = BUSY._replace(problems=(("llm", "no \x1b[31mendpoint"),))
     assert workers.news(None, first) == ["llm: no \\u{1b}[31mendpoint", "scout 1.1 llm", "lead 2.1 timer, attempt 3"]
-    updated = first._replace(running=(BUSY.running[0]._replace(said="still"), BUSY.running[1]), waiting=9)
+    updated = first._replace(running=(BUSY.running[0]._replace(progress="still"), BUSY.running[1]), waiting=9)
     assert workers.news(first, updated) == []
     retried = updated._replace(running=(BUSY.running[0]._replace(attempt=2),), retried=1, trouble="away")
     assert workers.news(updated, retried) == ["scout 1.1 llm, attempt 2", "waiting: away", "1 retried"]

@@ -69,7 +69,7 @@ def test_a_huge_entry_shows_its_first_whole_lines_and_counts_the_rest() -> None:
     assert len(shown(made.body)) + made.rest == len(text)
     assert SHOWN_MAX - 11 <= len(shown(made.body)) <= SHOWN_MAX
     assert shown(made.body).endswith("\n0123456789")
-    assert (one(entry(text), complete=True).body, one(entry(text), whole=True).rest) == (text, 0)
+    assert (one(entry(text), complete=True).body, one(entry(text), complete=True).rest) == (text, 0)
     assert one(entry("x" * 50_000)).rest == 30_000
 
 

@@ -60,7 +60,7 @@ def test_a_scan_reports_refs_that_git_moved_without_a_change_of_time_or_size(spa
     refs, file = space.core.refs, root_of(space) / "packed-refs"
     first, second = space.head("scout"), space.commit("scout", "finding", changes={"a": b"a"})
     git_in(space, "pack-refs", "--all")
-    first_scan = refs.look([HEADS]).seen
+    first_scan = refs.look([HEADS]).state
     assert refs.look([HEADS], first_scan) == (first_scan, [])
     # A loose ref that overrides a packed one; the packed file is unchanged.
     git_in(space, "update-ref", HEADS + "scout", first)
@@ -70,31 +70,31 @@ def test_a_scan_reports_refs_that_git_moved_without_a_change_of_time_or_size(spa
     path, before = root_of(space) / HEADS / "scout", (root_of(space) / HEADS / "scout").stat()
     path.write_text(second + "\n")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert refs.look([HEADS], loose_scan.seen).moved == [HEADS + "scout"]
+    assert refs.look([HEADS], loose_scan.state).moved == [HEADS + "scout"]
     # Packed again with another value: a file of the same size and, as far as it can be set, the same age.
     age = file.stat()
     git_in(space, "update-ref", HEADS + "scout", first)
-    packed_scan = refs.look([HEADS], first_scan).seen
+    packed_scan = refs.look([HEADS], first_scan).state
     git_in(space, "pack-refs", "--all")
     os.utime(file, ns=(age.st_atime_ns, age.st_mtime_ns))
     assert file.stat().st_size == age.st_size
     assert refs.look([HEADS], packed_scan).moved is None
     # The same, but the file system gives the new file the inode number of the old one.
-    packed_scan, text = refs.look([HEADS]).seen, file.read_bytes()
+    packed_scan, text = refs.look([HEADS]).state, file.read_bytes()
     with file.open("r+b") as overwritten:
         overwritten.write(text.replace(first.encode(), second.encode()))
     os.utime(file, ns=(age.st_atime_ns, age.st_mtime_ns))
     assert refs.look([HEADS], packed_scan).moved is None
     # A loose ref that was deleted.
     git_in(space, "update-ref", HEADS + "brief", first)
-    brief_scan = refs.look([HEADS], refs.look([HEADS]).seen)
+    brief_scan = refs.look([HEADS], refs.look([HEADS]).state)
     git_in(space, "update-ref", "-d", HEADS + "brief")
-    assert refs.look([HEADS], brief_scan.seen).moved == [HEADS + "brief"]
+    assert refs.look([HEADS], brief_scan.state).moved == [HEADS + "brief"]
 
 
 def test_a_packed_refs_file_written_a_moment_ago_is_not_trusted(space: clia.Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another version may be written within the same tick of the file system's clock."""
     git_in(space, "pack-refs", "--all")
-    assert space.core.refs.look([HEADS]).seen is not None
+    assert space.core.refs.look([HEADS]).state is not None
     monkeypatch.setattr(git_refs, "time", time)
     assert space.core.refs.look([HEADS]) == (None, None)
