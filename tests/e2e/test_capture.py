@@ -15,7 +15,7 @@ import pytest
 import clia as library
 from clia.workers.setup import WorkerOverrides, open_worker
 from support import clia, git, program
-from support.captured import agent_of, check_once, common_dir, new_space, put, recorded, rehearse, take_in, waiting
+from support.captured import agent_of, check_once, common_dir, new_space, put, recorded, rehearse, run_ingest, waiting
 from support.disks import small_disk
 from support.hook_spools import QUIET, environment, fire
 from support.space_driver import settings
@@ -312,10 +312,10 @@ def test_index_branch_worktree_and_stash_of_people_are_left_alone(tmp_path: Path
     told = [rehearse(place, [])]
     for script in ([*TURN, a_sub("helper"), {"stop": True}], [{"bash": "echo more > more.txt"}, {"stop": True}, *END]):
         with untouched(place), untouched(root):
-            assert not take_in(root).trouble
+            assert not run_ingest(root).trouble
         told.append(rehearse(place, [{"resume": len(told)}, *script]))
     with untouched(place), untouched(root):
-        assert not take_in(root).trouble
+        assert not run_ingest(root).trouble
     check_once(root, *told)
     with library.open(root, settings=settings()) as space:
         agent = agent_of(space, "claude-code", told[0]["session"])

@@ -11,7 +11,7 @@ import pytest
 
 import clia
 from support import git
-from support.captured import check_once, new_space, rehearse, take_in, waiting
+from support.captured import check_once, new_space, rehearse, run_ingest, waiting
 from support.crashes import CrashHook, CrashPoint, assert_killed, exit_code_of, run_all
 from support.space_driver import settings
 
@@ -79,7 +79,7 @@ class Spooled(NamedTuple):
 
 
 def ingest_at(root: Path, hook: CrashHook | None = None) -> None:
-    made = take_in(root, hook)
+    made = run_ingest(root, hook)
     assert not made.trouble, made.trouble
 
 
@@ -129,7 +129,7 @@ def spooled(tmp_path_factory: pytest.TempPathFactory) -> Spooled:
 def points(spooled: Spooled, tmp_path_factory: pytest.TempPathFactory) -> list[CrashPoint]:
     """Every step of an ingest that lives."""
     watch = CrashHook(armed=True)
-    take_in(spooled.copy(tmp_path_factory.mktemp("watched").resolve() / "space"), watch)
+    run_ingest(spooled.copy(tmp_path_factory.mktemp("watched").resolve() / "space"), watch)
     return watch.passed
 
 

@@ -1,14 +1,15 @@
-"""Made-up sessions of tools put into a spool, and what ingest made of them: each thing once, with the right agent."""
+"""Rehearsed tool sessions in a spool, and checks that ingest recorded each event once, for the right agent."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import clia
-from clia.capture import spool
+from clia.capture import spool, spool_reader
 from clia.capture.ingest import ingest
 from clia.capture.rehearsal import Setting, parse, play
 from support import git
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
 
     from clia.capture.ingest import Ingested
 
+Script = list[dict[str, Any]]
+
+TURN: Script = [{"prompt": "Write."}, {"write": "main.txt", "text": "main\n"}, {"say": "Done."}, {"stop": True}]
+END: Script = [{"end": "other"}]
 KINDS = ("prompt", "said", "thinking", "tool-call", "tool-result", "tool-failure")
-Thing = tuple[str, str, str]  # an agent, a kind, and the id or the text
+RecordedEntry = tuple[str, str, str]  # the agent, the kind, and the id or the text
 
 
 def new_space(root: Path, *, commit: bool = True) -> Path:
-    """A repository of people that is a space."""
+    """A repository with a person's commit, which is a space."""
     root.mkdir(parents=True)
     git("init", "--quiet", "--initial-branch=main", "--template=", cwd=root)
     if commit:
@@ -41,7 +46,7 @@ def common_dir(root: Path) -> str:
 
 
 def put(root: Path, payload: bytes, tool: str = "claude-code", agent: str = "", cwd: str | None = None) -> str:
-    """One event as the hook puts it down; its id."""
+    """Put an event into the spool as the hook does; return its id."""
     place = spool.spool_of(os.fsencode(common_dir(root)))
     before = set(_names(place))
     spool.put([place], [spool.head(tool.encode(), os.fsencode(cwd or root), agent.encode()), payload])
@@ -55,9 +60,9 @@ def _names(place: bytes) -> list[bytes]:
 
 
 def rehearse(root: Path, script: Sequence[Mapping[str, Any]], tool: str = "claude-code", **more: Any) -> dict[str, Any]:
-    """Plays a session in this process; its events go to the spool, and nothing takes them out. What it told.
+    """Play a session in this process, with its events left in the spool; return the rehearsal's report.
 
-    ``agent`` is what $CLIA_AGENT would be, ``hooks=False`` for a tool that has none, ``home`` another place for transcripts,
+    ``agent`` stands for $CLIA_AGENT, ``hooks=False`` for a tool without hooks, ``home`` is the directory of transcripts, and
     ``after`` is called after each event.
     """
     common = common_dir(root)
@@ -80,7 +85,7 @@ def rehearse(root: Path, script: Sequence[Mapping[str, Any]], tool: str = "claud
 
 
 class _Clock:
-    """The real time; lines come quicker here than a tool writes them, and each has a millisecond of its own."""
+    """The real time, in which each line of a transcript has a different millisecond."""
 
     def __init__(self) -> None:
         self._last = datetime.now(UTC)
@@ -90,59 +95,85 @@ class _Clock:
         return self._last
 
     def catch_up(self) -> None:
-        """A hook comes after the lines that were written before it."""
+        """Wait until the real time has passed the lines written so far, as it has when a hook runs."""
         while datetime.now(UTC) <= self._last:
             pass
 
 
-def take_in(root: Path, reached: Any = None, environment: Mapping[str, str] | None = None, **more: Any) -> Ingested:
+def run_ingest(root: Path, reached: Any = None, environment: Mapping[str, str] | None = None, **more: Any) -> Ingested:
     """Ingest in this process."""
-    chosen = settings(reached=reached)
-    with clia.open(root, settings=chosen) as space:
-        return ingest(space, chosen, environment or {}, **more)
+    options = settings(reached=reached)
+    with clia.open(root, settings=options) as space:
+        return ingest(space, options, environment or {}, **more)
+
+
+def ingest_live(root: Path, script: Sequence[Mapping[str, Any]]) -> str:
+    """Rehearse a session and ingest after each event; return its agent."""
+    report = rehearse(root, script, after=lambda: run_ingest(root))
+    run_ingest(root)
+    return f"claude-{report['session'][:8]}"
+
+
+def ingest_afterwards(root: Path, script: Sequence[Mapping[str, Any]]) -> str:
+    """Rehearse a session and ingest it when it is over; return its agent."""
+    report = rehearse(root, script)
+    run_ingest(root)
+    return f"claude-{report['session'][:8]}"
+
+
+def hook(root: Path, name: str, session: str = "abcdef12-9", **more: Any) -> str:
+    """Put an event of Claude Code into the spool; return its id."""
+    body = {"session_id": session, "hook_event_name": name, "cwd": str(root), **more}
+    return put(root, json.dumps(body).encode())
 
 
 def waiting(root: Path) -> list[str]:
+    """The ids of the events in the spool."""
     return sorted(os.fsdecode(name) for name in _names(spool.spool_of(os.fsencode(common_dir(root)))))
 
 
 def recorded(space: clia.Space) -> list[tuple[str, dict[str, Any]]]:
-    """Every entry of every agent, bound or pending."""
+    """The entries of every agent, bound and pending."""
     return [(hit.agent, dict(hit.entry)) for hit in space.trace_search(".", regex=True)]
 
 
-def things(space: clia.Space) -> Counter[Thing]:
-    """What was recorded, as a rehearsal's list names it."""
-    found: Counter[Thing] = Counter()
+def texts_of_kind(space: clia.Space, kind: str) -> list[str]:
+    """The texts of all recorded entries of a kind."""
+    return [entry["text"] for _, entry in recorded(space) if entry["kind"] == kind]
+
+
+def recorded_entries(space: clia.Space) -> Counter[RecordedEntry]:
+    """The recorded entries, identified as in a rehearsal's report."""
+    entries: Counter[RecordedEntry] = Counter()
     for agent, entry in recorded(space):
         if entry["kind"] in KINDS:
             ident = str(entry.get("data", {}).get("id", ""))
-            found[agent, entry["kind"], ident if entry["kind"].startswith("tool-") and ident else entry["text"]] += 1
-    return found
+            entries[agent, entry["kind"], ident if entry["kind"].startswith("tool-") and ident else entry["text"]] += 1
+    return entries
 
 
 def agent_of(space: clia.Space, tool: str, session: str, sub: str = "") -> str:
-    found = space.captures.get(tool, session, sub)
-    assert found is not None, (tool, session, sub)
-    return found.agent
+    captured = space.captures.get(tool, session, sub)
+    assert captured is not None, (tool, session, sub)
+    return captured.agent
 
 
-def expected(space: clia.Space, told: Mapping[str, Any]) -> Counter[Thing]:
-    """What a rehearsal says that a recorder could have seen: by a hook that came whole, or by a line."""
-    tool, found = told["tool"], Counter[Thing]()
-    for event in told["events"]:
-        seen = event["sent"] == "whole" or (event["line"] != "none" and tool != "gemini")
-        if event["kind"] in KINDS and seen:
+def expected_entries(space: clia.Space, report: Mapping[str, Any]) -> Counter[RecordedEntry]:
+    """The entries of a rehearsal that a recorder could observe: by a complete hook event, or by a line of the transcript."""
+    tool, entries = report["tool"], Counter[RecordedEntry]()
+    for event in report["events"]:
+        observable = event["sent"] == "whole" or (event["line"] != "none" and tool != "gemini")
+        if event["kind"] in KINDS and observable:
             if tool == "gemini" and event["kind"] in ("said", "thinking"):
-                continue  # no hook tells of them, but of what was said last
+                continue  # hooks report only the last message
             agent = agent_of(space, tool, event["session"], event["agent"] if tool != "gemini" else "")
             by_id = event["kind"].startswith("tool-") and tool != "gemini"
             # A rollout does not say that a patch failed, and Codex has no hook for it.
             kind = "tool-result" if tool == "codex" and event["kind"] == "tool-failure" else event["kind"]
-            found[agent, kind, event["tool_use_id"] if by_id else _text(tool, event)] += 1
+            entries[agent, kind, event["tool_use_id"] if by_id else _text(tool, event)] += 1
         elif tool == "gemini" and event["kind"] == "turn-end" and event["sent"] == "whole" and event["text"]:
-            found[agent_of(space, tool, event["session"]), "said", event["text"]] += 1
-    return found
+            entries[agent_of(space, tool, event["session"]), "said", event["text"]] += 1
+    return entries
 
 
 def _text(tool: str, event: Mapping[str, Any]) -> str:
@@ -153,12 +184,12 @@ def _text(tool: str, event: Mapping[str, Any]) -> str:
     return str(event["text"])
 
 
-def check_once(root: Path, *told: Mapping[str, Any]) -> None:
-    """Each thing of these sessions is recorded exactly once, of the right agent; nothing else is; and the space is sound."""
+def check_once(root: Path, *reports: Mapping[str, Any]) -> None:
+    """Check that exactly the entries of these sessions are recorded, once, for the right agents, and that the space is sound."""
     with clia.open(root, settings=settings()) as space:
-        wanted = sum((expected(space, each) for each in told), Counter[Thing]())
-        found = things(space)
-        assert found == wanted, {"twice or too much": found - wanted, "lost": wanted - found}
+        expected = sum((expected_entries(space, report) for report in reports), Counter[RecordedEntry]())
+        actual = recorded_entries(space)
+        assert actual == expected, {"unexpected": actual - expected, "missing": expected - actual}
         check_sound(root, space)
 
 
@@ -166,3 +197,24 @@ def check_sound(root: Path, space: clia.Space) -> None:
     report = space.verify()
     assert report.clean, report.findings
     git("fsck", "--strict", "--no-dangling", cwd=root)
+
+
+def event(name: str, session: str = "5f0c1f6e-8f3b", **more: Any) -> bytes:
+    """The payload of a hook event."""
+    return json.dumps({"session_id": session, "hook_event_name": name, **more}).encode()
+
+
+def rejected_codes(root: Path) -> dict[str, str]:
+    """The rejected events of the spool: error codes by id."""
+    return {event.id: event.code for event in spool_reader.rejected(spool_reader.spools(common_dir(root), {})[0])}
+
+
+def subjects(space: clia.Space, agent: str) -> list[str]:
+    """The subjects of an agent's own commits, oldest first."""
+    return [commit.message.splitlines()[0] for commit in space.log(agent) if commit.agent == agent][::-1]
+
+
+def only_agent(space: clia.Space) -> str:
+    """The one agent with recorded entries."""
+    (agent,) = {agent for agent, _ in recorded(space)}
+    return agent

@@ -7,16 +7,25 @@ import pty
 import re
 import select
 import subprocess
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from support import program
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import Self
 
 PATIENCE = 60.0  # seconds without a word before a test gives up
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+@contextmanager
+def no_signals(listener: Callable[[int], None]) -> Iterator[None]:
+    """A source of signals that sends none."""
+    del listener
+    yield
 
 
 class Terminal:

@@ -1,4 +1,4 @@
-"""No text of a transcript is kept raw, and a purge covers all that capture keeps."""
+"""The store has no raw text of transcripts, and a purge covers everything that capture stores."""
 
 from __future__ import annotations
 
@@ -6,38 +6,18 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 import clia
 from clia.capture import claude_code
 from clia.capture.spool_reader import REJECTED, rejected
 from clia.capture.transcripts import TranscriptCursor, read_events, with_texts
-from support.captured import common_dir, new_space, put, rehearse, take_in, waiting
+from support.captured import common_dir, hook, put, rehearse, run_ingest, waiting
 from support.fake_secrets import FAKES
-from support.space_driver import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 LEAK = 'blue "harbour" Österreich'
 SESSION = "abcdef12-9"
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return new_space(tmp_path.resolve() / "repo")
-
-
-@pytest.fixture
-def space(root: Path) -> Iterator[clia.Space]:
-    with clia.open(root, settings=settings()) as opened:
-        yield opened
-
-
-def hook(root: Path, name: str, **more: Any) -> str:
-    body = {"session_id": SESSION, "hook_event_name": name, "cwd": str(root), **more}
-    return put(root, json.dumps(body).encode())
 
 
 def message(text: str) -> str:
@@ -52,12 +32,12 @@ def rows(space: clia.Space) -> str:
     return json.dumps(space.core.store.scan("captured/"), ensure_ascii=False)
 
 
-def holding(root: Path, text: str) -> list[str]:
+def files_with(root: Path, text: str) -> list[str]:
     """The files of the space, apart from git objects, that hold a text in any JSON spelling."""
     spellings = {spelling.encode() for spelling in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])}
     spellings.add("".join(f"\\u{ord(character):04x}" for character in text).encode())
     files = (path for path in (root / ".git").rglob("*") if path.is_file() and "objects" not in path.parts)
-    return sorted(str(path.relative_to(root)) for path in files if any(each in path.read_bytes() for each in spellings))
+    return sorted(str(path.relative_to(root)) for path in files if any(form in path.read_bytes() for form in spellings))
 
 
 def test_a_cursor_saves_no_text_and_reads_it_again(tmp_path: Path) -> None:
@@ -81,52 +61,54 @@ def test_the_store_keeps_no_raw_text_of_a_transcript(root: Path, space: clia.Spa
         with path.open("a") as file:
             file.write(message(text))
         hook(root, "PreToolUse", transcript_path=str(path), tool_name="Read", tool_use_id=f"t{len(text)}", tool_input={})
-        take_in(root)
+        run_ingest(root)
         assert text not in rows(space)
-    joined = f"First words.\n\n{secret.text}"  # a hook reports both texts as one: it is known although they were read apart
+    joined = (
+        f"First words.\n\n{secret.text}"  # a hook reports both texts as one, which matches them although they were read separately
+    )
     hook(root, "Stop", transcript_path=str(path), last_assistant_message=joined)
-    take_in(root)
+    run_ingest(root)
     agent = f"claude-{SESSION[:8]}"
     assert [hit.entry["kind"] for hit in space.trace_search("First words", agent=agent)] == ["said"]
     assert secret.secret not in rows(space)
-    assert [name for name in holding(root, secret.secret) if not name.endswith("transcript.jsonl")] == []
+    assert [name for name in files_with(root, secret.secret) if not name.endswith("transcript.jsonl")] == []
 
 
-def test_after_a_purge_no_file_or_table_holds_the_text(root: Path, space: clia.Space) -> None:
+def test_no_file_or_table_contains_the_text_after_a_purge(root: Path, space: clia.Space) -> None:
     prompt, answer = {"prompt": f"Say {LEAK}."}, {"say": f"I say {LEAK}."}
     script: list[dict[str, Any]] = [prompt, answer, {"write": "a.txt", "text": "a\n"}, {"stop": True}]
-    told = rehearse(root, script, home=str(root.parent / "home"), after=lambda: take_in(root))
-    take_in(root)
-    agent = f"claude-{told['session'][:8]}"
+    report = rehearse(root, script, home=str(root.parent / "home"), after=lambda: run_ingest(root))
+    run_ingest(root)
+    agent = f"claude-{report['session'][:8]}"
     spool = os.path.join(common_dir(root), "clia", "spool")
     put(root, json.dumps({"session_id": "", "prompt": LEAK}).encode())  # rejected: it names no session
-    take_in(root)
+    run_ingest(root)
     assert len(rejected(spool)) == 1
     hook(root, "UserPromptSubmit", prompt=f"Again: {LEAK}")
     escaped = "".join(f"\\u{ord(character):04x}" for character in LEAK)
     put(root, f'{{"session_id": "x-1", "hook_event_name": "UserPromptSubmit", "prompt": "{escaped}"}}'.encode())
     assert LEAK in json.loads(json.dumps(space.core.store.scan("captured/")[0][1]["prompt"]))
-    assert len(holding(root, LEAK)) >= 4
+    assert len(files_with(root, LEAK)) >= 4
     remaining = space.trace_purge(agent, LEAK).remaining
-    assert holding(root, LEAK) == []
+    assert files_with(root, LEAK) == []
     assert any(line.startswith("transcript ") for line in remaining)
     assert len(waiting(root)) == 2
-    take_in(root)
-    assert holding(root, LEAK) == []
+    run_ingest(root)
+    assert files_with(root, LEAK) == []
     assert len(os.listdir(os.path.join(spool, REJECTED))) == 2
     assert space.trace_search(LEAK) == []
 
 
-def test_a_purge_names_what_a_hook_is_still_writing(root: Path, space: clia.Space) -> None:
+def test_a_purge_lists_files_that_a_hook_is_still_writing(root: Path, space: clia.Space) -> None:
     hook(root, "UserPromptSubmit", prompt="innocent")
-    take_in(root)
+    run_ingest(root)
     draft = root / ".git/clia/spool/tmp/00000000000000000001-1-00000000"
     draft.write_text(LEAK)
     remaining = space.trace_purge(f"claude-{SESSION[:8]}", LEAK).remaining
     assert f"spool file {draft}: a hook was writing it; purge again" in remaining
 
 
-def test_a_purge_names_the_sessions_whose_journal_holds_the_text(space: clia.Space) -> None:
+def test_a_purge_lists_sessions_whose_journal_has_the_text(space: clia.Space) -> None:
     space.spawn("scout", clia.Briefing(title="Look"))
     space.ask("scout", {"question": LEAK})
     assert "session ask-1: its journal holds the text, and a replay needs it" in space.trace_purge("scout", LEAK).remaining

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import clia
+from support.captured import hook, ingest_live, put, recorded, run_ingest
+from support.fake_secrets import FAKES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_changes_left_in_the_first_turn_are_committed_for_the_session(root: Path, space: clia.Space) -> None:
+    """Even if the session was killed before its first commit."""
+    agent = ingest_live(root, [{"prompt": "Go."}, {"write": "x.txt", "text": "x\n"}])
+    ingest_live(root, [{"resume": 1}, {"prompt": "Go on."}, {"say": "Done."}, {"stop": True}])
+    commit = next(
+        candidate for candidate in space.session_log(agent) if "x.txt" in {file.path for file in space.changed(candidate.cid)}
+    )
+    assert commit.message.startswith("left when the session was interrupted")
+
+
+def test_an_invalid_agent_name_is_noted_in_the_trace(root: Path, space: clia.Space) -> None:
+    put(root, b'{"session_id": "abcdef12", "hook_event_name": "Stop", "last_assistant_message": "x"}', agent="Bad Name")
+    run_ingest(root)
+    assert any("'Bad Name'" in entry["text"] for _, entry in recorded(space))
+
+
+SECRET = next(fake for fake in FAKES if fake.kind == "github-token")
+
+
+def test_secrets_are_removed_before_texts_are_truncated(root: Path, space: clia.Space) -> None:
+    """In the subject, the body, the recorded tool input and the store."""
+    for length in (40, 3990, 4080, 65520):
+        session = f"{length:08d}"
+        hook(root, "UserPromptSubmit", session=session, prompt=f"{'x' * length} {SECRET.text}", prompt_id=str(length))
+        tool_input = {"command": f"{'y' * length} {SECRET.text}"}
+        hook(root, "PreToolUse", session=session, tool_name="Bash", tool_use_id=f"t{length}", tool_input=tool_input)
+        hook(root, "Stop", session=session, last_assistant_message=f"{'z' * length} {SECRET.text}")
+    run_ingest(root)
+    start = SECRET.secret[:12]
+    log = subprocess.run(["git", "log", "--all", "--notes=*", "-p"], cwd=root, capture_output=True, check=True).stdout
+    assert start.encode() not in log
+    assert all(start not in str(entry) for _, entry in recorded(space))
+    assert all(start not in str(captured) for captured in space.captures.sessions())
+
+
+def test_unusual_ids_are_kept_apart(root: Path, space: clia.Space) -> None:
+    hook(root, "PreToolUse", session="a/b", tool_name="Read", tool_use_id="t1")
+    hook(root, "PreToolUse", session="a", agent_id="b/", agent_type="x", tool_name="Read", tool_use_id="t2")
+    hook(root, "PreToolUse", session="c" * 200, agent_id="d" * 200, agent_type="x", tool_name="Read", tool_use_id="t3")
+    report = run_ingest(root)
+    assert (report.trouble, report.done.rejected) == ((), 0)
+    agents = {entry["data"]["id"]: agent for agent, entry in recorded(space) if entry["kind"] == "tool-call"}
+    assert len({agents[call_id] for call_id in ("t1", "t2", "t3")}) == 3
+
+
+def test_a_file_that_replaces_a_folder_is_committed(root: Path, space: clia.Space) -> None:
+    hook(root, "SessionStart", source="startup")
+    run_ingest(root)
+    (agent,) = space.agents()
+    space.commit(agent, "finding", changes={"place/inner.txt": b"another's\n"})
+    (root / "place").write_text("a file\n")
+    hook(root, "Stop")
+    run_ingest(root)
+    assert space.files(agent) == {"README.md": b"people\n", "place": b"a file\n"}
+
+
+def test_the_stored_state_of_a_session_does_not_grow_with_its_turns(root: Path, space: clia.Space) -> None:
+    hook(root, "PreToolUse", tool_name="Write", tool_use_id="t", tool_input={"file_path": str(root / "a.txt")})
+    run_ingest(root)
+    (captured,) = space.captures.sessions()
+    assert captured.paths == ("a.txt",)
+    hook(root, "Stop")
+    run_ingest(root)
+    (captured,) = space.captures.sessions()
+    assert captured.paths == ()
+
+
+def test_the_first_of_several_entries_with_one_key_counts(root: Path, space: clia.Space) -> None:
+    """It comes from the hook, which has more details than the transcript."""
+    space.spawn_at("scout", clia.Briefing("scout"), "main")
+    entries = [{"kind": "note", "text": text, "key": key} for text, key in (("one", "k"), ("two", "k"), ("other", "l"))]
+    assert space.trace_once("scout", entries) == 2
+    assert [entry["text"] for entry in space.trace_pending("scout")] == ["one", "other"]
+
+
+def test_a_checkout_keeps_its_base_if_a_commit_lacks_some_of_its_files(root: Path, space: clia.Space) -> None:
+    """A file that a person reverted is not work of the turn; with a newer base, it would look committed."""
+    space.spawn_at("scout", clia.Briefing("scout"), "main")
+    directory = root.parent / "checkout"
+    space.checkout("scout", directory)
+    put(
+        root, json.dumps({"session_id": "s", "hook_event_name": "SessionStart", "cwd": str(directory)}).encode(), cwd=str(directory)
+    )
+    run_ingest(root)
+    (directory / "README.md").write_text("by hand\n")
+    base = space.commit_dir("scout", "finding", directory)
+    (directory / "README.md").write_text("people\n")
+    (directory / "new.txt").write_text("new\n")
+    put(root, json.dumps({"session_id": "s", "hook_event_name": "Stop", "cwd": str(directory)}).encode(), cwd=str(directory))
+    run_ingest(root)
+    assert space.files("scout") == {"README.md": b"by hand\n", "new.txt": b"new\n"}
+    checkout = space.checkout_at(directory)
+    assert checkout is not None
+    assert checkout.base == base != space.head("scout")
+
+
+def test_a_checkout_is_updated_if_a_turn_is_committed_without_its_files(root: Path, space: clia.Space) -> None:
+    """Its base is the agent's head, so a later manual commit succeeds."""
+    directory = root.parent / "checkout"
+    space.spawn_at("scout", clia.Briefing("scout"), "main")
+    space.checkout("scout", directory)
+
+    def checkout_hook(name: str, **more: Any) -> None:
+        body = {"session_id": "s", "hook_event_name": name, "cwd": str(directory), **more}
+        put(root, json.dumps(body).encode(), cwd=str(directory))
+
+    checkout_hook("SessionStart")
+    run_ingest(root)
+    (directory / "new.txt").write_text("new\n")
+    checkout_hook("Stop", last_assistant_message="a")
+    checkout_hook("PreToolUse", tool_name="Bash", tool_use_id="t")
+    run_ingest(root)
+    checkout_hook("Stop", last_assistant_message="b")
+    run_ingest(root)
+    assert set(space.files("scout")) == {"README.md", "new.txt"}
+    (directory / "more.txt").write_text("more\n")
+    space.commit_dir("scout", "finding", directory)
