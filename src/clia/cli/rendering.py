@@ -218,6 +218,8 @@ def show_entries(entries: Iterable[Any]) -> None:
 
 
 class ProgressUpdate(Protocol):
+    """The type of one function: ``Callable`` cannot state an optional parameter."""
+
     def __call__(self, done: int, total: int, item: str = "", /) -> None: ...
 
 

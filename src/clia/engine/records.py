@@ -89,9 +89,11 @@ class Problem(NamedTuple):
     severity: str = "error"  # or "warning"
 
 
-# A Protocol, because tests wrap runs and engines, and ``facade.backends`` has an engine that loads this one on first use.
 class FlowRun(Protocol):
-    """A run of a flow. A context manager: it holds a worker until it is closed."""
+    """A run of a flow. A context manager: it holds a worker until it is closed.
+
+    One class implements it; a Protocol, because tests replace it by runs that fail (``tests/unit/sessions/test_replay*.py``).
+    """
 
     @property
     def turn(self) -> Turn: ...
@@ -108,7 +110,10 @@ class FlowRun(Protocol):
 
 
 class Engine(Protocol):
-    """Threads may share it. A process forked after a flow has run cannot run flows: ``EngineError`` (engine-forked)."""
+    """Runs flows: ``MontyEngine``, and in ``facade.backends`` one that loads it on first use.
+
+    Threads may share it. A process forked after a flow has run cannot run flows: ``EngineError`` (engine-forked).
+    """
 
     @property
     def version(self) -> str:
