@@ -46,6 +46,8 @@ _COMMIT = {
     "value": "in a decision: the answer, as JSON text",
     "by": "in a decision: who decided",
     "forked": "in a spawn by `session fork`: the run that was copied",
+    "own": "in an adopted commit: the original that a program made itself",
+    "kept": "commits that the program made and left, for example by amending them; `refs/clia/own` keeps them",
     "meta": "open fields",
 }
 _HUB = {
@@ -125,6 +127,8 @@ TOLD: dict[str, dict[str, str]] = {
         "agent": "who",
         "kind": "the kind",
         "traced": "how many entries were bound to it",
+        "adopted": "commits of the agent for those that a program made itself in the directory, oldest first",
+        "kept": "commits that the program made and left, for example by amending them; `refs/clia/own` keeps them",
     },
     "Checkout": {"agent": "the agent", "directory": "the worktree", "commit": "what it stands on"},
     "Merge": {"result": "`merged`, `up-to-date` (then with `head`) or `conflicts`", "cid": "the session-merge commit"},

@@ -39,6 +39,8 @@ REFS = {
     "TRACES": ("<name>", "notes: commit to console trace"),
     "SESSIONS": ("<name>", "notes: commit to checkpoint, the session's state at that commit"),
     "BEHAVIOURS": ("<name>", "a chain of changes to a behaviour; [its tree](#behaviours)"),
+    "OWN": ("<name>", "keeps the commits that programs made themselves in the agent's worktrees; not shared"),
+    "OWN_NOTES": ("", "notes on these commits: the agent and its commit that stands for each; not shared"),
     "KEYS": ("", "the space's chain of public keys, each signed by its predecessor; peers identify the space by it"),
     "CAPABILITIES": ("", "capabilities of peers: grants and revocations, and the current grants"),
     "ANNOUNCE": ("<space id>", "announcements to another space: a chain of signed statements"),
@@ -85,6 +87,8 @@ TRAILERS = {
     "Clia-Value": "in a decision: the answer, as canonical JSON",
     "Clia-By": "in a decision: the person who decided",
     "Clia-Forked": "in a spawn by `session fork`: the forked session",
+    "Clia-Own": "in an adopted commit: the original that a program made itself",
+    "Clia-Kept": "a commit that the program made and left, for example by amending it; may be repeated",
     "Clia-Key": "in the chain of keys: the signed link",
     "Clia-Announcement": "in a chain of announcements: the signed statement",
 }

@@ -427,14 +427,15 @@ def test_a_failing_programs_changes_are_kept_and_its_code_told(desk: Desk) -> No
     assert desk.space.show(value["commit"]).kind == "test"
 
 
-def test_commits_that_a_program_makes_itself_become_one_of_the_agents(desk: Desk) -> None:
+def test_commits_that_a_program_makes_itself_are_adopted(desk: Desk) -> None:
     value = desk.call(
         command,
         agent("write a.txt a", "git add -A", "git -c user.name=x -c user.email=x commit -q -m own", "git switch -q -c side"),
     )
     assert value["commit"] == desk.space.head("scout")
     assert desk.space.files("scout") == {"a.txt": b"a\n"}
-    assert desk.space.session_log("scout")[1].kind == "spawn"
+    adopted, genesis = desk.space.session_log("scout")[1:]
+    assert (adopted.subject, adopted.own is not None, genesis.kind) == ("own", True, "spawn")
     again = desk.call(command, agent("append a.txt b"), request="1.2")
     assert desk.space.files(again["commit"]) == {"a.txt": b"a\nb\n"}
 

@@ -126,6 +126,8 @@ def test_a_run_spawns_the_agent_shows_everything_and_ends_in_one_commit_with_tra
         "program": "sh",
         "exit_code": 3,
         "files": 2,
+        "adopted": 0,
+        "kept": [],
     } | dict.fromkeys(("left", "problem"))
     assert place.own() == before
 

@@ -7,6 +7,7 @@ import pytest
 
 import clia
 from clia.git.workbench import GitWorkbench
+from clia.space.envelope import STEPS
 from support import git
 from support.crashes import exit_code_of, kill_self
 from support.space_driver import BRIEFING, settings
@@ -101,3 +102,37 @@ def test_a_checkout_that_was_killed_before_it_said_whose_it_is_is_claimed(root: 
         (desk / "b").write_text("1\n")
         space.commit_dir("scout", "finding", desk)
         assert sorted(space.files("scout")) == ["a", "b"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("goes_on", [False, True], ids=["stops", "goes on"])
+def test_each_commit_of_a_program_is_adopted_once_when_clia_is_killed(root: Path, tmp_path: Path, step: str, goes_on: bool) -> None:
+    desk = tmp_path / "desk"
+    with clia.open(root, settings=settings()) as space:
+        space.checkout("scout", desk)
+        space.trace("scout", "console", "typed")
+    for name in ("b", "c"):
+        own_commit(desk, name)
+    (desk / "d").write_text("rest\n")
+
+    def commit() -> None:
+        with clia.open(root, settings=dying_at(step)) as space:
+            space.commit_dir("scout", "finding", desk, message="rest", with_trace=True)
+
+    assert killed(commit)
+    if goes_on:
+        own_commit(desk, "e")
+    with clia.open(root, settings=settings()) as space:
+        space.commit_dir("scout", "finding", desk, message="last", with_trace=True)
+        subjects = [commit.subject for commit in reversed(space.log("scout", own=True))][1:]
+        assert [subject for subject in subjects if subject not in ("rest", "last")] == ["add b", "add c", *["add e"] * goes_on]
+        assert sorted(space.files("scout")) == ["a", "b", "c", "d", *["e"] * goes_on]
+        assert [entry["text"] for trace in space.traces.of_agent("scout") for entry in trace.trace.entries] == ["typed"]
+        assert git("status", "--porcelain", cwd=desk) == ""
+        assert space.verify().clean
+
+
+def own_commit(desk: Path, name: str) -> None:
+    (desk / name).write_text("1\n")
+    git("add", name, cwd=desk)
+    git("commit", "-qm", f"add {name}", cwd=desk)

@@ -1,8 +1,9 @@
 """``clia run``: run a program as an agent, in its own worktree, with its output in the trace.
 
-Invariant: a started program ends in one commit of the agent with its changes, output and exit code. What an interrupted run left is
-committed before the next one starts. Everything the commit needs is checked before the program starts; what cannot be recorded
-afterwards stays in the worktree and the store, and is reported.
+Invariant: a started program ends in one commit of the agent with its output, its exit code and the changes that it did not
+commit itself; commits of its own are adopted before it. What an interrupted run left is committed before the next one starts.
+Everything the commit needs is checked before the program starts; what cannot be recorded afterwards stays in the worktree and the
+store, and is reported.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class RunReport(NamedTuple):
     files: int  # changed files
     traced: int  # trace entries
     left: str | None  # commit of what an interrupted run left
+    adopted: int  # commits that the program made itself
+    kept: tuple[str, ...]  # commits that it made and left; refs/clia/own keeps them
     problem: CliaError | None = None
 
 
@@ -146,9 +149,9 @@ class _Run:
                 commit = self._recorded(code)
             except CliaError as err:
                 problem = err
-        files, traced = _counted(space, commit)
+        files, traced, adopted, kept = _counted(space, commit)
         program = _shown(self._options.words[0])
-        return RunReport(agent, spawned, work.directory, program, code, commit, files, traced, left, problem)
+        return RunReport(agent, spawned, work.directory, program, code, commit, files, traced, left, adopted, kept, problem)
 
     # Before
 
@@ -334,13 +337,15 @@ def _is_of_a_run(entry: Mapping[str, Any]) -> bool:
     return entry.get("kind") == RUN or (entry.get("data") or {}).get("stream") in _KINDS
 
 
-def _counted(space: Space, commit: str | None) -> tuple[int, int]:
-    """The number of files a commit changed and of entries in its trace."""
+def _counted(space: Space, commit: str | None) -> tuple[int, int, int, tuple[str, ...]]:
+    """What a run did: changed files, trace entries, adopted commits, and the commits that the program left."""
     if commit is not None:
         with suppress(CliaError):  # the run is recorded; the counts are optional
             trace = space.trace_for(commit)
-            return len(space.changed(commit)), len(trace.entries) if trace else 0
-    return 0, 0
+            adopted = space.captures.adopted(commit)
+            files = space.changed(space.show((*adopted, commit)[0]).parents[0], commit)
+            return len(files), len(trace.entries) if trace else 0, len(adopted), space.show(commit).kept
+    return 0, 0, 0, ()
 
 
 def _one_line(text: str) -> str:

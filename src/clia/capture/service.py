@@ -84,6 +84,7 @@ class Captures:
     def __init__(self, components: Components) -> None:
         self._core = components.core
         self._agents = components.agents
+        self._checkouts = components.checkouts
         self._commits = components.commits
         self._registry = components.registry
         self._workbench = components.workbench
@@ -181,6 +182,20 @@ class Captures:
         with self._core.store.reading() as view:
             return bool(view.streams.read(stream(agent), limit=1))
 
+    def has_own_commits(self, directory: str) -> bool:
+        """Whether a program made commits in an agent's checkout that the next commit would adopt or keep."""
+        checkout = self._workbench.checkout_of(directory)
+        return checkout is not None and self._checkouts.has_own_commits(checkout)
+
+    def adopted(self, commit: str) -> list[str]:
+        """The commits of a program that were adopted right before a commit, oldest first."""
+        adopted: list[str] = []
+        parents = self._core.read(commit).parents
+        while parents and (before := self._core.read(parents[0])).own is not None:
+            adopted.insert(0, before.cid)
+            parents = before.parents
+        return adopted
+
     def offers(self, agent: str) -> bool:
         """Whether an agent's files differ from those it was spawned with."""
         core, head = self._core, self._core.require_head(agent)
@@ -202,19 +217,17 @@ class Captures:
         head = self._core.require_head(agent)
         tree = self._core.objects.commit(head).tree
         new_tree = worktree(tree)
-        if new_tree == tree and not (trace_alone and self.waiting(agent)):
+        checkout = self._workbench.checkout_of(captured.place)
+        ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head) and new_tree in (change.now, tree)
+        moved = checkout is not None and ours and self._checkouts.has_own_commits(checkout)
+        if new_tree == tree and not moved and not (trace_alone and self.waiting(agent)):
             return None
         self._commits.snapshots.check_tree(tree, new_tree)
         if TURN not in self._registry.types().known():
             self._registry.register(TURN, AGENT_COMMIT)
-        checkout = self._workbench.checkout_of(captured.place)
-        ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head) and new_tree in (change.now, tree)
         if checkout is None or not ours:
             return self._commits.commit(agent, TURN, worktree, text, with_trace=True)
-        self._workbench.record(checkout.directory, checkout.agent, checkout.base, new_tree)
-        new = self._commits.commit(agent, TURN, worktree, text, base=head, with_trace=True)
-        self._workbench.settle(captured.place, agent, head, new)
-        return new
+        return self._checkouts.commit_worktree(checkout, TURN, worktree, text, base=head, with_trace=True)
 
     def _worktree(self, change: DirectoryChange) -> Callable[[str], str]:
         """A function from the head's tree to the commit's."""

@@ -17,7 +17,7 @@ from clia.space.model import File
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from clia.capture.run_program import RunReport
@@ -61,11 +61,17 @@ def commit(
         cid = space.commit_dir(agent, kind, top, message=text, meta=fields, base=base_commit, with_trace=trace)
     recorded, bound = space.show(cid), space.traces.of(cid) if trace else None
     entries = len(bound.entries) if bound else 0
+    adopted = [] if changes else space.captures.adopted(cid)
     value = {"commit": cid, "parent": recorded.parents[0], "agent": agent, "kind": kind, "traced": entries}
+    value |= {"adopted": adopted, "kept": list(recorded.kept)}
 
     def show() -> None:
         by = f" {one_line(recorded.kind)} by ", (one_line(recorded.agent), "bold"), f": {one_line(recorded.subject)}"
+        if adopted:
+            write(f"adopted {counted(len(adopted), 'commit')} of the program\n")
         show_line((short(cid), "yellow"), *by, (f"  ({entries} traced)" if entries else "", "dim"))
+        if recorded.kept:
+            write(f"{_kept_text(recorded.kept, agent)}\n")
 
     return Answer(value, show)
 
@@ -169,6 +175,8 @@ def _report_run(result: RunReport, file: str | None, *, quiet: bool, json_output
             show_error(result.problem, as_json=False)
         if not json_output and (result.problem is not None or not quiet):
             _tell(_summary(result))
+            if result.kept:
+                _tell(_kept_text(result.kept, result.agent))
     return result.exit_code if result.problem is None else NOT_RECORDED
 
 
@@ -177,7 +185,13 @@ def _summary(result: RunReport) -> str:
     if result.commit is None:
         return f"{ended}; the run was not recorded"
     files = f"{counted(result.files, 'file')} changed" if result.files else "no file changed"
-    return f"{ended}: {short(result.commit)} by {result.agent} ({files}, {result.traced} traced)"
+    adopted = f", {counted(result.adopted, 'own commit')}" if result.adopted else ""
+    return f"{ended}: {short(result.commit)} by {result.agent} ({files}{adopted}, {result.traced} traced)"
+
+
+def _kept_text(kept: Sequence[str], agent: str) -> str:
+    listed = " ".join(short(commit) for commit in kept)
+    return f"kept {counted(len(kept), 'commit')} that the program amended, reset or left, under refs/clia/own/{agent}: {listed}"
 
 
 def _report_json(result: RunReport) -> Mapping[str, object]:

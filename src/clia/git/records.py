@@ -137,12 +137,22 @@ class FileChange(NamedTuple):
 
 
 class Checkout(NamedTuple):
-    """An agent's worktree and the commit it was created from."""
+    """An agent's worktree and the commit that its files are based on."""
 
     agent: str
     base: str
     directory: str
-    tree: str | None = None  # the tree that is being committed on the base
+    own: str | None = None  # the program's own commit that the base stands for, if HEAD stayed on it
+    pending: tuple[str, str] | None = None  # a commit that is being made on the base, and the HEAD that it stands for
+
+
+class WorktreeHead(NamedTuple):
+    """Where a worktree is, and which commits were created in it."""
+
+    commit: str | None  # None before the first commit
+    can_follow: bool  # HEAD is detached, and no merge, rebase or other operation is in progress
+    created: frozenset[str] | None  # commits and stashes that its reflogs name; None: there is no reflog
+    branch: str | None = None  # the ref that HEAD points to
 
 
 class Pushed(NamedTuple):

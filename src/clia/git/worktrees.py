@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from contextlib import contextmanager, suppress
 
 from clia.errors import CliaError, Conflict, FileError, InvalidInput
 from clia.git.libgit2 import find_repository
-from clia.git.records import Checkout
+from clia.git.records import Checkout, WorktreeHead
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ _RECORD = "clia.json"
 _PRIVATE = ("-c", "core.splitIndex=false")
 _WOULD_LOSE = ("would be overwritten", "would lose", "would be removed", "resolve your current index")
 # Nested repositories become gitlinks, as in git; files outside the sparse cone are added too (`--sparse`).
+# What git writes to a reflog for a commit that it creates. A fast-forward and the start and end of a rebase create none.
+_CREATED = re.compile(r"(commit|cherry-pick|revert|am|rebase|pull|merge)\b")
+_MOVED = re.compile(r"fast-forward|\((start|finish|abort)\)|: (checkout|updating|returning)\b", re.IGNORECASE)
+# Files in a worktree's git directory while an operation is in progress.
+_OPERATIONS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "rebase-merge", "rebase-apply", "sequencer")
 _ADD = ("-c", "advice.addEmbeddedRepo=false", "-c", "add.ignoreErrors=false", "add", "-A", "--sparse", "--", ".")
 
 
@@ -63,9 +69,15 @@ class GitWorktrees:
                 return None
             with open(os.path.join(admin, _RECORD), encoding="utf-8") as file:
                 record = dict(json.load(file))
-            tree = record.get("tree")
-            return Checkout(str(record["agent"]), str(record["base"]), place, None if tree is None else str(tree))
-        except (OSError, ValueError, KeyError, TypeError):
+            own, pending = record.get("own"), record.get("pending")
+            return Checkout(
+                str(record["agent"]),
+                str(record["base"]),
+                place,
+                None if own is None else str(own),
+                None if pending is None else (str(pending[0]), str(pending[1])),
+            )
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
             return None
 
     def head_of(self, directory: str) -> str | None:
@@ -77,6 +89,32 @@ class GitWorktrees:
         words = ("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         result = self._command.attempt(*words, cwd=place, variables=self._variables(place, admin))
         return result.out.decode("ascii").strip() or None
+
+    def head_state(self, directory: str, expected: str) -> WorktreeHead | None:
+        """Return what happened to a worktree's HEAD since it was at ``expected``; None if nothing, or it is not a worktree."""
+        place = os.path.abspath(directory)
+        admin = self._admin_of(place) if os.path.isdir(place) else None
+        if admin is None or (_moved_by_clia(os.path.join(admin, "logs", "HEAD"), expected) and not self._stashes({expected})):
+            return None
+        symbolic = self._command.attempt("symbolic-ref", "--quiet", "HEAD", cwd=place).out.decode("utf-8", "replace").strip()
+        busy = any(os.path.lexists(os.path.join(admin, name)) for name in _OPERATIONS)
+        out = self._command.attempt("log", "-g", "-z", "--no-show-signature", "--format=%H %gs", "HEAD", "--", cwd=place).out
+        moves = [entry.partition(" ")[::2] for entry in out.decode("utf-8", "replace").split("\0") if entry]
+        created = {cid for cid, why in moves if _CREATED.match(why) and not _MOVED.search(why)}
+        created |= self._stashes({cid for cid, _ in moves})
+        return WorktreeHead(self.head_of(place), not symbolic and not busy, frozenset(created) if moves else None, symbolic or None)
+
+    def _stashes(self, bases: set[str]) -> set[str]:
+        """Return the stashes of files that were based on these commits. All worktrees share the stashes."""
+        import pygit2
+
+        try:
+            with open(os.path.join(self._handle.common_dir, "logs", "refs", "stash"), encoding="utf-8", errors="replace") as log:
+                stashes = {cid for line in log if (cid := line.split(" ", 2)[1]) in self._handle.repo}
+        except (OSError, IndexError, ValueError):
+            return set()
+        commits = [self._handle.repo[cid].peel(pygit2.Commit) for cid in stashes]
+        return {str(commit.id) for commit in commits if any(str(parent) in bases for parent in commit.parent_ids[:1])}
 
     def top_of(self, path: str) -> str | None:
         """Return the top of the worktree of this repository that contains a path, or None."""
@@ -96,6 +134,9 @@ class GitWorktrees:
     def move_worktree(self, directory: str, agent: str, commit: str) -> None:
         """Move an agent's worktree to another commit; ``Conflict`` if uncommitted work would be lost."""
         place = self._require_ours(directory)
+        checkout = self.checkout_of(place)
+        if checkout is not None and checkout.own is not None and checkout.own == self.head_of(place):
+            self._point_head_at(place, checkout.own, checkout.base)  # the files are those of the base, which stands for it
         words = ("-c", "advice.detachedHead=false", "checkout", "--quiet", "--detach", "--no-overwrite-ignore", commit, "--")
         result = self._command.attempt(*words, cwd=place)
         if result.code and any(text in result.err for text in _WOULD_LOSE):
@@ -128,11 +169,22 @@ class GitWorktrees:
             self._command.run(*_PRIVATE, *_ADD, cwd=place, variables=variables)
             return self._command.run(*_PRIVATE, "write-tree", cwd=place, variables=variables).decode("ascii").strip()
 
-    def settle(self, directory: str, agent: str, old: str, new: str) -> None:
-        """Tell an agent's worktree that its files were committed as ``new``."""
+    def settle(self, directory: str, agent: str, own: str | None, new: str) -> None:
+        """Tell an agent's worktree that its files were committed as ``new``, which stands for its HEAD ``own``.
+
+        HEAD and index follow, unless HEAD is on a branch, an operation is in progress, or HEAD has moved since.
+        """
         place = self._require_ours(directory)
+        state = None if own is None else self.head_state(place, own)
+        if state is not None and not (state.can_follow and state.commit == own):
+            self.record(place, agent, new, own)
+            return
         # The record first: if we die after it, the index is old, and the next snapshot works from the files.
         self.record(place, agent, new)
+        self._point_head_at(place, own, new)
+
+    def _point_head_at(self, place: str, old: str | None, new: str) -> None:
+        """Detach HEAD at a commit and set the index to it. No file is changed."""
         self._command.run("update-ref", "--no-deref", "-m", f"clia: committed over {old}", "HEAD", new, cwd=place)
         self._command.run("reset", "--quiet", "--", ".", cwd=place)
         self._command.attempt("update-index", "-q", "--refresh", cwd=place)
@@ -215,14 +267,14 @@ class GitWorktrees:
             raise InvalidInput(message, code="not-a-checkout", hints=["clia checkout"], fields={"path": place})
         return checkout.directory
 
-    def record(self, place: str, agent: str, base: str, tree: str | None = None) -> None:
-        """Record the agent and base of a worktree, and the tree that is about to be committed on the base."""
+    def record(self, place: str, agent: str, base: str, own: str | None = None, pending: tuple[str, str] | None = None) -> None:
+        """Record the agent and base of a worktree (see ``Checkout``)."""
         admin = self._admin_of(place)
         if admin is None:
             raise FileError(f"{place} is no longer a worktree", fields={"path": place, "reason": "its .git is gone"})
         path = os.path.join(admin, _RECORD)
-        facts = {"agent": agent, "base": base} | ({} if tree is None else {"tree": tree})
-        text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
+        facts = {"agent": agent, "base": base, "own": own, "pending": pending}
+        text = json.dumps({key: value for key, value in facts.items() if value is not None}, indent=2, sort_keys=True) + "\n"
         temporary = f"{path}.{os.getpid()}"
         try:
             with open(temporary, "w", encoding="utf-8") as file:
@@ -235,6 +287,18 @@ class GitWorktrees:
             with suppress(OSError):
                 os.unlink(temporary)
             raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": str(err.strerror)}) from None
+
+
+def _moved_by_clia(log: str, commit: str) -> bool:
+    """Return whether the last move in a reflog is clia's (``git worktree add`` gives no reason) and went to this commit."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+            line = file.read().rstrip(b"\n").rpartition(b"\n")[2]
+    except OSError:
+        return False
+    move, _, why = line.partition(b"\t")
+    return move.split(b" ")[1:2] == [commit.encode("ascii")] and (not why or why.startswith(b"clia: "))
 
 
 def _pointed_at(file: str, before: str) -> str | None:

@@ -1,7 +1,7 @@
 """An agent's worktree that a program works in, and the program's output.
 
-Invariant: only the files in the worktree count, whatever the program did with git there: files that it committed itself are
-changes too. Commits that others made meanwhile are never undone.
+Invariant: commits that the program made itself are adopted, and what it did not commit becomes the last commit. Commits that
+others made meanwhile are never undone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class ProgramWorktree(NamedTuple):
         return ended.code
 
     def has_changed(self, base: str) -> bool:
-        """Return whether files differ from the base; the program may have made commits itself."""
+        """Return whether files differ from the base, or the program made commits itself."""
+        if self.space.captures.has_own_commits(self.directory):
+            return True
         compared = self.git("diff", "--quiet", "--no-ext-diff", "--no-textconv", base, "--")
         printed = bytearray()
         listed = self.git("ls-files", "--others", "--exclude-standard", "-z", output=printed)

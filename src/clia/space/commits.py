@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from clia.space.core import CommitText, Core
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit, Content
+    from clia.space.program_commits import ProgramCommits
     from clia.space.registry import Registry
     from clia.space.traces import Traces
 
@@ -65,8 +66,17 @@ class Commits:
         raise InvalidInput("give files (the whole worktree) or changes (what is different)", code="files-or-changes")
 
     def commit(
-        self, name: str, kind: str, worktree: Worktree, words: CommitText, *, base: str | None = None, with_trace: bool = False
+        self,
+        name: str,
+        kind: str,
+        worktree: Worktree,
+        words: CommitText,
+        *,
+        base: str | None = None,
+        with_trace: bool = False,
+        program: ProgramCommits | None = None,
     ) -> str:
+        """Commit a tree on the agent's head, or on the commits that a program made itself (``program``)."""
         core = self._core
         names.check_name(name)
         self._registry.check_kind(kind)
@@ -75,9 +85,12 @@ class Commits:
             head = core.own_head(name)
             if base is not None and base != head:
                 raise stale(name, base, head)
-            tree = worktree(core.objects.commit(head).tree)
-            trailers = [*self.identity(name, kind, head), *open_fields]
-            new = core.write_commit(name, tree, [head], text, trailers, f"{kind} by {name}")
+            identity = self.identity(name, kind, head)
+            parents, kept = program.adopt(head, identity) if program else ([head], [])
+            tree = worktree(core.objects.commit(parents[0]).tree)
+            new = core.write_commit(name, tree, parents, text, [*identity, *kept, *open_fields], f"{kind} by {name}")
+            if program:
+                program.pending(new)
             self.advance(name, kind, head, new, with_trace)
         return new
 
@@ -143,6 +156,10 @@ class CheckoutPlaces:
             self._workbench.claim_worktree(directory, name)  # its creator died before it recorded the owner
             present = self._present(name, directory, head)
         if present is not None and present.base != head:
+            if self._program(present).keep_left():
+                message = f"{directory} has commits that are not recorded yet"
+                hints = [f"record them first: clia commit {name} KIND --dir {directory}"]
+                raise Conflict(message, code="uncommitted-work", hints=hints, fields={"directory": directory, "agent": name})
             self._workbench.move_worktree(directory, name, head)
         return head
 
@@ -153,14 +170,13 @@ class CheckoutPlaces:
             message = f"{directory} is a checkout of the agent {checkout.agent!r}"
             hints = ["use another directory, or the agent's own name"]
             raise Conflict(message, code="other-checkout", hints=hints, fields={"directory": directory, "agent": checkout.agent})
-        if checkout is None or checkout.tree is None or checkout.base == head:
+        if checkout is None or checkout.pending is None or checkout.base == head:
             return checkout
-        own = self._core.own_commits(name, head)
-        commit = next((commit for commit in own if commit.parents[:1] == (checkout.base,)), None)
-        if commit is None or commit.tree != checkout.tree:
+        commit, own = checkout.pending
+        if not self._core.contains(head, commit):
             return checkout
-        self._workbench.settle(directory, name, checkout.base, commit.cid)
-        return checkout._replace(base=commit.cid, tree=None)
+        self._workbench.settle(directory, name, own, commit)
+        return self._workbench.checkout_of(directory)
 
     def checkout_at(self, directory: str) -> Checkout | None:
         """The checkout whose directory contains this one."""
@@ -178,14 +194,29 @@ class CheckoutPlaces:
         def staged(tree: str) -> str:
             new_tree = self._workbench.snapshot(directory, tree)
             self._commits.snapshots.check_tree(tree, new_tree)
-            if present is not None:
-                self._workbench.record(present.directory, present.agent, present.base, new_tree)
             return new_tree
 
-        commit = self._commits.commit(name, kind, staged, words, base=start, with_trace=with_trace)
-        if present is not None:
-            self._workbench.settle(directory, name, start, commit)
+        if present is None:
+            return self._commits.commit(name, kind, staged, words, base=start, with_trace=with_trace)
+        return self.commit_worktree(present, kind, staged, words, base=start, with_trace=with_trace)
+
+    def commit_worktree(
+        self, checkout: Checkout, kind: str, worktree: Worktree, words: CommitText, *, base: str, with_trace: bool
+    ) -> str:
+        """Commit the files of an agent's checkout, after the commits that a program made in it."""
+        program = self._program(checkout)
+        commit = self._commits.commit(checkout.agent, kind, worktree, words, base=base, with_trace=with_trace, program=program)
+        self._workbench.settle(checkout.directory, checkout.agent, program.head, commit)
         return commit
+
+    def has_own_commits(self, checkout: Checkout) -> bool:
+        """Whether a program made commits in an agent's checkout, or moved its HEAD, since the agent's last commit."""
+        return self._program(checkout).has_any()
+
+    def _program(self, checkout: Checkout) -> ProgramCommits:
+        from clia.space.program_commits import ProgramCommits  # not needed to commit given files
+
+        return ProgramCommits(self._core, self._workbench, self._commits.snapshots, checkout)
 
     def _base_of(self, directory: str, head: str) -> str:
         """The commit that the files of a directory came from, if it is not a checkout of ours."""

@@ -20,6 +20,7 @@ AGENT, TYPE, BRIEFING, PROFILE, BEHAVIOUR = "Clia-Agent", "Clia-Type", "Clia-Bri
 PARENT, MERGED, META, EVENT = "Clia-Parent", "Clia-Merged", "Clia-Meta", "Clia-Event"
 LANDED, RANGE, DECISION = "Clia-Landed", "Clia-Range", "Clia-Decision"
 REQUEST, TAG, VALUE, BY, FORKED = "Clia-Request", "Clia-Tag", "Clia-Value", "Clia-By", "Clia-Forked"
+OWN, KEPT = "Clia-Own", "Clia-Kept"
 
 
 class AgentCommit(NamedTuple):
@@ -46,6 +47,8 @@ class AgentCommit(NamedTuple):
     value: str | None = None  # the answer as JSON
     by: str | None = None  # who decided
     forked: str | None = None  # the run that the agent was forked from
+    own: str | None = None  # the commit that the program made itself, which this one stands for
+    kept: tuple[str, ...] = ()  # commits that the program made and left, for example amended ones; refs/clia/own keeps them
     meta: Mapping[str, Any] = {}  # additional fields of the commit
 
     @property
@@ -178,7 +181,7 @@ class BoundTrace(NamedTuple):
     trace: ConsoleTrace
 
 
-_OPTIONAL = (BRIEFING, PROFILE, BEHAVIOUR, PARENT, MERGED, LANDED, RANGE, REQUEST, TAG, VALUE, BY, FORKED)
+_OPTIONAL = (BRIEFING, PROFILE, BEHAVIOUR, PARENT, MERGED, LANDED, RANGE, REQUEST, TAG, VALUE, BY, FORKED, OWN)
 _FIELDS = {trailer: trailer.removeprefix(messages.PREFIX).lower() for trailer in _OPTIONAL}
 
 
@@ -196,6 +199,7 @@ def agent_commit(commit: Commit) -> AgentCommit:
         commit.author,
         commit.committer,
         decisions=tuple([value for key, value in trailers if key == DECISION]),
+        kept=tuple([value for key, value in trailers if key == KEPT]),
         meta=(json_object(first[META]) or {}) if META in first else {},
         **{_FIELDS[key]: value for key, value in first.items() if key in _FIELDS},
     )

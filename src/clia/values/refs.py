@@ -30,6 +30,10 @@ TRACES = "refs/notes/clia/trace/"
 SESSIONS = "refs/notes/clia/session/"
 BEHAVIOURS = "refs/clia/behaviours/"
 BRANCHES = "refs/heads/"
+OWN = "refs/clia/own/"
+"""Keeps the commits that programs made themselves in an agent's worktrees. Each clone has its own."""
+OWN_NOTES = "refs/notes/clia/own"
+"""Notes on such commits: the agent's commit that stands for each."""
 KEYS = "refs/clia/keys"
 CAPABILITIES = "refs/clia/capabilities"
 ANNOUNCE = "refs/clia/announce/"
@@ -52,7 +56,7 @@ _OF_ALL = (SPACE, TYPES, OBJECTS, KEYS, CAPABILITIES)
 
 # The ref of a name below its prefix; of an announcement and a removed peer, the name is the id of a space.
 head, record, events, archived = HEADS.__add__, RECORDS.__add__, EVENTS.__add__, ARCHIVE.__add__
-traces, sessions, behaviour = TRACES.__add__, SESSIONS.__add__, BEHAVIOURS.__add__
+traces, sessions, behaviour, own = TRACES.__add__, SESSIONS.__add__, BEHAVIOURS.__add__, OWN.__add__
 announce, peer, removed_peer = ANNOUNCE.__add__, PEERS.__add__, PEERS_REMOVED.__add__
 
 

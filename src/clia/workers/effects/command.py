@@ -124,8 +124,9 @@ class _CommandRun:
         space, agent = self._context.space, self._context.agent
         checkout = space.checkout_at(self._directory)
         ours = checkout is not None and checkout.agent == agent and checkout.directory == self._directory
-        # A program may have left its own branch checked out.
-        steps = (("checkout", "--quiet", "--force", "--detach"), ("reset", "--quiet", "--hard"), ("clean", "-ffdq"))
+        # A program may have left its own branch checked out, or commits: they are kept, and not part of the next attempt.
+        base = "HEAD" if checkout is None else checkout.base
+        steps = (("checkout", "--quiet", "--force", "--detach", base), ("reset", "--quiet", "--hard"), ("clean", "-ffdq"))
         if ours and all(self._work.git(*words) == 0 for words in steps):
             with suppress(Conflict):  # ignored files block the checkout
                 return space.checkout(agent, self._directory)

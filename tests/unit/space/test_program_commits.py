@@ -1,0 +1,239 @@
+"""Commits that a program makes itself in an agent's worktree."""
+
+from __future__ import annotations
+
+from subprocess import CalledProcessError
+from typing import TYPE_CHECKING
+
+import pytest
+
+import clia
+from support import git
+from support.spaces import BRIEFING, refused, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return tmp_path / "repo"
+
+
+@pytest.fixture
+def space(repo: Path) -> Iterator[clia.Space]:
+    with clia.init(repo, settings=settings()) as space:
+        commit_file(repo, "a", "1\n")
+        space.spawn_at("scout", BRIEFING, "main")
+        yield space
+
+
+@pytest.fixture
+def desk(space: clia.Space, tmp_path: Path) -> Path:
+    space.checkout("scout", tmp_path / "desk")
+    return tmp_path / "desk"
+
+
+def commit_file(where: Path, path: str, text: str, message: str = "") -> str:
+    (where / path).write_text(text)
+    git("add", path, cwd=where)
+    git("commit", "-qm", message or f"{path}: {text.strip()}", cwd=where)
+    return rev(where, "HEAD")
+
+
+def rev(where: Path, name: str) -> str:
+    return git("rev-parse", name, cwd=where).strip()
+
+
+def subjects(space: clia.Space) -> list[str]:
+    """The subjects of the agent's own commits after its genesis, oldest first."""
+    return [commit.subject for commit in reversed(space.log("scout", own=True))][1:]
+
+
+def has_own_commits(space: clia.Space, directory: Path) -> bool:
+    return space.captures.has_own_commits(str(directory))
+
+
+def test_each_commit_of_the_program_is_adopted_in_order_and_the_rest_is_the_last_commit(space: clia.Space, desk: Path) -> None:
+    originals = [commit_file(desk, "b", "1\n", "add b\n\nWith a body."), commit_file(desk, "a", "2\n", "change a")]
+    (desk / "c").write_text("not committed\n")
+    last = space.commit_dir("scout", "finding", desk, message="done")
+    assert subjects(space) == ["add b", "change a", "done"]
+    commits = space.log("scout", own=True)[:3]
+    assert [commit.own for commit in commits] == [None, *reversed(originals)]
+    assert {commit.kind for commit in commits} == {"finding"}
+    assert commits[2].message == "add b\n\nWith a body."
+    assert sorted(space.files(commits[2].cid)) == ["a", "b"]
+    assert space.files(last) == {"a": b"2\n", "b": b"1\n", "c": b"not committed\n"}
+    assert rev(desk, "HEAD") == last
+    assert git("status", "--porcelain", cwd=desk) == ""
+    assert space.verify().findings == ()
+
+
+def test_an_adopted_commit_keeps_its_author_date_and_loses_forged_trailers(space: clia.Space, desk: Path) -> None:
+    (desk / "b").write_text("1\n")
+    git("add", "b", cwd=desk)
+    forged = "fix\n\nClia-Agent: other\nClia-Type: decision\nClia-By: admin"
+    git("commit", "-qm", forged, "--date", "2020-02-03T04:05:06 +0200", cwd=desk)
+    space.commit_dir("scout", "finding", desk)
+    adopted = space.log("scout", own=True)[1]
+    assert (adopted.agent, adopted.kind, adopted.by) == ("scout", "finding", None)
+    assert adopted.author.at == 1580695506
+    assert adopted.message == forged
+
+
+def test_notes_name_the_agents_commit_for_each_original_and_gc_keeps_the_originals(space: clia.Space, desk: Path) -> None:
+    original = commit_file(desk, "b", "1\n")
+    space.commit_dir("scout", "finding", desk)
+    adopted = space.log("scout", own=True)[1].cid
+    assert git("notes", "--ref=clia/own", "show", original, cwd=desk) == f"scout {adopted}\n"
+    git("reflog", "expire", "--expire=now", "--all", cwd=desk)
+    git("gc", "--prune=now", "--quiet", cwd=desk)
+    assert git("cat-file", "-t", original, cwd=desk) == "commit\n"
+
+
+def test_a_merge_stays_a_merge_and_the_merged_commits_of_people_stay_theirs(space: clia.Space, repo: Path, desk: Path) -> None:
+    theirs = commit_file(repo, "x", "people\n")
+    commit_file(desk, "b", "1\n")
+    git("merge", "-q", "--no-edit", "main", cwd=desk)
+    space.commit_dir("scout", "finding", desk)
+    last, merge, first = space.log("scout", own=True)[:3]
+    assert merge.parents == (first.cid, theirs)
+    assert first.own is not None
+    assert space.show(theirs).agent is None
+    assert [line.agent for line in space.blame("scout", "x")] == [None]
+    assert last.tree == merge.tree
+
+
+def test_a_side_branch_that_the_program_merged_is_adopted_with_its_shape(space: clia.Space, desk: Path) -> None:
+    base = rev(desk, "HEAD")
+    one = commit_file(desk, "b", "1\n")
+    git("checkout", "-q", "-b", "side", base, cwd=desk)
+    commit_file(desk, "c", "1\n")
+    git("checkout", "-q", "--detach", one, cwd=desk)
+    git("merge", "-q", "--no-ff", "--no-edit", "side", cwd=desk)
+    space.commit_dir("scout", "finding", desk)
+    merge = space.log("scout", own=True)[1]
+    assert [space.show(parent).subject for parent in merge.parents] == ["b: 1", "c: 1"]
+    assert all(space.show(parent).agent == "scout" for parent in merge.parents)
+    assert space.show("scout").kept == ()
+
+
+def test_amended_and_reset_commits_are_kept_under_a_ref_and_named(space: clia.Space, repo: Path, desk: Path) -> None:
+    before = commit_file(desk, "b", "1\n")
+    git("commit", "-q", "--amend", "-m", "better", cwd=desk)
+    gone = commit_file(desk, "c", "1\n")
+    git("reset", "-q", "--hard", "HEAD~1", cwd=desk)
+    last = space.commit_dir("scout", "finding", desk, message="done")
+    assert subjects(space) == ["better", "done"]
+    assert sorted(space.show(last).kept) == sorted([before, gone])
+    kept = git("rev-list", "refs/clia/own/scout", cwd=repo).split()
+    assert {before, gone} <= set(kept)
+    (desk / "d").write_text("1\n")
+    assert space.show(space.commit_dir("scout", "finding", desk)).kept == ()
+
+
+def test_a_commit_that_was_only_made_and_reset_is_kept(space: clia.Space, repo: Path, desk: Path) -> None:
+    gone = commit_file(desk, "b", "1\n")
+    git("reset", "-q", "--hard", "HEAD~1", cwd=desk)
+    assert has_own_commits(space, desk)
+    assert space.show(space.commit_dir("scout", "finding", desk)).kept == (gone,)
+    assert not has_own_commits(space, desk)
+
+
+def test_a_stash_of_the_program_is_kept_and_those_of_people_are_not(space: clia.Space, repo: Path, desk: Path) -> None:
+    (repo / "a").write_text("person\n")
+    git("stash", "-q", cwd=repo)
+    (desk / "a").write_text("program\n")
+    git("stash", "-q", cwd=desk)
+    stash = rev(desk, "refs/stash")
+    assert space.show(space.commit_dir("scout", "finding", desk)).kept == (stash,)
+    assert not has_own_commits(space, desk)
+
+
+def test_a_rebase_is_adopted_as_the_rebased_commits(space: clia.Space, repo: Path, desk: Path) -> None:
+    theirs = commit_file(repo, "x", "people\n")
+    commit_file(desk, "b", "1\n")
+    old = commit_file(desk, "c", "1\n")
+    git("rebase", "-q", "main", cwd=desk)
+    last = space.commit_dir("scout", "finding", desk, message="done")
+    assert subjects(space)[-3:] == ["b: 1", "c: 1", "done"]
+    assert space.show(last).kept == (old,)
+    assert git("merge-base", "--is-ancestor", theirs, last, cwd=repo) == ""
+    assert [line.agent for line in space.blame("scout", "x")] == [None]
+    assert [line.agent for line in space.blame("scout", "b")] == ["scout"]
+
+
+def test_a_program_that_works_on_a_branch_of_its_own_stays_on_it(space: clia.Space, desk: Path) -> None:
+    git("checkout", "-q", "-b", "feature", cwd=desk)
+    first = commit_file(desk, "b", "1\n")
+    (desk / "c").write_text("1\n")
+    space.commit_dir("scout", "finding", desk, message="one")
+    assert git("symbolic-ref", "HEAD", cwd=desk) == "refs/heads/feature\n"
+    assert rev(desk, "HEAD") == first
+    commit_file(desk, "d", "1\n")
+    space.commit_dir("scout", "finding", desk, message="two")
+    assert subjects(space) == ["b: 1", "one", "d: 1", "two"]
+    assert sorted(space.files("scout")) == ["a", "b", "c", "d"]
+    assert space.show("scout").kept == ()
+
+
+def test_a_checked_out_commit_of_people_is_merged_and_not_adopted(space: clia.Space, repo: Path, desk: Path) -> None:
+    theirs = commit_file(repo, "x", "people\n")
+    git("checkout", "-q", "--detach", "main", cwd=desk)
+    (desk / "b").write_text("1\n")
+    last = space.commit_dir("scout", "finding", desk)
+    assert space.show(last).parents[1:] == (theirs,)
+    assert subjects(space) == ["finding by scout"]
+    assert [line.agent for line in space.blame("scout", "x")] == [None]
+
+
+def test_a_rebase_in_progress_is_left_alone(space: clia.Space, repo: Path, desk: Path) -> None:
+    commit_file(repo, "a", "people\n")
+    commit_file(desk, "b", "1\n")
+    commit_file(desk, "a", "program\n")
+    with pytest.raises(CalledProcessError):  # a conflict
+        git("rebase", "-q", "main", cwd=desk)
+    here = rev(desk, "HEAD")
+    space.commit_dir("scout", "finding", desk, message="in between")
+    assert rev(desk, "HEAD") == here
+    (desk / "a").write_text("both\n")
+    git("add", "a", cwd=desk)
+    git("-c", "core.editor=true", "rebase", "--continue", cwd=desk)
+    space.commit_dir("scout", "finding", desk, message="done")
+    assert subjects(space)[-1] == "done"
+    assert space.files("scout")["a"] == b"both\n"
+    assert sum(commit.subject == "b: 1" for commit in space.log("scout")) == 1
+
+
+def test_commits_are_found_without_a_reflog(space: clia.Space, repo: Path, desk: Path) -> None:
+    theirs = commit_file(repo, "x", "people\n")
+    commit_file(desk, "b", "1\n")
+    git("merge", "-q", "--no-edit", "main", cwd=desk)
+    log = git("rev-parse", "--git-path", "logs/HEAD", cwd=desk).strip()
+    (desk / log).unlink()
+    space.commit_dir("scout", "finding", desk)
+    merge, first = space.log("scout", own=True)[1:3]
+    assert merge.parents == (first.cid, theirs)
+    assert space.show(theirs).agent is None
+
+
+def test_a_checkout_with_unrecorded_commits_is_not_moved(space: clia.Space, desk: Path) -> None:
+    original = commit_file(desk, "b", "1\n")
+    space.commit("scout", "finding", changes={"z": b"1\n"})
+    refused("uncommitted-work", lambda: space.checkout("scout", desk))
+    assert rev(desk, "HEAD") == original
+
+
+def test_a_checkout_whose_program_is_on_a_branch_follows_other_commits_of_the_agent(space: clia.Space, desk: Path) -> None:
+    git("checkout", "-q", "-b", "feature", cwd=desk)
+    commit_file(desk, "b", "1\n")
+    (desk / "b").write_text("2\n")
+    space.commit_dir("scout", "finding", desk)
+    new = space.commit("scout", "finding", changes={"b": b"3\n"})
+    space.checkout("scout", desk)
+    assert (desk / "b").read_text() == "3\n"
+    assert rev(desk, "HEAD") == new
+    assert not has_own_commits(space, desk)
+    assert git("log", "-1", "--format=%s", "feature", cwd=desk) == "b: 1\n"
