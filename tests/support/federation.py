@@ -1,6 +1,6 @@
-"""Spaces that speak to each other, and somebody with a real key who says what no honest space would.
+"""Spaces that are peers, and an attacker with a valid key.
 
-``Speaker`` signs anything; ``Pair`` is two spaces in folders of their own, of which one may be made to say what a speaker forged.
+``Speaker`` signs any statement; ``Pair`` is two spaces, and can put forged statements into the chain of one of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ USUAL = (
     ("console-trace", "note"),
     ("behaviour", "behaviour"),
 )
-"""What is granted to follow a peer's agents."""
+"""The grants that are needed to follow a peer's agents."""
 
 
 def encoded(data: bytes) -> str:
@@ -51,7 +51,7 @@ def decoded(text: str) -> bytes:
 
 
 def an_id(number: int) -> str:
-    """The id of an object that nobody has."""
+    """The id of an object that does not exist."""
     return f"{number + 1:040x}"
 
 
@@ -60,12 +60,12 @@ def finding(agent: str, number: int) -> RefClaim:
 
 
 def plumbed(*words: str, cwd: str, stdin: str = "") -> str:
-    """Stock git with something to read."""
+    """Run git with this standard input."""
     return subprocess.run(["git", *words], cwd=cwd, input=stdin, capture_output=True, text=True, check=True).stdout.strip()
 
 
 class Speaker(NamedTuple):
-    """Who has a private key, and no scruples."""
+    """The holder of a private key, who signs anything."""
 
     directory: str
     key: str
@@ -80,14 +80,14 @@ class Speaker(NamedTuple):
         return KeyFiles(self.directory)
 
     def private(self) -> Ed25519PrivateKey:
-        kept = json.loads(Path(self.directory, f"{self.key}.jwk").read_text("ascii"))
-        return Ed25519PrivateKey.from_private_bytes(decoded(kept["d"]))
+        jwk = json.loads(Path(self.directory, f"{self.key}.jwk").read_text("ascii"))
+        return Ed25519PrivateKey.from_private_bytes(decoded(jwk["d"]))
 
     def header(self, **more: Any) -> dict[str, Any]:
         return {"alg": "Ed25519", "kid": self.key, "typ": TOKEN_TYPE} | more
 
     def signed(self, payload: bytes, header: Mapping[str, Any] | bytes | None = None) -> str:
-        """A token over any header and payload whatever; the signature holds."""
+        """A token with a valid signature over any header and payload."""
         if not isinstance(header, bytes):
             header = json.dumps(header or self.header(), separators=(",", ":")).encode()
         body = f"{encoded(header)}.{encoded(payload)}"
@@ -98,23 +98,23 @@ class Speaker(NamedTuple):
 
     def moved(self, seq: int, prev: str | None, claim: RefClaim, **more: Any) -> str:
         """The token of a statement about one ref; ``prev`` is the token before it."""
-        said = Statement(self.space, HEARER, seq, prev and digest(prev), NOW, NOW + LIFE, claim.trigger, (claim,))
-        return self.token(said._replace(**more))
+        statement = Statement(self.space, HEARER, seq, prev and digest(prev), NOW, NOW + LIFE, claim.trigger, (claim,))
+        return self.token(statement._replace(**more))
 
     def snapshot(self, seq: int, claims: Sequence[RefClaim] = (), prev: str | None = None, **more: Any) -> str:
-        said = Statement(self.space, HEARER, seq, prev and digest(prev), NOW, NOW + LIFE, SNAPSHOT, tuple(claims))
-        return self.token(said._replace(**more))
+        statement = Statement(self.space, HEARER, seq, prev and digest(prev), NOW, NOW + LIFE, SNAPSHOT, tuple(claims))
+        return self.token(statement._replace(**more))
 
     def chain(self, length: int, start: int = 1000) -> list[str]:
-        """An honest chain: a snapshot, then an agent's moves."""
-        found = [self.snapshot(start, [finding("scout", 0)])]
+        """A valid chain: a snapshot, then moves of an agent."""
+        tokens = [self.snapshot(start, [finding("scout", 0)])]
         for number in range(1, length):
-            found.append(self.moved(start + number, found[-1], finding("scout", number)))
-        return found
+            tokens.append(self.moved(start + number, tokens[-1], finding("scout", number)))
+        return tokens
 
 
 class Ear(NamedTuple):
-    """Who hears a speaker; each ``hear`` is on top of a position, and changes nothing."""
+    """The receiver of a speaker's tokens; ``hear`` applies one to a position without changing anything."""
 
     keys: tuple[str, ...]
     now: int = NOW
@@ -126,26 +126,25 @@ class Ear(NamedTuple):
         return accept(position, token, ListenerContext(self.me, self.space, self.keys, self.now, VERIFIER), self.tracked)
 
     def heard(self, tokens: Sequence[str], position: Position | None = None) -> Position:
-        """The position after tokens, all of which are accepted."""
+        """The position after these tokens, which must all be accepted."""
         position = position or Position()
         for token in tokens:
-            found = self.hear(position, token)
-            assert found.refusal is None, found.refusal
-            position = found.position
+            result = self.hear(position, token)
+            assert result.refusal is None, result.refusal
+            position = result.position
         return position
 
     def refuses(self, position: Position, token: str, code: str) -> AcceptResult:
-        """A token is refused with a code, and the position is as it was."""
-        found = self.hear(position, token)
-        assert found.refusal is not None, f"it was accepted; {code} was expected"
-        assert found.refusal.code == code, found.refusal
-        assert found.position == position
-        return found
+        """Assert that a token is refused with this code and leaves the position unchanged."""
+        result = self.hear(position, token)
+        assert result.refusal is not None, f"it was accepted; {code} was expected"
+        assert result.refusal.code == code, result.refusal
+        assert result.position == position
+        return result
 
 
 class Clock:
-    """A clock that goes on by a second each time it is asked, that can be put forward, and that may give up: what goes on
-    asking for ever does not end by itself."""
+    """A clock that advances by a second at each reading and can be set; ``left`` limits the readings, to end endless loops."""
 
     def __init__(self) -> None:
         self.at = datetime(2026, 5, 1, tzinfo=UTC)
@@ -154,19 +153,19 @@ class Clock:
     def __call__(self) -> datetime:
         if self.left is not None:
             self.left -= 1
-            assert self.left > 0, "it goes on and on"
+            assert self.left > 0, "the clock was read too often"
         self.at += timedelta(seconds=1)
         return self.at
 
 
 class Pair:
-    """Two spaces: ``owner`` speaks, as the peer ``ay`` of ``hearer``, which is its peer ``bee``. They have one clock."""
+    """Two spaces with one clock: ``owner`` announces to ``hearer``. They know each other as ``ay`` (the owner) and ``bee``."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.clock = Clock()
-        self.owner = self.made("owner")
-        self.hearer = self.made("hearer")
+        self.owner = self.new_space("owner")
+        self.hearer = self.new_space("hearer")
         self.owner.add_peer("bee", self.hearer.key().text)
         self.owner.share("bee", agents=["*"], traces=True, behaviours=["*"])
         self.hearer.add_peer("ay", self.owner.key().text, self.place("owner"))
@@ -174,7 +173,7 @@ class Pair:
     def settings(self, **more: Any) -> clia.Settings:
         return clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=self.clock, **more)
 
-    def made(self, name: str) -> clia.Space:
+    def new_space(self, name: str) -> clia.Space:
         return clia.init(self.place(name), settings=self.settings())
 
     def place(self, name: str) -> str:
@@ -182,15 +181,15 @@ class Pair:
 
     def agent(self, space: clia.Space, name: str, *contents: str) -> None:
         space.spawn(name, BRIEFING)
-        for each in contents:
-            space.commit(name, "finding", {"a.txt": each.encode()})
+        for content in contents:
+            space.commit(name, "finding", {"a.txt": content.encode()})
 
-    def grant(self, *wanted: tuple[str, str]) -> None:
-        for kind, trigger in wanted or USUAL:
+    def grant(self, *grants: tuple[str, str]) -> None:
+        for kind, trigger in grants or USUAL:
             self.hearer.grant("ay", kind, trigger)
 
     def speaker(self, of: str = "owner") -> Speaker:
-        """Somebody with the private key of a space."""
+        """A speaker with the private key of a space."""
         key = (self.owner if of == "owner" else self.hearer).key()
         return Speaker(str(Path(self.place(of), ".git", "clia", "keys")), key.key, key.space)
 
@@ -200,38 +199,36 @@ class Pair:
 
     def tokens(self) -> list[str]:
         """The owner's chain, oldest first."""
-        shown = git(
-            "log", "--reverse", "--format=%(trailers:key=Clia-Announcement,valueonly)", self.chain_ref, cwd=self.place("owner")
-        )
-        return shown.split()
+        trailers = "--format=%(trailers:key=Clia-Announcement,valueonly)"
+        return git("log", "--reverse", trailers, self.chain_ref, cwd=self.place("owner")).split()
 
     def statement(self, trigger: str, claims: Sequence[RefClaim], **more: Any) -> Statement:
-        """The one that would be next in the owner's chain."""
+        """The next statement of the owner's chain."""
         last = self.tokens()[-1]
         seq = json.loads(decoded(last.split(".")[1]))["seq"] + 1
         at = int(self.clock.at.timestamp())
-        made = Statement(self.owner.key().space, self.hearer.key().space, seq, digest(last), at, at + LIFE, trigger, tuple(claims))
-        return made._replace(**more)
+        owner, hearer = self.owner.key().space, self.hearer.key().space
+        return Statement(owner, hearer, seq, digest(last), at, at + LIFE, trigger, tuple(claims))._replace(**more)
 
     def forge(self, *claims: RefClaim, **more: Any) -> str:
-        """Puts a statement of the owner's key into its chain, whatever it says; several claims, or none, are a snapshot."""
+        """Append a statement signed by the owner's key to its chain; several claims, or none, are a snapshot."""
         trigger = claims[0].trigger if len(claims) == 1 else SNAPSHOT
         token = self.speaker().token(self.statement(trigger, claims, **more))
         self.append(token)
         return token
 
     def append(self, token: str) -> str:
-        """Puts a token at the end of the owner's chain, as a commit."""
-        where = self.place("owner")
-        tree = plumbed("mktree", cwd=where)
-        tip = git("rev-parse", self.chain_ref, cwd=where).strip()
-        made = git("commit-tree", tree, "-p", tip, "-m", f"forged\n\nClia-Announcement: {token}", cwd=where).strip()
-        git("update-ref", self.chain_ref, made, cwd=where)
-        return made
+        """Append a token to the owner's chain; return the commit."""
+        repo = self.place("owner")
+        tree = plumbed("mktree", cwd=repo)
+        tip = git("rev-parse", self.chain_ref, cwd=repo).strip()
+        commit = git("commit-tree", tree, "-p", tip, "-m", f"forged\n\nClia-Announcement: {token}", cwd=repo).strip()
+        git("update-ref", self.chain_ref, commit, cwd=repo)
+        return commit
 
     def commit(self, message: str, files: Mapping[str, str], *parents: str) -> str:
-        """A commit in the owner's repository that stock git made; a file is given by ``mode,type,id`` or by its text."""
-        where = self.place("owner")
+        """Write a commit into the owner's repository with git; a file is ``mode,type,id`` or a text."""
+        repo = self.place("owner")
         lines = []
         for path, text in sorted(files.items()):
             mode, _, rest = text.partition(",")
@@ -240,9 +237,9 @@ class Pair:
                 lines.append(f"{mode} {kind} {cid}\t{path}\n")
             else:
                 lines.append(f"100644 blob {self.blob(text)}\t{path}\n")
-        tree = plumbed("mktree", "--missing", cwd=where, stdin="".join(lines))
-        words = [word for each in parents for word in ("-p", each)]
-        return git("commit-tree", tree, *words, "-m", message, cwd=where).strip()
+        tree = plumbed("mktree", "--missing", cwd=repo, stdin="".join(lines))
+        options = [word for parent in parents for word in ("-p", parent)]
+        return git("commit-tree", tree, *options, "-m", message, cwd=repo).strip()
 
     def blob(self, text: str) -> str:
         return plumbed("hash-object", "-w", "--stdin", cwd=self.place("owner"), stdin=text)
@@ -251,15 +248,39 @@ class Pair:
         return self.hearer.sync("ay")[0]
 
     def state(self) -> tuple[dict[str, str], tuple[int, bool]]:
-        """All refs of the hearer but what a peer said and how far it was believed; and that."""
-        listed = git("for-each-ref", "--format=%(refname) %(objectname)", cwd=self.place("hearer")).splitlines()
+        """The refs of the hearer without those of the peer's chain and position; and the position's number and fork."""
+        lines = git("for-each-ref", "--format=%(refname) %(objectname)", cwd=self.place("hearer")).splitlines()
         peer = self.hearer.peer("ay")
         passing = ("refs/clia/peers/", "refs/clia/remotes/ay/announce")
-        return dict(each.split() for each in listed if not each.startswith(passing)), (peer.seq, peer.forked)
+        return dict(line.split() for line in lines if not line.startswith(passing)), (peer.seq, peer.forked)
+
+    def announce_commit(self, text: str = "more") -> str:
+        """Commit as the owner's ``scout`` and announce it; return the commit."""
+        cid = self.owner.commit("scout", "finding", {"a.txt": text.encode()})
+        self.owner.announce("bee")
+        return cid
+
+    def rev(self, side: str, name: str) -> str:
+        return git("rev-parse", name, cwd=self.place(side)).strip()
+
+    def update_ref(self, side: str, ref: str, target: str) -> None:
+        git("update-ref", ref, target, cwd=self.place(side))
+
+    def tracked_heads(self) -> dict[str, str]:
+        """The heads of the owner's agents that the hearer tracks."""
+        return {remote.agent: remote.head for remote in self.hearer.remotes("ay")}
+
+    def learned_types(self) -> list[str]:
+        """Sync; the names of the types that the hearer learned."""
+        return [move.place.removeprefix("types/") for move in self.sync().moves]
+
+    def close(self) -> None:
+        self.owner.close()
+        self.hearer.close()
 
 
 class Late:
-    """A transport during whose transfer something happens."""
+    """A transport that calls a function during the transfer."""
 
     def __init__(self, inner: Any, meanwhile: Callable[[], object]) -> None:
         self._inner, self._meanwhile = inner, meanwhile
@@ -282,4 +303,4 @@ class Late:
 
 
 def codes(refused: Sequence[Refused]) -> list[str]:
-    return [each.code for each in refused]
+    return [refusal.code for refusal in refused]

@@ -1,4 +1,4 @@
-"""What ``accept`` takes and what it refuses, each refusal with its code and the position as it was; and what is then to be done."""
+"""What ``accept`` accepts and refuses, with the code and an unchanged position, and the effects that follow."""
 
 from __future__ import annotations
 
@@ -43,68 +43,68 @@ def chain(owner: Speaker) -> list[str]:
 # The chain
 
 
-def test_a_chain_is_heard_in_its_order(ear: Ear, chain: list[str]) -> None:
+def test_a_chain_is_accepted_in_order(ear: Ear, chain: list[str]) -> None:
     position = ear.heard(chain)
     assert position == Position(1004, digest(chain[-1]), 1, forked=False, waiting={HEADS + "scout": finding("scout", 4)}, at=NOW)
 
 
 def test_a_replay_is_refused(ear: Ear, chain: list[str]) -> None:
-    """Of the last one as of every one before it, and of the snapshot too."""
+    """Of the last statement, of earlier ones and of the snapshot."""
     position = ear.heard(chain)
     for token in chain:
         ear.refuses(position, token, "replayed")
 
 
-def test_a_gap_and_a_wrong_order_are_refused_until_the_missing_one_comes(ear: Ear, chain: list[str]) -> None:
+def test_a_gap_or_a_wrong_order_is_refused_until_the_missing_statement_arrives(ear: Ear, chain: list[str]) -> None:
     position = ear.heard(chain[:2])
     ear.refuses(position, chain[3], "gap")
     ear.refuses(position, chain[4], "gap")
     assert ear.heard(chain[2:], position) == ear.heard(chain)
 
 
-def test_a_chain_that_was_never_heard_begins_with_a_snapshot(ear: Ear, chain: list[str]) -> None:
+def test_a_new_chain_must_begin_with_a_snapshot(ear: Ear, chain: list[str]) -> None:
     ear.refuses(START, chain[1], "gap")
 
 
-def test_a_snapshot_heals_a_gap_and_none_from_before_does(ear: Ear, owner: Speaker, chain: list[str]) -> None:
+def test_a_snapshot_closes_a_gap_and_an_older_one_does_not(ear: Ear, owner: Speaker, chain: list[str]) -> None:
     position = ear.heard(chain[:2])
-    late = owner.snapshot(2000, [finding("scout", 9)], chain[-1])
+    later_snapshot = owner.snapshot(2000, [finding("scout", 9)], chain[-1])
     waiting = {HEADS + "scout": finding("scout", 9)}
-    assert ear.hear(position, late).position == Position(2000, digest(late), 1, waiting=waiting, at=NOW)
+    assert ear.hear(position, later_snapshot).position == Position(2000, digest(later_snapshot), 1, waiting=waiting, at=NOW)
     ear.refuses(position, owner.snapshot(1000, [finding("scout", 9)]), "replayed")
 
 
-def test_a_fork_is_refused_until_a_snapshot_decides(ear: Ear, owner: Speaker, chain: list[str]) -> None:
-    """Two clones with one key. That the chain forked is remembered, and nothing else changes; then even the true chain waits."""
+def test_a_fork_is_refused_until_a_snapshot_resolves_it(ear: Ear, owner: Speaker, chain: list[str]) -> None:
+    """Two clones with one key. The fork is recorded and nothing else changes; until then, even the original chain is refused."""
     position = ear.heard(chain[:3])
     twin = owner.moved(1002, chain[1], finding("scout", 99))
-    heard = ear.hear(position, twin)
-    assert heard.refusal is not None
-    assert heard.refusal.code == "chain-forked"
-    assert heard.position == position._replace(forked=True)
+    result = ear.hear(position, twin)
+    assert result.refusal is not None
+    assert result.refusal.code == "chain-forked"
+    assert result.position == position._replace(forked=True)
     for token in (chain[3], owner.moved(1003, twin, finding("scout", 98)), twin):
-        ear.refuses(heard.position, token, "chain-forked")
-    # What is refused for another reason does not make it good.
-    for token, why in ((chain[0], "replayed"), (owner.snapshot(1010, aud=OTHER), "wrong-audience"), ("x", "malformed-token")):
-        ear.refuses(heard.position, token, why)
-    healed = ear.hear(heard.position, owner.snapshot(1010, [finding("scout", 5)], chain[-1]))
-    assert healed.refusal is None
-    assert not healed.position.forked
+        ear.refuses(result.position, token, "chain-forked")
+    # A statement refused for another reason does not resolve it.
+    for token, code in ((chain[0], "replayed"), (owner.snapshot(1010, aud=OTHER), "wrong-audience"), ("x", "malformed-token")):
+        ear.refuses(result.position, token, code)
+    resolved = ear.hear(result.position, owner.snapshot(1010, [finding("scout", 5)], chain[-1]))
+    assert resolved.refusal is None
+    assert not resolved.position.forked
 
 
-def test_a_statement_that_follows_another_than_the_accepted_one_is_a_fork(ear: Ear, owner: Speaker, chain: list[str]) -> None:
+def test_a_statement_after_another_than_the_accepted_one_is_a_fork(ear: Ear, owner: Speaker, chain: list[str]) -> None:
     position = ear.heard(chain[:3])
     for prev in (chain[0], owner.moved(1002, chain[1], finding("scout", 99)), None):
-        heard = ear.hear(position, owner.moved(1003, prev, finding("scout", 98)))
-        assert heard.refusal is not None
-        assert heard.refusal.code == "chain-forked"
-        assert heard.position == position._replace(forked=True)
+        result = ear.hear(position, owner.moved(1003, prev, finding("scout", 98)))
+        assert result.refusal is not None
+        assert result.refusal.code == "chain-forked"
+        assert result.position == position._replace(forked=True)
 
 
-# Who speaks, to whom, and when
+# Keys, audiences and times
 
 
-def test_another_audience_another_space_and_another_key_are_refused(ear: Ear, owner: Speaker, tmp_path: Any) -> None:
+def test_another_audience_space_or_key_is_refused(ear: Ear, owner: Speaker, tmp_path: Any) -> None:
     ear.refuses(START, owner.snapshot(1, aud=OTHER), "wrong-audience")
     ear.refuses(START, owner.snapshot(1, aud=OWNER), "wrong-audience")
     ear.refuses(START, owner.snapshot(1, space=OTHER), "wrong-space")
@@ -112,8 +112,8 @@ def test_another_audience_another_space_and_another_key_are_refused(ear: Ear, ow
     ear.refuses(START, Speaker.new(tmp_path).snapshot(1), "unknown-key")
 
 
-def test_a_replaced_key_says_nothing_more(ear: Ear, owner: Speaker, chain: list[str], tmp_path: Any) -> None:
-    """Not even what it said before it was replaced, and was not heard yet; nor is a key believed before it is known."""
+def test_a_replaced_key_is_refused(ear: Ear, owner: Speaker, chain: list[str], tmp_path: Any) -> None:
+    """Even for statements from before its replacement; and a key is refused until it is known."""
     newer = Speaker.new(tmp_path)
     position = ear.heard(chain[:2])
     later = ear._replace(keys=(owner.key, newer.key))
@@ -123,8 +123,8 @@ def test_a_replaced_key_says_nothing_more(ear: Ear, owner: Speaker, chain: list[
     assert later.hear(position, newer.moved(1002, chain[1], finding("scout", 7))).refusal is None
 
 
-def test_a_format_that_was_left_behind_does_not_come_back(ear: Ear, owner: Speaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once a peer has spoken a newer format, an older statement is refused, a snapshot too."""
+def test_an_older_format_is_refused_after_a_newer_one(ear: Ear, owner: Speaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a peer has used a newer format, an older statement is refused, even a snapshot."""
     ear.refuses(START, owner.snapshot(1, format=2), "unsupported-format")
     monkeypatch.setattr("clia.federation.statements.FORMAT", 2)
     position = ear.heard([owner.snapshot(1, format=2)])
@@ -133,8 +133,8 @@ def test_a_format_that_was_left_behind_does_not_come_back(ear: Ear, owner: Speak
     ear.refuses(START, owner.snapshot(9, format=0), "format-downgrade")
 
 
-def test_no_number_lies_beyond_the_clock(ear: Ear, owner: Speaker) -> None:
-    """Or whoever has had the key for a moment could use all of them up."""
+def test_a_sequence_number_ahead_of_the_clock_is_refused(ear: Ear, owner: Speaker) -> None:
+    """Otherwise someone who had the key for a moment could use up all numbers."""
     last = (NOW + CLOCK_SKEW) * 1000
     ear.refuses(START, owner.snapshot(last + 1), "from-the-future")
     ear.refuses(START, owner.snapshot(2**53 - 1), "from-the-future")
@@ -157,8 +157,8 @@ def test_no_number_lies_beyond_the_clock(ear: Ear, owner: Speaker) -> None:
         (NOW, 2**53 - 1, "lives-too-long"),
     ],
 )
-def test_clocks_may_differ_by_so_much(ear: Ear, owner: Speaker, at: int, end: int, code: str | None) -> None:
-    """Exactly at the edges: a clock that is ahead, one that is behind, and the longest life."""
+def test_clocks_may_differ_by_a_limited_time(ear: Ear, owner: Speaker, at: int, end: int, code: str | None) -> None:
+    """At the exact limits: a clock that is ahead, one that is behind, and the longest lifetime."""
     token = owner.snapshot(1, at=at, exp=end)
     if code is None:
         assert ear.hear(START, token).refusal is None
@@ -166,7 +166,7 @@ def test_clocks_may_differ_by_so_much(ear: Ear, owner: Speaker, at: int, end: in
         ear.refuses(START, token, code)
 
 
-def test_what_expired_unheard_is_healed_by_a_snapshot(ear: Ear, owner: Speaker, chain: list[str]) -> None:
+def test_a_snapshot_replaces_statements_that_expired_unheard(ear: Ear, owner: Speaker, chain: list[str]) -> None:
     position = ear.heard(chain[:2])
     late = ear._replace(now=NOW + LIFE + CLOCK_SKEW)
     late.refuses(position, chain[2], "expired")
@@ -178,7 +178,7 @@ def test_what_expired_unheard_is_healed_by_a_snapshot(ear: Ear, owner: Speaker, 
 
 
 def test_another_algorithm_is_refused(ear: Ear, owner: Speaker) -> None:
-    """None, a secret that is the public key, the older name of ours, and another curve, each rightly made for what it says."""
+    """None, HMAC with the public key as secret, an older name of ours, and another curve, each correctly signed."""
     payload = Statement(OWNER, HEARER, 1, None, NOW, NOW + LIFE, SNAPSHOT, ()).payload()
 
     def body(alg: Any) -> str:
@@ -202,17 +202,17 @@ def test_another_algorithm_is_refused(ear: Ear, owner: Speaker) -> None:
     assert ear.hear(START, owner.signed(payload)).refusal is None
 
 
-def test_a_header_that_brings_its_key_or_an_extension_is_refused(ear: Ear, owner: Speaker, tmp_path: Any) -> None:
-    """Signed by the right key, and by a stranger's that the header brings along."""
+def test_a_header_with_a_key_or_an_extension_is_refused(ear: Ear, owner: Speaker, tmp_path: Any) -> None:
+    """Signed by the right key, and by a foreign key that is in the header."""
     stranger = Speaker.new(tmp_path)
     payload = Statement(OWNER, HEARER, 1, None, NOW, NOW + LIFE, SNAPSHOT, ()).payload()
-    brought = {
+    key_headers = {
         "jwk": {"kty": "OKP", "crv": "Ed25519", "x": stranger.key},
         "jku": "https://x.example/k",
         "x5u": "https://x.example/c",
     }
-    more: dict[str, Any] = {**brought, "x5c": ["AAAA"], "crit": ["exp"], "b64": False, "cty": "x", "zip": "DEF"}
-    for name, value in more.items():
+    headers: dict[str, Any] = {**key_headers, "x5c": ["AAAA"], "crit": ["exp"], "b64": False, "cty": "x", "zip": "DEF"}
+    for name, value in headers.items():
         header = owner.header(**{name: value})
         ear.refuses(START, owner.signed(payload, header), "malformed-token")
         ear.refuses(START, stranger.signed(payload, header), "malformed-token")
@@ -222,8 +222,8 @@ def test_a_header_that_brings_its_key_or_an_extension_is_refused(ear: Ear, owner
         ear.refuses(START, owner.signed(payload, owner.header(typ=typ)), "wrong-token-type")
 
 
-def test_one_header_is_taken_byte_for_byte(ear: Ear, owner: Speaker) -> None:
-    """Spelled in another way it says the same to one reader and something else to the next."""
+def test_only_the_canonical_header_is_accepted(ear: Ear, owner: Speaker) -> None:
+    """Other encodings may mean different things to different parsers."""
     payload = Statement(OWNER, HEARER, 1, None, NOW, NOW + LIFE, SNAPSHOT, ()).payload()
     plain = json.dumps(owner.header(), separators=(",", ":")).encode()
     assert ear.hear(START, owner.signed(payload, plain)).refusal is None
@@ -240,8 +240,8 @@ def test_one_header_is_taken_byte_for_byte(ear: Ear, owner: Speaker) -> None:
 def test_a_changed_body_header_or_signature_is_refused(ear: Ear, owner: Speaker, chain: list[str]) -> None:
     head, body, signature = chain[0].split(".")
     other = owner.snapshot(1001, [finding("scout", 1)]).split(".")
-    said = json.loads(decoded(body)) | {"seq": 4000}
-    changed = encoded(json.dumps(said, separators=(",", ":"), sort_keys=True).encode())
+    fields = json.loads(decoded(body)) | {"seq": 4000}
+    changed = encoded(json.dumps(fields, separators=(",", ":"), sort_keys=True).encode())
     for token in (
         f"{head}.{changed}.{signature}",
         f"{head}.{other[1]}.{signature}",
@@ -251,28 +251,28 @@ def test_a_changed_body_header_or_signature_is_refused(ear: Ear, owner: Speaker,
         ear.refuses(START, token, "bad-signature")
 
 
-def test_another_spelling_of_a_token_is_refused(ear: Ear, chain: list[str]) -> None:
-    """Base64 has several texts for the same bytes; a statement is known by its text."""
+def test_another_encoding_of_a_token_is_refused(ear: Ear, chain: list[str]) -> None:
+    """Base64 has several texts for the same bytes, and a statement is identified by its text."""
     head, body, signature = chain[0].split(".")
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-    respelled = signature[:-1] + letters[letters.index(signature[-1]) ^ 1]  # 64 bytes leave four bits that say nothing
+    respelled = signature[:-1] + letters[letters.index(signature[-1]) ^ 1]  # 64 bytes leave four unused bits
     assert decoded(respelled) == decoded(signature)
-    spelled = [
+    tokens = [
         f"{head}.{body}.{respelled}",
         f"{head}.{body}.{signature}==",
         f"{head}=.{body}.{signature}",
         f"{chain[0]}\n",
         f" {chain[0]}",
     ]
-    for token in spelled:
-        found = ear.hear(START, token)
-        assert found.refusal is not None, token
-        assert found.refusal.code in ("malformed-token", "bad-signature")
-        assert found.position == START
+    for token in tokens:
+        result = ear.hear(START, token)
+        assert result.refusal is not None, token
+        assert result.refusal.code in ("malformed-token", "bad-signature")
+        assert result.position == START
 
 
-def test_what_is_no_compact_token_is_refused(ear: Ear, chain: list[str]) -> None:
-    """The JSON form with one signature or two, more and fewer parts, and no text of ours at all."""
+def test_only_compact_tokens_are_accepted(ear: Ear, chain: list[str]) -> None:
+    """Not the JSON form with one or two signatures, more or fewer parts, or other text."""
     head, body, signature = chain[0].split(".")
     one = {"protected": head, "signature": signature}
     forms = [json.dumps({"payload": body, **one}), json.dumps({"payload": body, "signatures": [one, one]})]
@@ -293,14 +293,14 @@ def test_what_is_no_compact_token_is_refused(ear: Ear, chain: list[str]) -> None
     ear.refuses(START, f"{standard}.{body}.{signature}", "malformed-token")
 
 
-def test_what_is_too_large_is_not_even_looked_at(ear: Ear, owner: Speaker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_that_is_too_large_is_refused_unread(ear: Ear, owner: Speaker, monkeypatch: pytest.MonkeyPatch) -> None:
     many = owner.snapshot(1, [finding(f"a{number}", number) for number in range(9)])
     monkeypatch.setattr(acceptance, "TOKEN_MAX", len(many) - 1)
     ear.refuses(START, many, "statement-too-large")
 
 
-def test_a_peer_may_speak_of_so_many_refs_and_no_more(ear: Ear, owner: Speaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands in one snapshot; above the limit no further one waits, and those that do may still move."""
+def test_the_number_of_refs_of_a_peer_is_limited(ear: Ear, owner: Speaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands in one snapshot are fine; above the limit, no ref is added, and known ones may still move."""
     many = [finding(f"a{number}", number) for number in range(3000)]
     first = owner.snapshot(1, many)
     position = ear.heard([first])
@@ -312,63 +312,65 @@ def test_a_peer_may_speak_of_so_many_refs_and_no_more(ear: Ear, owner: Speaker, 
     position = ear.heard([few])
     monkeypatch.setattr(acceptance, "REFS_MAX", 2)
     assert ear.hear(position, owner.moved(2, few, finding("one-more", 1))).refusal is None
-    tracking = ear._replace(tracked={HEADS + "here": an_id(1)})  # what is tracked counts as well as what waits
+    tracking = ear._replace(tracked={HEADS + "here": an_id(1)})  # tracked refs count as well as waiting ones
     tracking.refuses(position, owner.moved(2, few, finding("one-more", 1)), "too-many-refs")
     assert tracking.hear(position, owner.moved(2, few, finding("here", 2))).refusal is None
 
 
-# What is then to be done
+# Effects
 
 
-def yes(type_: str, trigger: str) -> bool:
+def allow_all(type_: str, trigger: str) -> bool:
     return True
 
 
-def done(position: Position, tracked: dict[str, str], allowed: Callable[[str, str], bool] = yes) -> list[Effect]:
+def effects(position: Position, tracked: dict[str, str], allowed: Callable[[str, str], bool] = allow_all) -> list[Effect]:
     return outstanding(list(position.waiting.values()), tracked, allowed)
 
 
 def test_a_denied_statement_is_accepted_and_its_claim_waits(ear: Ear, chain: list[str]) -> None:
-    """The position goes on, with no effect; a grant that comes later finds the claim."""
+    """The position advances without effect; a later grant applies to the waiting claim."""
     position = ear.heard(chain)
-    assert done(position, {}, lambda *_: False) == [Withheld(finding("scout", 4))]
-    assert done(position, {}) == [Follow(finding("scout", 4), None)]
-    assert done(position, {HEADS + "scout": an_id(3)}) == [Follow(finding("scout", 4), an_id(3))]
-    assert done(position, {HEADS + "scout": an_id(4)}) == []
+    assert effects(position, {}, lambda *_: False) == [Withheld(finding("scout", 4))]
+    assert effects(position, {}) == [Follow(finding("scout", 4), None)]
+    assert effects(position, {HEADS + "scout": an_id(3)}) == [Follow(finding("scout", 4), an_id(3))]
+    assert effects(position, {HEADS + "scout": an_id(4)}) == []
 
 
-def test_the_gate_is_asked_about_what_the_claim_says(ear: Ear, owner: Speaker) -> None:
-    """Of a new type about its parent: a grant for it cannot name what is not known yet."""
+def test_the_gate_checks_the_type_and_trigger_of_the_claim(ear: Ear, owner: Speaker) -> None:
+    """For a new type, the parent is checked, because a grant cannot name an unknown type."""
     kind = RefClaim("types/review", define_cid("review", "finding"), "review", "type", "finding")
-    born = RefClaim(HEADS + "ant", an_id(1), "spawn", "spawn")
-    position = ear.heard([owner.snapshot(1, [finding("scout", 1), born, kind])])
-    asked: list[tuple[str, str]] = []
+    spawn = RefClaim(HEADS + "ant", an_id(1), "spawn", "spawn")
+    position = ear.heard([owner.snapshot(1, [finding("scout", 1), spawn, kind])])
+    questions: list[tuple[str, str]] = []
 
     def gate(type_: str, trigger: str) -> bool:
-        asked.append((type_, trigger))
+        questions.append((type_, trigger))
         return True
 
-    assert done(position, {}, gate) == [Learn(kind), Follow(born, None), Follow(finding("scout", 1), None)]
-    assert asked == [("finding", "type"), ("spawn", "spawn"), ("finding", "head-move")]
+    assert effects(position, {}, gate) == [Learn(kind), Follow(spawn, None), Follow(finding("scout", 1), None)]
+    assert questions == [("finding", "type"), ("spawn", "spawn"), ("finding", "head-move")]
 
 
-def test_what_a_snapshot_leaves_out_is_let_go_of_whatever_the_gate_says(ear: Ear, owner: Speaker) -> None:
-    """Types stay: others may be of them."""
+def test_refs_missing_from_a_snapshot_are_forgotten_even_without_a_grant(ear: Ear, owner: Speaker) -> None:
+    """Types stay, because others may derive from them."""
     tracked = {HEADS + "scout": an_id(1), HEADS + "old": an_id(2), "types/review": an_id(3)}
     position = ear._replace(tracked=tracked).heard([owner.snapshot(1, [finding("scout", 1)])])
-    assert [type(each) for each in done(position, tracked, lambda *_: False)] == [Forget]
+    assert [type(effect) for effect in effects(position, tracked, lambda *_: False)] == [Forget]
     assert set(position.waiting) == {HEADS + "old"}
 
 
-def test_a_claim_that_is_carried_out_waits_no_longer() -> None:
-    waiting = {each.ref: each for each in (finding("a", 1), finding("b", 2), RefClaim(HEADS + "c", None, "finding", "head-move"))}
+def test_a_claim_that_was_applied_waits_no_longer() -> None:
+    waiting = {
+        claim.ref: claim for claim in (finding("a", 1), finding("b", 2), RefClaim(HEADS + "c", None, "finding", "head-move"))
+    }
     assert unsettled(waiting, {HEADS + "a": an_id(1), HEADS + "b": an_id(9)}) == {HEADS + "b": finding("b", 2)}
 
 
-def test_a_withdrawn_ref_that_was_never_tracked_is_nothing_to_do(ear: Ear, owner: Speaker, chain: list[str]) -> None:
-    gone = RefClaim(HEADS + "scout", None, "finding", "head-move")
-    last = owner.moved(1005, chain[-1], gone)
-    assert done(ear.heard([*chain, last]), {}) == []
-    seen = ear._replace(tracked={HEADS + "scout": an_id(2)}).heard([*chain, last])
-    assert done(seen, {HEADS + "scout": an_id(2)}) == [Forget(gone, an_id(2))]
-    assert done(seen, {}) == []
+def test_a_withdrawn_ref_that_was_never_tracked_has_no_effect(ear: Ear, owner: Speaker, chain: list[str]) -> None:
+    withdrawal = RefClaim(HEADS + "scout", None, "finding", "head-move")
+    last = owner.moved(1005, chain[-1], withdrawal)
+    assert effects(ear.heard([*chain, last]), {}) == []
+    position = ear._replace(tracked={HEADS + "scout": an_id(2)}).heard([*chain, last])
+    assert effects(position, {HEADS + "scout": an_id(2)}) == [Forget(withdrawal, an_id(2))]
+    assert effects(position, {}) == []

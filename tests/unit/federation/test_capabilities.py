@@ -1,35 +1,16 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-import pytest
-
-import clia
 from clia.federation.capabilities import is_capability
 from clia.testing import components
-from support.federation import OWNER, Pair, codes
+from support.federation import OWNER, Pair
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    import pytest
 
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    """One agent of two commits is told and tracked."""
-    made = Pair(tmp_path)
-    made.agent(made.owner, "scout", "one")
-    made.owner.announce("bee")
-    made.grant()
-    assert codes(made.sync().refused) == []
-    yield made
-    made.owner.close()
-    made.hearer.close()
-
-
-def learned(pair: Pair) -> list[str]:
-    return [each.place.removeprefix("types/") for each in pair.sync().moves]
+    import clia
 
 
 def test_a_revocation_between_two_types_stops_the_second(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,30 +20,21 @@ def test_a_revocation_between_two_types_stops_the_second(pair: Pair, monkeypatch
     pair.hearer.grant("ay", "agent-commit", "type")
     learn = components(pair.hearer).registry.learn
 
-    def then_revoked(*words: str) -> bool:
-        found = learn(*words)
+    def learn_then_revoke(*words: str) -> bool:
+        learned = learn(*words)
         pair.hearer.revoke("ay", "agent-commit", "type")
-        return found
+        return learned
 
-    monkeypatch.setattr(components(pair.hearer).registry, "learn", then_revoked)
-    assert learned(pair) == ["aa"]
+    monkeypatch.setattr(components(pair.hearer).registry, "learn", learn_then_revoke)
+    assert pair.learned_types() == ["aa"]
     assert {"aa", "bb", "cc"} & pair.hearer.types().keys() == {"aa"}
 
 
-@pytest.fixture
-def still(pair: Pair) -> Iterator[tuple[clia.Space, list[datetime]]]:
-    """The hearer, by a clock that stands; and that clock."""
-    clock = [datetime(2027, 1, 1, tzinfo=UTC)]
-    settings = clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=lambda: clock[0])
-    with clia.open(pair.place("hearer"), settings=settings) as space:
-        yield space, clock
-
-
-def test_an_answer_of_the_gate_is_not_given_again_once_anything_has_changed(
-    still: tuple[clia.Space, list[datetime]],
+def test_a_cached_answer_of_the_gate_is_not_used_after_a_change(
+    stopped_clock: tuple[clia.Space, list[datetime]],
 ) -> None:
-    """Within one second: a revocation, trust, a new type; and the next second."""
-    space, clock = still
+    """A revocation, trust or a new type within the same second, and the next second."""
+    space, clock = stopped_clock
     allowed = components(space).capabilities.asking(components(space).peers.get("ay"))
 
     def answers() -> tuple[bool, bool]:
@@ -83,7 +55,7 @@ def test_an_answer_of_the_gate_is_not_given_again_once_anything_has_changed(
     assert answers() == (False, False)
 
 
-def test_what_is_no_capability_grants_nothing() -> None:
+def test_an_invalid_capability_grants_nothing() -> None:
     good = {"peer": OWNER, "trigger": "spawn", "agentic_type": "finding", "execute": False, "expires": None}
     assert is_capability(good)
     assert is_capability(good | {"execute": True, "expires": 5})

@@ -10,55 +10,27 @@ from support.federation import OTHER, Late, Pair, codes
 from support.spaces import BRIEFING, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    """One agent of two commits is told and tracked."""
-    made = Pair(tmp_path)
-    made.agent(made.owner, "scout", "one")
-    made.owner.announce("bee")
-    made.grant()
-    assert codes(made.sync().refused) == []
-    yield made
-    made.owner.close()
-    made.hearer.close()
-
-
-def moved_on(pair: Pair, text: str = "more") -> str:
-    cid = pair.owner.commit("scout", "finding", {"a.txt": text.encode()})
-    pair.owner.announce("bee")
-    return cid
-
-
-def pointed(pair: Pair, side: str, ref: str, to: str) -> None:
-    git("update-ref", ref, to, cwd=pair.place(side))
-
-
-def tracked(pair: Pair) -> dict[str, str]:
-    return {each.agent: each.head for each in pair.hearer.remotes("ay")}
-
-
-class Meanwhile(Late):
-    """A transport during which something happens once: after the first words, or with the objects."""
+class Interrupting(Late):
+    """A transport that calls a function after the tips are read, or before objects are fetched."""
 
     def __init__(self, inner: Any, meanwhile: Callable[[], object], verb: str) -> None:
         super().__init__(inner, meanwhile)
         self._verb = verb
 
     def __enter__(self) -> Any:
-        return Meanwhile(self._inner.__enter__(), self._meanwhile, self._verb)
+        return Interrupting(self._inner.__enter__(), self._meanwhile, self._verb)
 
     def open(self, *words: Any) -> Any:
-        return Meanwhile(self._inner.open(*words), self._meanwhile, self._verb)
+        return Interrupting(self._inner.open(*words), self._meanwhile, self._verb)
 
     def tips(self, *words: Any) -> Any:
-        found = self._inner.tips(*words)
+        tips = self._inner.tips(*words)
         if self._verb == "tips":
             self._meanwhile()
-        return found
+        return tips
 
     def fetch(self, *words: Any) -> Any:
         if self._verb == "fetch":
@@ -67,59 +39,59 @@ class Meanwhile(Late):
 
 
 @pytest.mark.parametrize("verb", ["tips", "fetch"])
-def test_what_was_heard_of_a_peer_counts_for_no_other_that_has_its_name(pair: Pair, verb: str) -> None:
-    """It is removed, and another one added; or it is gone. Nothing is written, and once it is back all is as ever."""
-    new = moved_on(pair)
+def test_statements_of_a_replaced_or_removed_peer_have_no_effect(pair: Pair, verb: str) -> None:
+    """The peer is removed during a sync, with or without another one added under its name; after it is added again, all works."""
+    new = pair.announce_commit()
     syncing = components(pair.hearer).syncing
-    usual = syncing.resources.transport
-    before: list[object] = []
+    original_transport = syncing.resources.transport
+    states: list[object] = []
 
     def use(transport: object) -> None:
         resources = syncing.resources._replace(transport=cast("Any", transport))
         replace_parts(pair.hearer, syncing=syncing._replace(resources=resources))
 
-    def replaced() -> None:
+    def replace_peer() -> None:
         pair.hearer.remove_peer("ay")
         pair.hearer.add_peer("ay", f"clia:{OTHER}:{pair.owner.key().key}", pair.place("owner"))
-        before.append((components(pair.hearer).peers.get("ay"), pair.state()))
+        states.append((components(pair.hearer).peers.get("ay"), pair.state()))
 
-    use(Meanwhile(usual, replaced, verb))
+    use(Interrupting(original_transport, replace_peer, verb))
     refused("peer-changed", pair.sync)
-    assert before == [(components(pair.hearer).peers.get("ay"), pair.state())]
-    use(usual)
+    assert states == [(components(pair.hearer).peers.get("ay"), pair.state())]
+    use(original_transport)
     pair.hearer.remove_peer("ay")
     pair.hearer.add_peer("ay", pair.owner.key().text, pair.place("owner"))
     pair.grant()
     assert codes(pair.sync().refused) == []
-    assert tracked(pair) == {"scout": new}
-    new = moved_on(pair, "again")
-    use(Meanwhile(usual, lambda: pair.hearer.remove_peer("ay"), verb))
+    assert pair.tracked_heads() == {"scout": new}
+    new = pair.announce_commit("again")
+    use(Interrupting(original_transport, lambda: pair.hearer.remove_peer("ay"), verb))
     refused("no-such-peer", pair.sync)
     assert git("for-each-ref", "refs/clia/remotes/", "refs/clia/peers/", cwd=pair.place("hearer")) == ""
 
 
-def test_a_peer_that_is_added_again_by_an_older_key_goes_on_from_where_it_was(pair: Pair) -> None:
-    """Neither its newest key nor what was heard is forgotten; what plain git left under its name is not taken for its own."""
+def test_a_peer_added_again_by_an_older_key_continues_where_it_was(pair: Pair) -> None:
+    """Its newest key and position are kept; refs that git left under its name are ignored."""
     old = pair.owner.key().text
     pair.owner.rotate_key()
     pair.sync()
-    known = pair.hearer.peer("ay")
-    assert len(known.keys) == 2
+    peer = pair.hearer.peer("ay")
+    assert len(peer.keys) == 2
     pair.hearer.remove_peer("ay")
-    pointed(pair, "hearer", "refs/clia/remotes/ay/agents/left", pair.hearer.spawn("left", BRIEFING).genesis)
-    again = pair.hearer.add_peer("ay", old, pair.place("owner"))
-    assert (again.keys, again.seq, again.agents) == (known.keys, known.seq, 0)
+    pair.update_ref("hearer", "refs/clia/remotes/ay/agents/left", pair.hearer.spawn("left", BRIEFING).genesis)
+    added_peer = pair.hearer.add_peer("ay", old, pair.place("owner"))
+    assert (added_peer.keys, added_peer.seq, added_peer.agents) == (peer.keys, peer.seq, 0)
     pair.grant()
-    assert (pair.sync().accepted, tracked(pair)) == (0, {"scout": pair.owner.head("scout")})
+    assert (pair.sync().accepted, pair.tracked_heads()) == (0, {"scout": pair.owner.head("scout")})
 
 
-def test_a_space_that_has_had_all_its_keys_goes_on_with_the_last(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_space_with_the_maximum_of_keys_keeps_the_last_one(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clia.federation.keys.CHAIN_MAX", 3)
     for _ in range(2):
         pair.owner.rotate_key()
     key = pair.owner.key()
     refused("too-many-keys", pair.owner.rotate_key)
     assert (pair.owner.key(), key.mine) == (key, True)
-    new = moved_on(pair)
-    assert (pair.sync().keys, tracked(pair)) == (2, {"scout": new})
+    new = pair.announce_commit()
+    assert (pair.sync().keys, pair.tracked_heads()) == (2, {"scout": new})
     assert len(pair.owner.rotate_key(lost=True).chain) == 1  # as the hint says

@@ -1,4 +1,4 @@
-"""What can be read as a statement, and what cannot: nothing of it is trusted, and one text says one thing."""
+"""Reading statements: nothing is trusted, and a statement has one encoding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOVE = Statement(OWNER, HEARER, 7, digest("before"), NOW, NOW + 60, "head-move",
 HEAD = {"ref": HEADS + "scout", "new": an_id(1), "type": "finding", "trigger": "head-move"}
 KIND = RefClaim("types/review", define_cid("review", "finding"), "review", "type", "finding")
 
-TRICKS = [
+INVALID_REFS = [
     "refs/heads/agents/../x",
     "refs/heads/agents/..",
     "refs/heads/agents/",
@@ -40,7 +40,7 @@ TRICKS = [
     "refs/heads/agents/a\0b",
     "refs/heads/agents/a\n",
     "refs/heads/agents/a b",
-    "refs/heads/agents/\uff53cout",  # a letter that looks like one of ours
+    "refs/heads/agents/\uff53cout",  # a letter that looks like an ASCII letter
     "refs/heads/agents/" + "a" * 101,
     "refs/heads/agents/" + "a" * 100_000,
     "refs/heads/main",
@@ -65,15 +65,15 @@ TRICKS = [
 ]
 
 
-def said(**changes: Any) -> bytes:
-    """A good statement with some fields changed; ``...`` takes one out."""
+def payload_with(**changes: Any) -> bytes:
+    """A valid statement with some fields changed; ``...`` removes one."""
     body = json.loads(MOVE.payload()) | changes
     return canonical_bytes({key: value for key, value in body.items() if value is not ...})
 
 
 def snapshot(*heads: Any) -> bytes:
     rest = {"ref": ..., "new": ..., "type": ..., "old": ...}
-    return said(trigger="snapshot", heads=list(heads), **rest)
+    return payload_with(trigger="snapshot", heads=list(heads), **rest)
 
 
 def refusal(payload: bytes, level: int = 1) -> CliaError:
@@ -82,34 +82,34 @@ def refusal(payload: bytes, level: int = 1) -> CliaError:
     return caught.value
 
 
-def test_what_is_said_is_read() -> None:
+def test_a_statement_is_read_as_written() -> None:
     assert read_statement(MOVE.payload()) == MOVE
-    whole = MOVE._replace(trigger="snapshot", claims=(finding("scout", 1), KIND), old=None, prev=None)
-    assert read_statement(whole.payload()) == whole
-    gone = MOVE._replace(claims=(RefClaim(HEADS + "scout", None, "finding", "head-move"),))
-    assert read_statement(gone.payload()) == gone
-    of_a_type = MOVE._replace(trigger="type", claims=(KIND,), old=None)
-    assert read_statement(of_a_type.payload()) == of_a_type
+    snapshot_statement = MOVE._replace(trigger="snapshot", claims=(finding("scout", 1), KIND), old=None, prev=None)
+    assert read_statement(snapshot_statement.payload()) == snapshot_statement
+    withdrawal = MOVE._replace(claims=(RefClaim(HEADS + "scout", None, "finding", "head-move"),))
+    assert read_statement(withdrawal.payload()) == withdrawal
+    type_statement = MOVE._replace(trigger="type", claims=(KIND,), old=None)
+    assert read_statement(type_statement.payload()) == type_statement
 
 
-@pytest.mark.parametrize("ref", [*TRICKS, None, 7, ["refs/heads/agents/scout"]], ids=lambda ref: repr(ref)[:60])
-def test_a_ref_that_spaces_do_not_speak_of_is_refused(ref: Any) -> None:
-    """Alone and in a snapshot; and none has a place below the peer's refs."""
+@pytest.mark.parametrize("ref", [*INVALID_REFS, None, 7, ["refs/heads/agents/scout"]], ids=lambda ref: repr(ref)[:60])
+def test_a_ref_that_is_not_shared_is_refused(ref: Any) -> None:
+    """Alone and in a snapshot."""
     assert not is_shared_ref(ref)
-    assert refusal(said(ref=ref)).code == "invalid-ref"
-    found = refusal(snapshot(HEAD, {**HEAD, "ref": ref}))
-    assert (found.code, found.fields["field"]) == ("invalid-ref", "heads/1/ref")
+    assert refusal(payload_with(ref=ref)).code == "invalid-ref"
+    error = refusal(snapshot(HEAD, {**HEAD, "ref": ref}))
+    assert (error.code, error.fields["field"]) == ("invalid-ref", "heads/1/ref")
 
 
 @pytest.mark.parametrize("place", ["agents/../x", "agents/A", "agents/a/b", "main", "announce", "notes/other/a", "types/", ""])
-def test_nothing_is_tracked_at_a_place_that_is_none(place: str) -> None:
+def test_an_invalid_tracking_path_has_no_ref(place: str) -> None:
     assert tracked_ref(place) is None
 
 
 @pytest.mark.parametrize(
     "start", [HEADS, "refs/clia/agents/", "refs/notes/clia/trace/", "refs/notes/clia/session/", "refs/clia/behaviours/"]
 )
-def test_a_ref_has_one_place_and_a_place_one_ref(start: str) -> None:
+def test_refs_and_tracking_paths_map_one_to_one(start: str) -> None:
     ref = f"{start}scout"
     assert is_shared_ref(ref)
     assert tracked_ref(tracking_path(ref)) == ref
@@ -124,9 +124,9 @@ def test_a_ref_has_one_place_and_a_place_one_ref(start: str) -> None:
         ({"trigger": "push"}, "trigger"),
         ({"trigger": None}, "trigger"),
         ({"trigger": ["head-move"]}, "trigger"),
-        ({"trigger": "spawn"}, "trigger"),  # a finding is no spawn
+        ({"trigger": "spawn"}, "trigger"),  # a finding is not a spawn
         ({"trigger": "note"}, "trigger"),
-        ({"type": "spawn"}, "trigger"),  # a spawn is no head-move: else a grant for moves would let agents in
+        ({"type": "spawn"}, "trigger"),  # a spawn is not a head-move, or a grant for moves would admit agents
         ({"type": "session-merge"}, "trigger"),
         ({"type": "Finding"}, "type"),
         ({"type": 1}, "type"),
@@ -150,19 +150,19 @@ def test_a_ref_has_one_place_and_a_place_one_ref(start: str) -> None:
         ({"seq": 2**53}, "seq"),
         ({"at": None}, "at"),
         ({"exp": ...}, "exp"),
-        ({"heads": []}, "payload"),  # what is not looked at may not be there
+        ({"heads": []}, "payload"),  # unused fields are refused
         ({"more": 1}, "payload"),
         ({"old": ...}, "payload"),
         ({"activities": []}, "payload"),
     ],
     ids=str,
 )
-def test_a_field_that_is_not_right_is_named(changes: dict[str, Any], field: str) -> None:
-    found = refusal(said(**changes))
-    assert (found.code, found.fields["field"]) == ("malformed-statement", field)
+def test_an_invalid_field_is_named(changes: dict[str, Any], field: str) -> None:
+    error = refusal(payload_with(**changes))
+    assert (error.code, error.fields["field"]) == ("malformed-statement", field)
 
 
-def test_a_text_that_is_no_unicode_is_refused() -> None:
+def test_a_lone_surrogate_is_refused() -> None:
     payload = MOVE.payload().replace(OWNER.encode(), b"\\ud800")
     assert refusal(payload).fields["field"] == "space"
 
@@ -178,7 +178,7 @@ def test_a_text_that_is_no_unicode_is_refused() -> None:
         b"1" * 100_000,
         MOVE.payload() + b" ",
         MOVE.payload().replace(b":", b": ", 1),
-        MOVE.payload().replace(b'"aud"', b'"aud":"x","aud"', 1),  # of two readers each would take another
+        MOVE.payload().replace(b'"aud"', b'"aud":"x","aud"', 1),  # parsers differ in which one they use
         json.dumps(json.loads(MOVE.payload()), separators=(",", ":"), sort_keys=False).encode()[:-1] + b',"format":1}',
         MOVE.payload().decode().encode("utf-16"),
     ],
@@ -188,15 +188,15 @@ def test_only_the_canonical_form_is_a_statement(payload: bytes) -> None:
     assert refusal(payload).code == "malformed-statement"
 
 
-def test_what_a_snapshot_may_hold() -> None:
+def test_invalid_heads_of_a_snapshot_are_refused() -> None:
     for heads, field in (
-        ([HEAD, HEAD], "heads/1/ref"),  # twice
+        ([HEAD, HEAD], "heads/1/ref"),  # duplicate
         ([HEAD, 7], "heads/1"),
         ([{**HEAD, "new": None}], "heads/0/new"),
         ([{**HEAD, "more": 1}], "payload"),
     ):
         assert refusal(snapshot(*heads)).fields["field"] == field
-    assert refusal(said(trigger="snapshot", heads={})).fields["field"] == "heads"
+    assert refusal(payload_with(trigger="snapshot", heads={})).fields["field"] == "heads"
     assert refusal(snapshot(*[7] * (REFS_MAX + 1))).fields["field"] == "heads"
 
 
@@ -207,7 +207,7 @@ def test_what_a_snapshot_may_hold() -> None:
         ({"activities": []}, "activities"),
         ({"activities": [7]}, "activities"),
         ({"activities": list(activities("review", "Bad"))}, "activities"),
-        ({"activities": list(activities("review", "test"))}, "new"),  # the id is of another definition
+        ({"activities": list(activities("review", "test"))}, "new"),  # the id belongs to another definition
         ({"activities": list(activities("review", "finding"))[:1]}, "payload"),
         ({"activities": [*activities("review", "finding")][::-1]}, "payload"),
         ({"ref": "types/other"}, "activities"),
@@ -216,11 +216,11 @@ def test_what_a_snapshot_may_hold() -> None:
     ],
     ids=str,
 )
-def test_a_type_is_what_its_definition_says(changes: dict[str, Any], field: str) -> None:
+def test_a_type_must_match_its_definition(changes: dict[str, Any], field: str) -> None:
     good: dict[str, Any] = {"ref": KIND.ref, "new": KIND.new, "type": "review", "trigger": "type", "old": None}
     good |= {"activities": list(activities("review", "finding"))}
-    assert read_statement(said(**good)).claims == (KIND,)
-    assert refusal(said(**good | changes)).fields["field"] == field
+    assert read_statement(payload_with(**good)).claims == (KIND,)
+    assert refusal(payload_with(**good | changes)).fields["field"] == field
 
 
 @pytest.mark.parametrize(
@@ -230,13 +230,13 @@ def test_a_type_is_what_its_definition_says(changes: dict[str, Any], field: str)
         *((*old, "format-downgrade") for old in ((1, 2), (0, 1), (0, 0))),
     ],
 )
-def test_a_format_is_one_that_we_know_and_not_older_than_before(version: Any, level: int, code: str) -> None:
-    assert refusal(said(format=version), level).code == code
+def test_only_known_formats_that_are_not_older_than_before_are_read(version: Any, level: int, code: str) -> None:
+    assert refusal(payload_with(format=version), level).code == code
 
 
-def test_the_number_of_a_token_is_only_looked_at() -> None:
+def test_the_sequence_number_is_read_without_verification() -> None:
     assert claimed_seq(f"x.{encoded(MOVE.payload())}.y") == 7
-    for odd in ("", "a.b", "a.b.c.d", "..", "x.\udc80.y", f"x.{encoded(b'[]')}.y", f"x.{encoded(b'[' * 50_000)}.y"):
-        assert claimed_seq(odd) is None
+    for token in ("", "a.b", "a.b.c.d", "..", "x.\udc80.y", f"x.{encoded(b'[]')}.y", f"x.{encoded(b'[' * 50_000)}.y"):
+        assert claimed_seq(token) is None
     assert claimed_seq(f"x.{encoded(b'{}')}.y") is None
     assert claimed_seq("x." + encoded(b'{"seq":true}') + ".y") is None

@@ -1,4 +1,4 @@
-"""What a peer can do to us through git: nothing but send commits, within limits."""
+"""Transfers from a peer through git: only commits arrive, within limits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import pytest
 import clia
 from clia.errors import Denied, TransportError
 from clia.federation.transport import GitTransport
-from clia.git import command, quarantine
-from clia.git import quarantine as inspection
+from clia.git import command
+from clia.git import quarantine as quarantine_module
 from clia.git.command import GitCommand
 from clia.git.libgit2 import GitHandle
 from clia.git.records import TransferLimits
@@ -38,15 +38,15 @@ WHO = "Mal <mal@example.org> 1 +0000"
 
 
 class Peer(NamedTuple):
-    """A repository that somebody else wrote: an id by what is wrong with it, and a chain of commits that are well."""
+    """A repository of a peer: ids of invalid objects by their fault, and a chain of valid commits."""
 
     path: Path
     ids: Mapping[str, str]
     good: Sequence[str]
 
 
-class Ours:
-    """A repository of ours and its transport."""
+class OurRepository:
+    """Our repository and its transport."""
 
     def __init__(self, path: Path) -> None:
         pygit2.init_repository(str(path))
@@ -58,18 +58,18 @@ class Ours:
     def has(self, cid: str) -> bool:
         return git(self.path, "cat-file", "-e", cid, check=False).returncode == 0
 
-    def left(self) -> list[Path]:
-        return [each for each in self.quarantines.iterdir() if each.is_dir()]
+    def leftovers(self) -> list[Path]:
+        return [folder for folder in self.quarantines.iterdir() if folder.is_dir()]
 
     def refusal(self, url: str, cid: str, limits: TransferLimits = WIDE) -> str:
-        """The code for which one id is refused; nothing of it stays, and the repository is whole."""
+        """The code with which an id is refused; none of its objects stay."""
         with self.transport.open(url) as quarantine:
-            found = quarantine.fetch([cid], limits)
+            result = quarantine.fetch([cid], limits)
             quarantine.admit()
-        assert not found.arrived
+        assert not result.arrived
         assert not self.has(cid)
-        assert not self.left()
-        return found.refused[cid][0]
+        assert not self.leftovers()
+        return result.refused[cid][0]
 
 
 def git(path: Path, *words: str, data: bytes = b"", check: bool = True) -> subprocess.CompletedProcess[bytes]:
@@ -77,16 +77,16 @@ def git(path: Path, *words: str, data: bytes = b"", check: bool = True) -> subpr
 
 
 def commit_bytes(tree: str, message: str, parent: str | None = None) -> bytes:
-    above = f"parent {parent}\n" if parent else ""
-    return f"tree {tree}\n{above}author {WHO}\ncommitter {WHO}\n\n{message}\n".encode()
+    parent_line = f"parent {parent}\n" if parent else ""
+    return f"tree {tree}\n{parent_line}author {WHO}\ncommitter {WHO}\n\n{message}\n".encode()
 
 
 def tree_bytes(*entries: tuple[str, str, str]) -> bytes:
     return b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(cid) for mode, name, cid in entries)
 
 
-class Pile:
-    """Objects that somebody makes up, whatever git thinks of them."""
+class ObjectPile:
+    """Arbitrary objects, valid for git or not."""
 
     def __init__(self) -> None:
         self._objects: dict[str, tuple[str, bytes]] = {}
@@ -103,7 +103,7 @@ class Pile:
         return servers.packed(self._objects.values())
 
     def store(self, path: Path) -> None:
-        """Makes a bare repository of them."""
+        """Write the objects into a new bare repository."""
         git(path.parent, "init", "-q", "--bare", str(path))
         git(path, "index-pack", "--stdin", data=self.pack())
 
@@ -111,7 +111,7 @@ class Pile:
 @pytest.fixture(scope="module")
 def peer(tmp_path_factory: pytest.TempPathFactory) -> Peer:
     path = tmp_path_factory.mktemp("peers") / "peer.git"
-    pile = Pile()
+    pile = ObjectPile()
     blob = pile.add("blob", b"text\n")
     modules = pile.add("blob", b'[submodule "x"]\n\tpath = x\n\turl = --upload-pack=touch\n')
     plain = ("100644", "a.txt", blob)
@@ -124,7 +124,7 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Peer:
         "an odd mode": [("100777", "a.txt", blob)],
         "hostile modules": [("100644", ".gitmodules", modules)],
     }
-    ids = {what: pile.commit(*each) for what, each in trees.items()}
+    ids = {fault: pile.commit(*entries) for fault, entries in trees.items()}
     good: list[str] = []
     for number in range(100):
         good.append(pile.commit(plain, parent=good[-1] if good else None, message=f"{number}"))
@@ -137,234 +137,244 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Peer:
 
 
 def noise(size: int, seed: int = 1) -> bytes:
-    """What cannot be made smaller."""
-    return random.Random(seed).randbytes(size)  # noqa: S311  # nothing depends on its being unknown
+    """Bytes that cannot be compressed."""
+    return random.Random(seed).randbytes(size)  # noqa: S311  # not a secret
 
 
 @pytest.fixture
-def ours(tmp_path: Path) -> Ours:
-    return Ours(tmp_path / "ours")
+def ours(tmp_path: Path) -> OurRepository:
+    return OurRepository(tmp_path / "ours")
 
 
 @contextmanager
-def reached(peer: Peer, way: str) -> Iterator[str]:
-    if way == "http":
+def reached(peer: Peer, protocol: str) -> Iterator[str]:
+    if protocol == "http":
         with servers.serving(servers.stock(peer.path.parent)) as address:
             yield f"{address}/{peer.path.name}"
     else:
-        yield f"file://{peer.path}" if way == "file" else str(peer.path)
+        yield f"file://{peer.path}" if protocol == "file" else str(peer.path)
 
 
-@pytest.mark.parametrize("way", ["folder", "file", "http"])
-def test_what_is_well_arrives_and_what_is_too_large_does_not_however_a_stock_server_is_reached(
-    peer: Peer, ours: Ours, way: str
+@pytest.mark.parametrize("protocol", ["folder", "file", "http"])
+def test_valid_commits_arrive_and_too_large_ones_do_not_however_a_server_is_reached(
+    peer: Peer, ours: OurRepository, protocol: str
 ) -> None:
-    """The server is set up for nothing; what is asked for is no ref of it. Others see what was let in at once."""
+    """The server has no special configuration, and the ids are not its refs. Other processes see admitted objects at once."""
     wanted, large = peer.good[50], peer.ids["large"]
     other = pygit2.Repository(str(ours.path))
     assert wanted not in other
-    with reached(peer, way) as url, ours.transport.open(url) as quarantine:
+    with reached(peer, protocol) as url, ours.transport.open(url) as quarantine:
         assert quarantine.tips([MAIN, "refs/heads/none"], NARROW) == {MAIN: peer.good[-1]}
         assert quarantine.objects.kind(peer.good[-1]) == "commit"
-        found = quarantine.fetch([large, wanted], NARROW)
-        assert found.arrived == (wanted,)
-        assert {cid: code for cid, (code, _) in found.refused.items()} == {large: "too-large"}
+        result = quarantine.fetch([large, wanted], NARROW)
+        assert result.arrived == (wanted,)
+        assert {cid: code for cid, (code, _) in result.refused.items()} == {large: "too-large"}
         assert not ours.has(wanted)
         quarantine.admit()
     assert wanted in other
     assert not ours.has(large)
-    assert not ours.left()
-    assert {each.stat().st_mode & 0o777 for each in (ours.path / ".git/objects/pack").iterdir()} == {0o444}
+    assert not ours.leftovers()
+    assert {file.stat().st_mode & 0o777 for file in (ours.path / ".git/objects/pack").iterdir()} == {0o444}
     git(ours.path, "fsck", "--strict")
 
 
-def test_of_many_ids_only_those_that_are_not_well_are_refused_and_nothing_of_them_stays(peer: Peer, ours: Ours) -> None:
-    bad = [cid for what, cid in peer.ids.items() if what != "large"]
+def test_only_invalid_ids_are_refused_and_none_of_their_objects_stay(peer: Peer, ours: OurRepository) -> None:
+    bad = [cid for fault, cid in peer.ids.items() if fault != "large"]
     with ours.transport.open(str(peer.path)) as quarantine:
-        found = quarantine.fetch([*peer.good, *bad], WIDE)
+        result = quarantine.fetch([*peer.good, *bad], WIDE)
         quarantine.admit()
-    assert set(found.arrived) == set(peer.good)
-    codes = {what: found.refused[cid][0] for what, cid in peer.ids.items() if what != "large"}
+    assert set(result.arrived) == set(peer.good)
+    codes = {fault: result.refused[cid][0] for fault, cid in peer.ids.items() if fault != "large"}
     expected = {"nothing": "missing-object", **dict.fromkeys(("a blob", "a tree", "a tag"), "not-a-commit")}
-    assert codes == {what: expected.get(what, "bad-objects") for what in codes}
-    assert not [what for what, cid in peer.ids.items() if codes.get(what) == "bad-objects" and ours.has(cid)]
+    assert codes == {fault: expected.get(fault, "bad-objects") for fault in codes}
+    assert not [fault for fault, cid in peer.ids.items() if codes.get(fault) == "bad-objects" and ours.has(cid)]
     git(ours.path, "fsck", "--strict")
 
 
-def test_a_thousand_ids_are_one_run_of_git(ours: Ours, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pile = Pile()
-    made = [pile.commit(message=f"head {number}") for number in range(1000)]
+def test_a_thousand_ids_are_fetched_with_one_git_command(
+    ours: OurRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pile = ObjectPile()
+    commits = [pile.commit(message=f"head {number}") for number in range(1000)]
     pile.store(tmp_path / "many.git")
     runs: list[bool] = []
 
-    def counted(words: Sequence[str], *more: Any) -> command.GitResult:
+    def run_and_count(words: Sequence[str], *more: Any) -> command.GitResult:
         runs.append("fetch" in words)
         return command.run_limited(words, *more)
 
-    monkeypatch.setattr(quarantine, "run_limited", counted)
-    with ours.transport.open(str(tmp_path / "many.git")) as apart:
-        assert len(apart.fetch(made, WIDE).arrived) == 1000
+    monkeypatch.setattr(quarantine_module, "run_limited", run_and_count)
+    with ours.transport.open(str(tmp_path / "many.git")) as quarantine:
+        assert len(quarantine.fetch(commits, WIDE).arrived) == 1000
         assert runs == [True]
-        assert len(apart.fetch(made, WIDE).arrived) == 1000
-        assert runs == [True, False]  # they are there: it looks, and asks nobody
+        assert len(quarantine.fetch(commits, WIDE).arrived) == 1000
+        assert runs == [True, False]  # they are present, so nothing is fetched
 
 
 def bombs() -> Iterator[tuple[str, str, bytes]]:
-    """What is wrong, the id of a commit, and a small pack that becomes large."""
-    pile = Pile()
+    """A description, the id of a commit, and a small pack with large content."""
+    pile = ObjectPile()
     yield "one file", pile.commit(("100644", "zeros", pile.add("blob", bytes(4 * NARROW.bytes)))), pile.pack()
-    pile = Pile()
-    some = [pile.add("blob", bytes([number]) * NARROW.bytes) for number in range(inspection.SUM + 1)]
-    entries = [("100644", f"{number:03}", each) for number, each in enumerate(some)]
+    pile = ObjectPile()
+    some = [pile.add("blob", bytes([number]) * NARROW.bytes) for number in range(quarantine_module.SUM + 1)]
+    entries = [("100644", f"{number:03}", blob) for number, blob in enumerate(some)]
     yield "the sum", pile.commit(*entries[1:], parent=pile.commit(entries[0])), pile.pack()
-    pile = Pile()
+    pile = ObjectPile()
     inner = pile.add("tree", b"")
     for _ in range(8):
         inner = pile.add("tree", tree_bytes(*(("40000", f"{number}", inner) for number in range(10))))
     yield "the paths", pile.commit(("40000", "x", inner)), pile.pack()
-    pile = Pile()
+    pile = ObjectPile()
     inner = pile.add("tree", b"")
-    for _ in range(inspection.DEPTH_MAX):
+    for _ in range(quarantine_module.DEPTH_MAX):
         inner = pile.add("tree", tree_bytes(("40000", "x", inner)))
     yield "the depth", pile.commit(("40000", "x", inner)), pile.pack()
-    pile = Pile()
+    pile = ObjectPile()
     half = pile.add("blob", bytes(NARROW.bytes // 2))
-    yield "written out", pile.commit(*(("100644", f"{number:03}", half) for number in range(3 * inspection.SUM))), pile.pack()
+    yield (
+        "written out",
+        pile.commit(*(("100644", f"{number:03}", half) for number in range(3 * quarantine_module.SUM))),
+        pile.pack(),
+    )
 
 
-def test_a_small_pack_that_becomes_large_is_refused(ours: Ours) -> None:
-    for what, cid, pack in bombs():
-        assert len(pack) < NARROW.bytes, what
+def test_a_small_pack_with_large_content_is_refused(ours: OurRepository) -> None:
+    for description, cid, pack in bombs():
+        assert len(pack) < NARROW.bytes, description
         with servers.serving(servers.sending(lambda pack=pack: [pack])) as url:  # type: ignore[misc]  # bound now
-            assert (what, ours.refusal(url, cid, NARROW)) == (what, "too-large")
+            assert (description, ours.refusal(url, cid, NARROW)) == (description, "too-large")
 
 
-def test_a_difference_that_makes_gigabytes_is_refused_before_they_are_held(ours: Ours) -> None:
-    """Its result is a thousand times the 16 MB of its base: git is not given the memory."""
+def test_a_delta_that_expands_to_gigabytes_is_refused_before_it_is_expanded(ours: OurRepository) -> None:
+    """Its result is a thousand times its base of 16 MB; git gets no memory for that."""
     base, once, times = bytes(1 << 24), 0xFF0000, 1000
-    copied = b"\xf0" + once.to_bytes(3, "little")  # so many bytes from the start of the base
+    copied = b"\xf0" + once.to_bytes(3, "little")  # a copy of that many bytes from the start of the base
     delta = _varint(len(base)) + _varint(once * times) + copied * times
     pack = servers.packed([("blob", base), (servers.id_of("blob", base), delta)])
-    with servers.serving(servers.sending(lambda: [pack])) as url, ours.transport.open(url) as apart:
-        code, reason = apart.fetch(["2" * 40], WIDE).refused["2" * 40]
-    assert (code, reason) == ("too-large", f"larger than {WIDE.bytes} bytes")  # git's word, not that of our look at it
+    with servers.serving(servers.sending(lambda: [pack])) as url, ours.transport.open(url) as quarantine:
+        code, reason = quarantine.fetch(["2" * 40], WIDE).refused["2" * 40]
+    assert (code, reason) == ("too-large", f"larger than {WIDE.bytes} bytes")  # git's limit, not that of our inspection
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    digits = bytearray()
     while number > 127:
-        found.append(number & 127 | 128)
+        digits.append(number & 127 | 128)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*digits, number])
 
 
-def test_a_pack_without_end_is_cut_off_at_the_limit(ours: Ours, soak: bool) -> None:
-    """A push of ten gigabytes: with a small limit as a rule, with the usual one in a soak."""
+def test_an_endless_pack_is_cut_off_at_the_limit(ours: OurRepository, soak: bool) -> None:
+    """Ten gigabytes, with a small limit normally and the default limit in a soak."""
     limits = TransferLimits() if soak else TransferLimits(4 * 1024 * 1024, 60.0)
     part = noise(1 << 20)
-    sent, most = 0, 0
+    sent, largest = 0, 0
 
     def pack() -> Iterator[bytes]:
-        nonlocal sent, most
+        nonlocal sent, largest
         size = 10 << 30
         yield b"PACK" + (2).to_bytes(4, "big") + (1).to_bytes(4, "big") + servers.heading(3, size)
         stored = zlib.compressobj(0)
         while sent < size:
             sent += len(part)
             yield stored.compress(part)
-            most = max(most, sum(each.stat().st_size for each in ours.quarantines.rglob("*pack*/*") if each.exists()))
+            largest = max(largest, sum(file.stat().st_size for file in ours.quarantines.rglob("*pack*/*") if file.exists()))
 
     with servers.serving(servers.sending(pack)) as url:
         assert ours.refusal(url, "3" * 40, limits) == "too-large"
-    assert most <= limits.bytes  # it was looked at while it came
-    assert sent < limits.bytes + (64 << 20)  # what was on the way
+    assert largest <= limits.bytes  # it was checked while it arrived
+    assert sent < limits.bytes + (64 << 20)  # data in transit
 
 
-def test_a_history_with_holes_never_comes_in(peer: Peer, ours: Ours, tmp_path: Path) -> None:
-    """From a shallow repository, from one that lacks an object, and from a server that leaves one out."""
-    shallow, torn = tmp_path / "shallow.git", tmp_path / "torn.git"
+def test_an_incomplete_history_is_never_admitted(peer: Peer, ours: OurRepository, tmp_path: Path) -> None:
+    """From a shallow repository, from one with a missing object, and from a server that omits one."""
+    shallow, damaged = tmp_path / "shallow.git", tmp_path / "torn.git"
     git(tmp_path, "clone", "-q", "--bare", "--branch", "main", "--depth", "3", f"file://{peer.path}", str(shallow))
     for url in (str(shallow), f"file://{shallow}"):
         assert ours.refusal(url, peer.good[-1]) == "missing-object"
-    pile = Pile()
-    lacking = pile.commit(("100644", "a", "4" * 40))
-    pile.store(torn)
-    assert ours.refusal(str(torn), lacking) == "missing-object"
+    pile = ObjectPile()
+    incomplete = pile.commit(("100644", "a", "4" * 40))
+    pile.store(damaged)
+    assert ours.refusal(str(damaged), incomplete) == "missing-object"
     with servers.serving(servers.sending(lambda: [pile.pack()])) as url:
-        assert ours.refusal(url, lacking) == "bad-objects"
+        assert ours.refusal(url, incomplete) == "bad-objects"
     git(ours.path, "fsck", "--strict")
 
 
-def test_a_server_that_only_hands_out_files_gets_nothing_past_the_check(peer: Peer, ours: Ours) -> None:
-    """Git does not check what comes that way."""
+def test_a_server_without_the_smart_protocol_is_refused(peer: Peer, ours: OurRepository) -> None:
+    """Git does not check objects that it gets that way."""
     git(peer.path, "update-server-info")
-    with servers.serving(servers.files(peer.path)) as url, ours.transport.open(url) as apart:
-        refused("transport-error", lambda: apart.fetch([peer.ids["a .git"]], WIDE))
-        apart.admit()
+    with servers.serving(servers.files(peer.path)) as url, ours.transport.open(url) as quarantine:
+        refused("transport-error", lambda: quarantine.fetch([peer.ids["a .git"]], WIDE))
+        quarantine.admit()
     assert not ours.has(peer.ids["a .git"])
 
 
-def test_the_first_protocol_gives_what_its_server_is_set_up_to_give(peer: Peer, ours: Ours, tmp_path: Path) -> None:
+def test_protocol_v0_is_limited_to_what_its_server_allows(peer: Peer, ours: OurRepository, tmp_path: Path) -> None:
     copy = tmp_path / "copy.git"
     git(tmp_path, "clone", "-q", "--bare", str(peer.path), str(copy))
     with servers.serving(servers.stock(tmp_path, newest=False)) as address:
         assert ours.refusal(f"{address}/copy.git", peer.good[5]) == "missing-object"
         git(copy, "config", "uploadpack.allowReachableSHA1InWant", "true")
-        with ours.transport.open(f"{address}/copy.git") as apart:
-            assert apart.fetch([peer.good[5]], WIDE).arrived == (peer.good[5],)
+        with ours.transport.open(f"{address}/copy.git") as quarantine:
+            assert quarantine.fetch([peer.good[5]], WIDE).arrived == (peer.good[5],)
 
 
-def test_who_cannot_be_reached_is_said_without_what_is_secret(peer: Peer, ours: Ours, tmp_path: Path) -> None:
-    """Nothing is run, and nobody is followed, to get at a peer."""
+def test_connection_errors_do_not_reveal_secrets(peer: Peer, ours: OurRepository, tmp_path: Path) -> None:
+    """No program is run and no redirect is followed to reach a peer."""
     (tmp_path / "folder").mkdir()
-    secret, ran = "hunter2", tmp_path / "ran"
+    secret, marker = "hunter2", tmp_path / "ran"
     with (
         servers.serving(servers.stock(peer.path.parent)) as stock,
         servers.serving(servers.saying(302, Location=f"{stock}/{peer.path.name}/info/refs?service=git-upload-pack")) as elsewhere,
         servers.serving(
             servers.saying(200, b"\0\xffhello\n" * 99, Content_Type="application/x-git-upload-pack-advertisement")
-        ) as odd,
+        ) as garbage,
     ):
-        near = odd.replace("://", f"://tess:{secret}@")
-        helper = f"ext::sh -c touch% {ran}"
+        with_secret = garbage.replace("://", f"://tess:{secret}@")
+        helper = f"ext::sh -c touch% {marker}"
         for url in (
             elsewhere,
-            near,
+            with_secret,
             f"http://tess:{secret}@127.0.0.1:1/x",
             str(tmp_path / "folder"),
             helper,
-            f"--upload-pack=touch {ran}",
+            f"--upload-pack=touch {marker}",
         ):
-            with ours.transport.open(url) as apart:
-                for call in (lambda: apart.tips([MAIN], WIDE), lambda: apart.fetch([peer.good[0]], WIDE)):
+            with ours.transport.open(url) as quarantine:
+                for call in (lambda: quarantine.tips([MAIN], WIDE), lambda: quarantine.fetch([peer.good[0]], WIDE)):
                     error = refused("transport-error", call)
                     assert isinstance(error, TransportError)
                     assert secret not in f"{error} {error.to_json()}"
-    assert not ran.exists()
+    assert not marker.exists()
 
 
-def test_a_peer_that_keeps_us_waiting_is_left_and_nothing_goes_on_running(peer: Peer, ours: Ours) -> None:
-    until, heard = threading.Event(), threading.Event()
-    with servers.serving(servers.waiting(until, heard)) as url, ours.transport.open(url) as apart:
-        found = apart.fetch(peer.good[:8], TransferLimits(seconds=0.3))
-        assert {code for code, _ in found.refused.values()} == {"too-slow"}
-        assert len(found.refused) == 8
-        assert heard.is_set()
+def test_a_slow_peer_is_abandoned_and_no_process_stays(peer: Peer, ours: OurRepository) -> None:
+    release, connected = threading.Event(), threading.Event()
+    with servers.serving(servers.waiting(release, connected)) as url, ours.transport.open(url) as quarantine:
+        result = quarantine.fetch(peer.good[:8], TransferLimits(seconds=0.3))
+        assert {code for code, _ in result.refused.values()} == {"too-slow"}
+        assert len(result.refused) == 8
+        assert connected.is_set()
         eventually(lambda: not _running(url))
-        refused("transport-error", lambda: apart.tips([MAIN], TransferLimits(seconds=0.1)))
-        until.set()
+        refused("transport-error", lambda: quarantine.tips([MAIN], TransferLimits(seconds=0.1)))
+        release.set()
 
 
 def _running(marker: str) -> list[int]:
-    """Programs with something in their command lines."""
-    found = []
-    for each in Path("/proc").iterdir():
+    """The ids of processes with this text in their command lines."""
+    pids = []
+    for process in Path("/proc").iterdir():
         try:
-            if each.name.isdigit() and int(each.name) != os.getpid() and marker.encode() in (each / "cmdline").read_bytes():
-                found.append(int(each.name))
+            if (
+                process.name.isdigit()
+                and int(process.name) != os.getpid()
+                and marker.encode() in (process / "cmdline").read_bytes()
+            ):
+                pids.append(int(process.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 _WAITER = """
@@ -374,17 +384,17 @@ from clia.git.libgit2 import GitHandle
 from clia.federation.transport import GitTransport
 from clia.git.records import TransferLimits
 handle = GitHandle(sys.argv[1])
-with GitTransport(handle, GitCommand(handle.git_dir, dict(os.environ))).open(sys.argv[2]) as apart:
-    apart.fetch(["6" * 40], TransferLimits())
+with GitTransport(handle, GitCommand(handle.git_dir, dict(os.environ))).open(sys.argv[2]) as quarantine:
+    quarantine.fetch(["6" * 40], TransferLimits())
 """
 
 
-def test_what_a_killed_process_left_is_swept_and_its_git_is_gone(peer: Peer, ours: Ours) -> None:
-    until, heard = threading.Event(), threading.Event()
-    with servers.serving(servers.waiting(until, heard)) as url, ours.transport.open(str(peer.path)) as live:
+def test_leftovers_of_a_killed_process_are_removed_and_its_git_ends(peer: Peer, ours: OurRepository) -> None:
+    release, connected = threading.Event(), threading.Event()
+    with servers.serving(servers.waiting(release, connected)) as url, ours.transport.open(str(peer.path)) as live:
         with subprocess.Popen([sys.executable, "-c", _WAITER, str(ours.path), url]) as process:
-            assert heard.wait(30)
-            assert len(ours.left()) == 2
+            assert connected.wait(30)
+            assert len(ours.leftovers()) == 2
             process.send_signal(signal.SIGKILL)
         deadline = threading.Event()
         for _ in range(500):
@@ -392,80 +402,80 @@ def test_what_a_killed_process_left_is_swept_and_its_git_is_gone(peer: Peer, our
                 break
             deadline.wait(0.02)
         assert not _running(url)
-        until.set()
+        release.set()
         with ours.transport.open(str(peer.path)):
-            assert len(ours.left()) == 2
-        assert len(ours.left()) == 1
+            assert len(ours.leftovers()) == 2
+        assert len(ours.leftovers()) == 1
         assert live.fetch([peer.good[0]], WIDE).arrived
-    assert not ours.left()
+    assert not ours.leftovers()
 
 
-def test_a_quarantine_is_gone_also_when_its_block_fails(peer: Peer, ours: Ours) -> None:
+def test_a_quarantine_is_removed_when_its_block_fails(peer: Peer, ours: OurRepository) -> None:
     def fails() -> None:
-        with ours.transport.open(str(peer.path)) as apart:
-            apart.fetch([peer.good[0]], WIDE)
+        with ours.transport.open(str(peer.path)) as quarantine:
+            quarantine.fetch([peer.good[0]], WIDE)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         fails()
-    assert not ours.left()
+    assert not ours.leftovers()
     assert not ours.has(peer.good[0])
 
 
-def test_letting_in_that_dies_half_way_breaks_nothing_and_is_done_again(
-    peer: Peer, ours: Ours, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_admission_breaks_nothing_and_can_be_repeated(
+    peer: Peer, ours: OurRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pack that is there already is left as it is."""
+    """A pack that already exists is not replaced."""
     real = os.rename
 
-    def dies(source: str, target: str) -> None:
+    def interrupt_rename(source: str, target: str) -> None:
         if target.endswith(".idx"):
             raise KeyboardInterrupt
         real(source, target)
 
-    with monkeypatch.context() as patched, ours.transport.open(str(peer.path)) as apart:
-        apart.fetch([peer.good[9]], WIDE)
-        patched.setattr(os, "rename", dies)
+    with monkeypatch.context() as patched, ours.transport.open(str(peer.path)) as quarantine:
+        quarantine.fetch([peer.good[9]], WIDE)
+        patched.setattr(os, "rename", interrupt_rename)
         with pytest.raises(KeyboardInterrupt):
-            apart.admit()
+            quarantine.admit()
     git(ours.path, "fsck", "--strict")
     assert not ours.has(peer.good[9])
     packs = ours.path / ".git/objects/pack"
-    half = {each.name: each.stat().st_ino for each in packs.iterdir()}
-    assert {Path(each).suffix for each in half} - {".rev"} == {".pack"}  # the index, which makes it count, is the last
+    partial = {file.name: file.stat().st_ino for file in packs.iterdir()}
+    assert {Path(name).suffix for name in partial} - {".rev"} == {".pack"}  # the index, which activates the pack, comes last
     for _ in range(2):
-        with ours.transport.open(str(peer.path)) as apart:
-            assert apart.fetch([peer.good[9]], WIDE).arrived
-            apart.admit()
+        with ours.transport.open(str(peer.path)) as quarantine:
+            assert quarantine.fetch([peer.good[9]], WIDE).arrived
+            quarantine.admit()
     assert ours.has(peer.good[9])
-    assert all((packs / name).stat().st_ino == inode for name, inode in half.items())
+    assert all((packs / name).stat().st_ino == inode for name, inode in partial.items())
     git(ours.path, "fsck", "--strict")
 
 
-def test_there_is_one_room_for_all_and_what_finds_none_may_come_later(ours: Ours, tmp_path: Path) -> None:
-    path, pile = tmp_path / "two.git", Pile()
-    both = [pile.commit(("100644", "n", pile.add("blob", noise(NARROW.bytes * 2 // 3, seed)))) for seed in (3, 4)]
+def test_the_size_limit_is_shared_and_a_commit_beyond_it_may_be_fetched_later(ours: OurRepository, tmp_path: Path) -> None:
+    path, pile = tmp_path / "two.git", ObjectPile()
+    commits = [pile.commit(("100644", "n", pile.add("blob", noise(NARROW.bytes * 2 // 3, seed)))) for seed in (3, 4)]
     pile.store(path)
-    with ours.transport.open(str(path)) as apart:
-        found = apart.fetch(both, NARROW)
-    assert found.arrived == (both[0],)
-    assert found.refused[both[1]][0] == "too-much"
+    with ours.transport.open(str(path)) as quarantine:
+        result = quarantine.fetch(commits, NARROW)
+    assert result.arrived == (commits[0],)
+    assert result.refused[commits[1]][0] == "too-much"
 
 
-def test_tips_that_are_refused_say_why(peer: Peer, ours: Ours, tmp_path: Path) -> None:
+def test_refused_tips_have_a_reason(peer: Peer, ours: OurRepository, tmp_path: Path) -> None:
     copy = tmp_path / "copy.git"
     git(tmp_path, "clone", "-q", "--bare", str(peer.path), str(copy))
     git(copy, "fetch", "-q", str(peer.path), f"{peer.ids['a .git']}:{MAIN}", "--force")
-    with ours.transport.open(str(copy)) as apart:
-        error = refused("bad-objects", lambda: apart.tips([MAIN], WIDE))
+    with ours.transport.open(str(copy)) as quarantine:
+        error = refused("bad-objects", lambda: quarantine.tips([MAIN], WIDE))
     assert isinstance(error, Denied)
 
 
-def test_what_is_shown_is_what_is_there_whoever_writes_it_at_once(peer: Peer, ours: Ours) -> None:
-    """Each reader sees one state or another, and never a ref to nothing."""
-    with ours.transport.open(str(peer.path)) as apart:
-        apart.fetch(peer.good[:2], WIDE)
-        apart.admit()
+def test_a_view_is_consistent_while_several_processes_write_it(peer: Peer, ours: OurRepository) -> None:
+    """Each reader sees one complete state, and never a ref to a missing object."""
+    with ours.transport.open(str(peer.path)) as quarantine:
+        quarantine.fetch(peer.good[:2], WIDE)
+        quarantine.admit()
     states = [{f"refs/x/{number}": cid for number in range(200)} | {"refs/x/gone": "7" * 40} for cid in peer.good[:2]]
 
     def write(state: dict[str, str]) -> None:
@@ -473,31 +483,31 @@ def test_what_is_shown_is_what_is_there_whoever_writes_it_at_once(peer: Peer, ou
             ours.transport.show("aud", state)
 
     writers = [threading.Thread(target=write, args=(state,)) for state in states]
-    for each in writers:
-        each.start()
-    seen = set()
+    for thread in writers:
+        thread.start()
+    observations = set()
     view = Path(ours.transport.view("aud"))
-    while any(each.is_alive() for each in writers):
+    while any(thread.is_alive() for thread in writers):
         if (view / "packed-refs").exists():
             lines = [line for line in (view / "packed-refs").read_text().splitlines() if not line.startswith("#")]
-            seen.add((len(lines), len({line.split()[0] for line in lines})))
-    assert seen <= {(200, 1)}
-    listed = git(view, "for-each-ref", "--format=%(objectname)").stdout.decode().split()
-    assert len(listed) == 200
-    assert set(listed) <= set(peer.good[:2])
-    assert sorted(each.name for each in view.parent.iterdir()) == ["aud.git"]
-    assert sorted(each.name for each in view.iterdir()) == ["HEAD", "config", "objects", "packed-refs", "refs"]
+            observations.add((len(lines), len({line.split()[0] for line in lines})))
+    assert observations <= {(200, 1)}
+    ids = git(view, "for-each-ref", "--format=%(objectname)").stdout.decode().split()
+    assert len(ids) == 200
+    assert set(ids) <= set(peer.good[:2])
+    assert sorted(entry.name for entry in view.parent.iterdir()) == ["aud.git"]
+    assert sorted(entry.name for entry in view.iterdir()) == ["HEAD", "config", "objects", "packed-refs", "refs"]
 
 
-@pytest.mark.parametrize("way", ["folder", "http"])
-def test_two_spaces_meet_at_a_server_that_knows_neither(tmp_path: Path, way: str) -> None:
-    """What is no longer shared is taken away from there, too."""
+@pytest.mark.parametrize("protocol", ["folder", "http"])
+def test_two_spaces_exchange_announcements_through_a_plain_git_server(tmp_path: Path, protocol: str) -> None:
+    """Agents that are no longer shared are removed from the server, too."""
     hub = tmp_path / "hub.git"
     git(tmp_path, "init", "-q", "--bare", str(hub))
     git(hub, "config", "http.receivepack", "true")
     one, two = (clia.init(tmp_path / name, settings=settings()) for name in ("one", "two"))
     with servers.serving(servers.stock(tmp_path)) as address:
-        url = f"{address}/hub.git" if way == "http" else "../hub.git"
+        url = f"{address}/hub.git" if protocol == "http" else "../hub.git"
         git(tmp_path / "one", "remote", "add", "hub", url)
         one.spawn("scout", BRIEFING)
         one.spawn("diver", BRIEFING)
@@ -508,34 +518,34 @@ def test_two_spaces_meet_at_a_server_that_knows_neither(tmp_path: Path, way: str
         two.grant("one", "agent-commit", "head-move")
         one.announce("two", push="hub")
         two.sync("one")
-        assert [each.agent for each in two.remotes("one")] == ["diver", "scout"]
+        assert [remote.agent for remote in two.remotes("one")] == ["diver", "scout"]
         head = one.commit("scout", "finding", {"a.txt": b"1"})
         one.share("two", agents=["scout"])
         one.announce("two", push="hub")
         two.sync("one")
-        assert [(each.agent, each.head) for each in two.remotes("one")] == [("scout", str(head))]
+        assert [(remote.agent, remote.head) for remote in two.remotes("one")] == [("scout", str(head))]
         refused("no-such-remote", lambda: one.announce("two", push="hob"))
-    told = git(hub, "for-each-ref", "--format=%(refname)", "refs/clia/announced").stdout.decode()
-    assert "agents/scout" in told
-    assert "diver" not in told
-    for each in (one, two):
-        each.close()
+    refs = git(hub, "for-each-ref", "--format=%(refname)", "refs/clia/announced").stdout.decode()
+    assert "agents/scout" in refs
+    assert "diver" not in refs
+    for space in (one, two):
+        space.close()
 
 
-def test_the_other_side_learns_of_no_ref_of_ours_but_those_it_may_know(peer: Peer, ours: Ours) -> None:
-    """Git would say what it has: the heads of private branches, too."""
-    with ours.transport.open(str(peer.path)) as apart:
-        apart.fetch([peer.good[3]], WIDE)
-        apart.admit()
+def test_a_fetch_reveals_only_the_refs_that_were_announced(peer: Peer, ours: OurRepository) -> None:
+    """By default, git would also reveal the heads of private branches."""
+    with ours.transport.open(str(peer.path)) as quarantine:
+        quarantine.fetch([peer.good[3]], WIDE)
+        quarantine.admit()
     tree = git(ours.path, "write-tree").stdout.decode().strip()
-    who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
-    private = git(ours.path, *who, "commit-tree", tree, "-m", "private").stdout.decode().strip()
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    private = git(ours.path, *identity, "commit-tree", tree, "-m", "private").stdout.decode().strip()
     git(ours.path, "update-ref", "refs/heads/private", private)
     git(ours.path, "update-ref", "refs/clia/remotes/ay/agents/scout", peer.good[3])
-    for told, mentioned in (("refs/clia/remotes/ay/", True), (None, False)):
-        heard: list[bytes] = []
-        with servers.serving(servers.stock(peer.path.parent, told=heard)) as url, ExitStack() as stack:
-            apart = stack.enter_context(ours.transport.open(f"{url}/{peer.path.name}", announced=told))
-            assert apart.fetch([peer.good[-1]], WIDE).arrived
-        said = b"".join(heard)
-        assert (peer.good[3].encode() in said, private.encode() in said) == (mentioned, False)
+    for announced, mentioned in (("refs/clia/remotes/ay/", True), (None, False)):
+        requests: list[bytes] = []
+        with servers.serving(servers.stock(peer.path.parent, told=requests)) as url, ExitStack() as stack:
+            quarantine = stack.enter_context(ours.transport.open(f"{url}/{peer.path.name}", announced=announced))
+            assert quarantine.fetch([peer.good[-1]], WIDE).arrived
+        sent = b"".join(requests)
+        assert (peer.good[3].encode() in sent, private.encode() in sent) == (mentioned, False)

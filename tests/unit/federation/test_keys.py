@@ -1,4 +1,4 @@
-"""A chain of keys is only ever continued: every way to put another key in its place is refused."""
+"""A chain of keys can only be continued: every way to replace a key is refused."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def chain(ring: KeyFiles, keys: Sequence[str], space: str = OWNER) -> list[str]:
     return [sign_link(ring, space, number, key, signers[number - 1]) for number, key in enumerate(keys, 1)]
 
 
-def code(call: Callable[[], object]) -> str:
+def error_code(call: Callable[[], object]) -> str:
     with pytest.raises(CliaError) as caught:
         call()
     return caught.value.code
 
 
 def test_a_chain_is_read_and_continued(ring: KeyFiles, keys: tuple[str, ...]) -> None:
-    """From the first key, from one of later, and by a chain that says nothing new or is older than what is known."""
+    """From the first key, from a later one, and with a chain that has nothing new or is older."""
     tokens = chain(ring, keys)
     assert read_chain(tokens, OWNER, VERIFIER) == keys
     assert continue_chain(keys[:1], tokens, OWNER, VERIFIER) == keys
@@ -62,10 +62,10 @@ def test_a_chain_is_read_and_continued(ring: KeyFiles, keys: tuple[str, ...]) ->
     assert continue_chain(keys[1:], tokens[:3], OWNER, VERIFIER) == keys[1:]
 
 
-def test_a_chain_that_does_not_continue_is_refused(ring: KeyFiles, keys: tuple[str, ...]) -> None:
-    """Another first key, a fork after the first, a fork at the newest, none at all, and one that ends before the pin."""
+def test_a_chain_that_does_not_continue_the_pinned_keys_is_refused(ring: KeyFiles, keys: tuple[str, ...]) -> None:
+    """Another first key, a fork after the first or at the newest key, an empty chain, and one that ends before the pin."""
     a, b, c, d = keys
-    for pinned, told in (
+    for pinned, chain_keys in (
         ((a,), [b, c]),
         ((a, b), [a, c]),
         ((a, b), [a, c, b]),
@@ -77,15 +77,15 @@ def test_a_chain_that_does_not_continue_is_refused(ring: KeyFiles, keys: tuple[s
         ((b, c), [a, c]),
         ((b, c), [a, b, d, c]),
     ):
-        tokens = chain(ring, told) if told else []
-        assert code(partial(continue_chain, pinned, tokens, OWNER, VERIFIER)) == "key-not-continued"
+        tokens = chain(ring, chain_keys) if chain_keys else []
+        assert error_code(partial(continue_chain, pinned, tokens, OWNER, VERIFIER)) == "key-not-continued"
 
 
-def signed(ring: KeyFiles, signer: str, said: Any, typ: str = KEY_TOKEN_TYPE) -> str:
-    return ring.sign(signer, typ, canonical_bytes(said))
+def signed(ring: KeyFiles, signer: str, payload: Any, typ: str = KEY_TOKEN_TYPE) -> str:
+    return ring.sign(signer, typ, canonical_bytes(payload))
 
 
-def test_every_link_that_does_not_hold_is_refused(ring: KeyFiles, keys: tuple[str, ...]) -> None:
+def test_every_invalid_link_is_refused(ring: KeyFiles, keys: tuple[str, ...]) -> None:
     a, b, c, _ = keys
     first, second = chain(ring, (a, b))
     proof = {"space": OWNER, "number": 3, "after": b}
@@ -95,23 +95,23 @@ def test_every_link_that_does_not_hold_is_refused(ring: KeyFiles, keys: tuple[st
     def proved(by: str, typ: str = PROOF_TYPE, **change: Any) -> list[str]:
         return [first, second, signed(ring, b, good | {"proof": signed(ring, by, proof | change, typ)})]
 
-    respelled = c[:-1] + LETTERS[LETTERS.index(c[-1]) + 1]  # the same 32 bytes, in another text
+    respelled = c[:-1] + LETTERS[LETTERS.index(c[-1]) + 1]  # the same 32 bytes in another encoding
     broken = {
         "signed by itself": [first, second, signed(ring, c, good)],
         "signed by the one before the last": [first, second, signed(ring, a, good)],
         "of another space": [first, second, signed(ring, b, good | {"space": OTHER})],
         "another number": [first, second, signed(ring, b, good | {"number": 2})],
         "a number that is a text": [first, second, signed(ring, b, good | {"number": "3"})],
-        "more than that": [first, second, signed(ring, b, good | {"more": 1})],
-        "no key": [first, second, signed(ring, b, good | {"key": "x"})],
-        "a key spelled in another way": [first, second, signed(ring, b, good | {"key": respelled})],
+        "an extra field": [first, second, signed(ring, b, good | {"more": 1})],
+        "an invalid key": [first, second, signed(ring, b, good | {"key": "x"})],
+        "a key in another encoding": [first, second, signed(ring, b, good | {"key": respelled})],
         "nothing": [first, second, signed(ring, b, None)],
-        "no JSON": [first, second, ring.sign(b, KEY_TOKEN_TYPE, b"\xff")],
+        "not JSON": [first, second, ring.sign(b, KEY_TOKEN_TYPE, b"\xff")],
         "JSON that is too deep": [first, second, ring.sign(b, KEY_TOKEN_TYPE, b"[" * 10_000)],
         "a statement": [first, second, signed(ring, b, good, "clia-announcement")],
         "back to the first": [first, second, signed(ring, b, good | {"key": a, "proof": signed(ring, a, proof, PROOF_TYPE)})],
-        "a new key that does not say so itself": [first, second, signed(ring, b, {**good, "proof": None})],
-        "no proof": [first, second, signed(ring, b, {key: good[key] for key in ("space", "number", "key")})],
+        "a null proof": [first, second, signed(ring, b, {**good, "proof": None})],
+        "a missing proof": [first, second, signed(ring, b, {key: good[key] for key in ("space", "number", "key")})],
         "a proof by the key before": proved(b),
         "a proof by another key": proved(a),
         "a proof for another space": proved(c, space=OTHER),
@@ -124,20 +124,20 @@ def test_every_link_that_does_not_hold_is_refused(ring: KeyFiles, keys: tuple[st
         "without its first": [second],
         "a first that another signed": [signed(ring, b, {"space": OWNER, "number": 1, "key": a})],
         "a first of another space": chain(ring, (a, b), OTHER),
-        "no token": [first, "x"],
+        "not a token": [first, "x"],
         "too long": [first] * (CHAIN_MAX + 1),
     }
     for name, tokens in broken.items():
-        assert code(partial(continue_chain, (a,), tokens, OWNER, VERIFIER)) == "malformed-key-chain", name
+        assert error_code(partial(continue_chain, (a,), tokens, OWNER, VERIFIER)) == "malformed-key-chain", name
 
 
-def test_a_chain_has_so_many_keys_and_no_more(ring: KeyFiles, keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_keys_in_a_chain_is_limited(ring: KeyFiles, keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clia.federation.keys.CHAIN_MAX", 3)
     assert read_chain(chain(ring, keys[:3]), OWNER, VERIFIER) == keys[:3]
-    assert code(partial(read_chain, chain(ring, keys), OWNER, VERIFIER)) == "malformed-key-chain"
+    assert error_code(partial(read_chain, chain(ring, keys), OWNER, VERIFIER)) == "malformed-key-chain"
 
 
-def test_what_pins_a_space(keys: tuple[str, ...]) -> None:
+def test_an_identity_names_a_space_and_its_key(keys: tuple[str, ...]) -> None:
     good = SpaceIdentity(OWNER, keys[0])
     assert read_identity(f" {good.text}\n", VERIFIER) == good
     respelled = keys[0][:-1] + LETTERS[LETTERS.index(keys[0][-1]) + 1]
@@ -150,5 +150,5 @@ def test_what_pins_a_space(keys: tuple[str, ...]) -> None:
         f"clia:{OWNER}:{'!' * 43}",
         good.text * 2,
     ):
-        assert code(partial(read_identity, text, VERIFIER)) == "invalid-key"
-    assert code(lambda: read_identity(f"clia:{OWNER}:{respelled}", VERIFIER)) == "invalid-key"
+        assert error_code(partial(read_identity, text, VERIFIER)) == "invalid-key"
+    assert error_code(lambda: read_identity(f"clia:{OWNER}:{respelled}", VERIFIER)) == "invalid-key"
