@@ -1,4 +1,4 @@
-"""Replay: the same answers in the same order give the same calls, numbers and end, with dumps in between or without."""
+"""Replay: the same answers in the same order give the same calls, numbers and result, with or without dumps in between."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MOST = 25
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[MontyEngine]:
-    made = MontyEngine()
-    yield made
-    made.close()
+    monty = MontyEngine()
+    yield monty
+    monty.close()
 
 
 class Step(NamedTuple):
@@ -41,7 +41,7 @@ steps = st.lists(st.builds(Step, st.integers(0, 9), answers, st.booleans()), max
 
 
 class Grammar:
-    """Flows from a small grammar: requests in loops, branches, handlers and gathers, each of which leaves its mark."""
+    """Flows from a small grammar: requests in loops, branches, handlers and gathers, each of which is logged."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw
@@ -102,14 +102,14 @@ class Grammar:
 
 
 @st.composite
-def made_flows(draw: st.DrawFn) -> str:
+def generated_flows(draw: st.DrawFn) -> str:
     return Grammar(draw).flow()
 
 
 def turns_of(engine: MontyEngine, program: FlowProgram, plan: list[Step], *, with_dumps: bool) -> list[tuple[int, Turn]]:
-    """Every turn of a run, each with the number that was answered to come there."""
+    """Every turn of a run, with the number of the request that was answered before it."""
     run = engine.start(program)
-    seen = [(0, run.turn)]
+    turns = [(0, run.turn)]
     for step in plan:
         if run.turn.ended:
             break
@@ -119,9 +119,9 @@ def turns_of(engine: MontyEngine, program: FlowProgram, plan: list[Step], *, wit
             run = engine.load(program, dump, pending)
             assert run.turn.pending == pending
         number = run.turn.pending[step.which % len(run.turn.pending)].number
-        seen.append((number, run.answer(number, step.answer)))
+        turns.append((number, run.answer(number, step.answer)))
     run.__exit__()
-    return seen
+    return turns
 
 
 def same(engine: MontyEngine, source: str, value: Any, plan: list[Step]) -> None:
@@ -134,20 +134,20 @@ def same(engine: MontyEngine, source: str, value: Any, plan: list[Step]) -> None
 
 
 @given(name=st.sampled_from(sorted(FLOWS)), plan=steps)
-def test_a_replay_of_every_sample_flow_is_the_same(engine: MontyEngine, name: str, plan: list[Step]) -> None:
+def test_a_replay_of_a_sample_flow_gives_the_same_turns(engine: MontyEngine, name: str, plan: list[Step]) -> None:
     same(engine, FLOWS[name], INPUTS[name], plan)
 
 
-@given(source=made_flows(), plan=steps)
-def test_a_replay_of_any_flow_is_the_same(engine: MontyEngine, source: str, plan: list[Step]) -> None:
+@given(source=generated_flows(), plan=steps)
+def test_a_replay_of_a_generated_flow_gives_the_same_turns(engine: MontyEngine, source: str, plan: list[Step]) -> None:
     assert [problem for problem in engine.check(source) if problem.severity == "error"] == []
     same(engine, source, None, plan)
 
 
-@given(source=made_flows(), plan=steps, seed=st.text(max_size=4))
-def test_a_fork_shares_its_past_and_goes_its_own_way(engine: MontyEngine, source: str, plan: list[Step], seed: str) -> None:
-    """A prefix of the answers gives a prefix of the turns, whatever comes after it."""
+@given(source=generated_flows(), plan=steps, seed=st.text(max_size=4))
+def test_a_fork_shares_its_history_and_then_differs(engine: MontyEngine, source: str, plan: list[Step], seed: str) -> None:
+    """A prefix of the answers gives a prefix of the turns."""
     program = FlowProgram(source, None, seed, "2026-05-01T08:00:00+00:00")
-    whole = turns_of(engine, program, plan, with_dumps=False)
+    complete = turns_of(engine, program, plan, with_dumps=False)
     half = plan[: len(plan) // 2]
-    assert turns_of(engine, program, half, with_dumps=True) == whole[: len(half) + 1]
+    assert turns_of(engine, program, half, with_dumps=True) == complete[: len(half) + 1]

@@ -1,4 +1,4 @@
-"""Laws of what spaces say to each other: nothing changes on the way, nothing raises, and order does not matter in the end."""
+"""Laws of announcements between spaces: they arrive unchanged, never raise, and converge in any order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ of_types = st.builds(
     st.sampled_from(["finding", "review"]),
 )
 claims = of_refs | of_types
-heads = st.lists(claims, max_size=8, unique_by=lambda each: each.ref).map(tuple)
+heads = st.lists(claims, max_size=8, unique_by=lambda claim: claim.ref).map(tuple)
 texts = st.text("abc-019", min_size=1, max_size=40)
 digests = st.none() | st.binary(max_size=4).map(lambda data: digest(data.hex()))
 jsons = st.recursive(
@@ -44,13 +44,13 @@ fields = st.sampled_from(
 
 @st.composite
 def statements(draw: st.DrawFn) -> Statement:
-    told = (draw(texts), draw(texts), draw(numbers), draw(digests), draw(numbers), draw(numbers))
+    header = (draw(texts), draw(texts), draw(numbers), draw(digests), draw(numbers), draw(numbers))
     if draw(st.booleans()):
-        return Statement(*told, SNAPSHOT, draw(heads))
+        return Statement(*header, SNAPSHOT, draw(heads))
     claim = draw(claims)
     if claim.parent is None and draw(st.booleans()):
         claim = claim._replace(new=None)
-    return Statement(*told, claim.trigger, (claim,), draw(st.none() | ids))
+    return Statement(*header, claim.trigger, (claim,), draw(st.none() | ids))
 
 
 @pytest.fixture(scope="module")
@@ -59,54 +59,62 @@ def owner(tmp_path_factory: pytest.TempPathFactory) -> Speaker:
 
 
 @given(statements())
-def test_a_statement_is_read_as_it_was_said(said: Statement) -> None:
-    assert read_statement(said.payload()) == said
+def test_a_statement_is_read_unchanged(statement: Statement) -> None:
+    assert read_statement(statement.payload()) == statement
 
 
 @given(place=st.integers(0, 10_000), letter=st.characters(max_codepoint=0x17F))
 @example(place=-1, letter="A")
 @example(place=0, letter="f")
 def test_a_token_with_one_character_changed_is_refused(owner: Speaker, place: int, letter: str) -> None:
-    """At any place, for any other character; and every last character of each part for each letter of base64."""
+    """Any character at any position, and each base64 character at the end of each part."""
     ear = Ear((owner.key,))
     token = owner.snapshot(1, [finding("scout", 1)])
-    ends = [at - 1 for at, each in enumerate(token) if each == "."] + [len(token) - 1]
+    ends = [at - 1 for at, character in enumerate(token) if character == "."] + [len(token) - 1]
     for at in [place % len(token), *(ends if letter in LETTERS else ())]:
         changed = token[:at] + letter + token[at + 1 :]
-        heard = ear.hear(Position(), changed)
-        assert (heard.refusal is None) == (changed == token)
-        assert changed == token or heard.position == Position()
+        acceptance = ear.hear(Position(), changed)
+        assert (acceptance.refusal is None) == (changed == token)
+        assert changed == token or acceptance.position == Position()
 
 
 @given(st.text() | st.tuples(*[st.text(LETTERS, max_size=9)] * 3).map(".".join))
-def test_no_text_whatever_makes_it_raise(owner: Speaker, text: str) -> None:
-    heard = Ear((owner.key,)).hear(Position(), text)
-    assert heard.refusal is not None
-    assert heard.position == Position()
+def test_no_text_makes_it_raise(owner: Speaker, text: str) -> None:
+    acceptance = Ear((owner.key,)).hear(Position(), text)
+    assert acceptance.refusal is not None
+    assert acceptance.position == Position()
 
 
 @given(st.dictionaries(fields, jsons, max_size=3) | st.just(...), jsons, st.booleans())
-def test_nothing_that_the_right_key_signs_makes_it_raise(owner: Speaker, changes: Any, other: Any, whole: bool) -> None:
-    """A statement with some fields changed, or any JSON at all: it is refused, or was one all the same."""
+def test_no_payload_signed_with_the_right_key_makes_it_raise(
+    owner: Speaker, changes: Any, replacement: Any, as_snapshot: bool
+) -> None:
+    """A statement with some fields changed, or any JSON, is refused or still valid."""
     good = Statement(
-        OWNER, HEARER, 1, None, NOW, NOW + LIFE, *((SNAPSHOT, (finding("a", 1),)) if whole else ("head-move", (finding("a", 1),)))
+        OWNER,
+        HEARER,
+        1,
+        None,
+        NOW,
+        NOW + LIFE,
+        *((SNAPSHOT, (finding("a", 1),)) if as_snapshot else ("head-move", (finding("a", 1),))),
     )
-    body = other if changes is ... else json.loads(good.payload()) | changes
+    body = replacement if changes is ... else json.loads(good.payload()) | changes
     payload = json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
-    heard = Ear((owner.key,)).hear(Position(), owner.signed(payload))
-    if heard.refusal is not None:
-        assert heard.position == Position(forked=heard.refusal.code == "chain-forked")
+    acceptance = Ear((owner.key,)).hear(Position(), owner.signed(payload))
+    if acceptance.refusal is not None:
+        assert acceptance.position == Position(forked=acceptance.refusal.code == "chain-forked")
     else:
-        assert heard.statement is not None
-        assert heard.statement.payload() == payload
+        assert acceptance.statement is not None
+        assert acceptance.statement.payload() == payload
 
 
-def said_in_order(owner: Speaker, moves: Sequence[tuple[RefClaim, bool]]) -> list[str]:
-    """An honest chain: where a move is marked, a snapshot of all there is follows it."""
+def announced_in_order(owner: Speaker, moves: Sequence[tuple[RefClaim, bool]]) -> list[str]:
+    """A valid chain; a marked move is followed by a snapshot."""
     now: dict[str, RefClaim] = {}
     chain = [owner.snapshot(100)]
     for claim, also in moves:
-        now = {ref: each for ref, each in (now | {claim.ref: claim}).items() if each.new is not None}
+        now = {ref: current for ref, current in (now | {claim.ref: claim}).items() if current.new is not None}
         chain.append(owner.moved(100 + len(chain), chain[-1], claim))
         if also:
             chain.append(owner.snapshot(100 + len(chain), list(now.values()), chain[-1]))
@@ -114,12 +122,12 @@ def said_in_order(owner: Speaker, moves: Sequence[tuple[RefClaim, bool]]) -> lis
 
 
 @given(st.data(), st.lists(st.tuples(of_refs, st.booleans()), min_size=1, max_size=8))
-def test_any_order_and_any_repetition_end_where_the_chain_ends(
+def test_any_order_and_repetition_converges_to_the_end_of_the_chain(
     owner: Speaker, data: st.DataObject, moves: list[tuple[RefClaim, bool]]
 ) -> None:
-    """Once nothing is missing any more: some delivery or other, then all of it again in order."""
+    """A random delivery, and then the complete chain in order."""
     ear = Ear((owner.key,), tracked={"refs/heads/agents/ant": an_id(0)})
-    chain = said_in_order(owner, moves)
+    chain = announced_in_order(owner, moves)
     due = ear.heard(chain)
     position = Position()
     for token in [*data.draw(st.lists(st.sampled_from(chain), max_size=2 * len(chain))), *chain]:
@@ -132,19 +140,19 @@ def test_any_order_and_any_repetition_end_where_the_chain_ends(
 
 @given(
     heads,
-    st.dictionaries(of_refs.map(lambda each: each.ref), ids, max_size=6),
+    st.dictionaries(of_refs.map(lambda claim: claim.ref), ids, max_size=6),
     st.sets(st.sampled_from(["finding", "spawn", "behaviour"])),
 )
-def test_after_a_snapshot_the_difference_is_to_be_done_and_nothing_else(
-    owner: Speaker, said: tuple[RefClaim, ...], tracked: dict[str, str], granted: set[str]
+def test_after_a_snapshot_exactly_the_differences_are_outstanding(
+    owner: Speaker, announced: tuple[RefClaim, ...], tracked: dict[str, str], granted: set[str]
 ) -> None:
-    position = Ear((owner.key,), tracked=tracked).heard([owner.snapshot(1, said)])
+    position = Ear((owner.key,), tracked=tracked).heard([owner.snapshot(1, announced)])
     todo = outstanding(list(position.waiting.values()), tracked, lambda type_, _: type_ in granted)
-    told = {each.ref: each.new for each in said}
-    differs = {each for each in said if tracked.get(each.ref) != each.new}
-    let_in = {each for each in differs if (each.parent or each.type) in granted}
-    assert {each.claim for each in todo if isinstance(each, (Follow, Learn))} == let_in
-    assert {each.claim for each in todo if isinstance(each, Withheld)} == differs - let_in
-    assert {each.claim.ref for each in todo if isinstance(each, Forget)} == tracked.keys() - told.keys()
-    assert len(todo) == len({each.claim.ref for each in todo})
-    assert all(each.tracked == tracked.get(each.claim.ref) for each in todo if isinstance(each, (Follow, Forget)))
+    announced_heads = {claim.ref: claim.new for claim in announced}
+    differs = {claim for claim in announced if tracked.get(claim.ref) != claim.new}
+    let_in = {claim for claim in differs if (claim.parent or claim.type) in granted}
+    assert {action.claim for action in todo if isinstance(action, (Follow, Learn))} == let_in
+    assert {action.claim for action in todo if isinstance(action, Withheld)} == differs - let_in
+    assert {action.claim.ref for action in todo if isinstance(action, Forget)} == tracked.keys() - announced_heads.keys()
+    assert len(todo) == len({action.claim.ref for action in todo})
+    assert all(action.tracked == tracked.get(action.claim.ref) for action in todo if isinstance(action, (Follow, Forget)))

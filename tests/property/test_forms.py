@@ -1,4 +1,4 @@
-"""A form and a browser between a value and its reading change nothing, and a browser refuses nothing that the rule takes."""
+"""A value survives a form and a browser unchanged, and the browser refuses no value that the rule accepts."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ MACROS: Any = PAGES.get_template("form_fields.html").module
 LARGEST = 2**53 - 1
 CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\r\0") | st.sampled_from("<>&\"'\n 😀")
 TEXTS = st.text(CHARACTERS, max_size=12)
-LINES = st.text(CHARACTERS.filter(lambda each: each != "\n"), min_size=1, max_size=8)
+LINES = st.text(CHARACTERS.filter(lambda character: character != "\n"), min_size=1, max_size=8)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-LARGEST, LARGEST) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=6,
 )
 
-# Rules that fields can tell, each with a value that it takes and that has a place in the fields
+# Rules that fields can express, each with a valid value that the fields can hold
 
 
 @st.composite
-def a_text(draw: st.DrawFn, required: bool) -> tuple[dict[str, Any], Any]:
+def text_case(draw: st.DrawFn, required: bool) -> tuple[dict[str, Any], Any]:
     form = draw(st.sampled_from([None, None, "date", "uri", "email"]))
-    known = {
+    strategies = {
         None: st.text(CHARACTERS, min_size=0 if required else 1, max_size=12),
         "date": st.dates().map(str),
         "uri": st.just("https://x/?a=1&b"),
         "email": st.just("ü@ü.example"),
     }
-    value = draw(known[form])
+    value = draw(strategies[form])
     schema: dict[str, Any] = {"type": "string"} if form is None else {"type": "string", "format": form}
     if draw(st.booleans()):
         schema["maxLength"] = len(value) + draw(st.sampled_from([0, 1, 300]))
@@ -59,14 +59,14 @@ def a_text(draw: st.DrawFn, required: bool) -> tuple[dict[str, Any], Any]:
 
 
 @st.composite
-def a_number(draw: st.DrawFn) -> tuple[dict[str, Any], Any]:
-    whole = draw(st.booleans())
+def number_case(draw: st.DrawFn) -> tuple[dict[str, Any], Any]:
+    integral = draw(st.booleans())
     step = draw(st.sampled_from([None, 1, 2, 7, 3.0, 0.5]))
-    if whole or step is not None:
+    if integral or step is not None:
         value: Any = draw(st.integers(-(10**9), 10**9)) * (2 if step is None else max(1, int(step)))
     else:
         value = draw(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-LARGEST, LARGEST))
-    schema: dict[str, Any] = {"type": "integer" if whole else "number"}
+    schema: dict[str, Any] = {"type": "integer" if integral else "number"}
     if step is not None:
         schema["multipleOf"] = step
     gaps = st.sampled_from([0, 0.25, 0.5, 1, 3, 10**20])
@@ -78,11 +78,11 @@ def a_number(draw: st.DrawFn) -> tuple[dict[str, Any], Any]:
 
 
 @st.composite
-def a_list(draw: st.DrawFn, required: bool) -> tuple[dict[str, Any], Any]:
+def list_case(draw: st.DrawFn, required: bool) -> tuple[dict[str, Any], Any]:
     least = 0 if required else 1
     if draw(st.booleans()):
         options = draw(st.lists(VALUES, min_size=1, max_size=4, unique_by=json.dumps))
-        value = [each for each in options if draw(st.booleans())] or options[: max(least, draw(st.integers(0, 1)))]
+        value = [option for option in options if draw(st.booleans())] or options[: max(least, draw(st.integers(0, 1)))]
         items: dict[str, Any] = {"enum": options}
     else:
         value, items = draw(st.lists(LINES, min_size=least, max_size=4)), {"type": "string", "minLength": 1}
@@ -95,7 +95,7 @@ def a_list(draw: st.DrawFn, required: bool) -> tuple[dict[str, Any], Any]:
 
 
 @st.composite
-def a_choice(draw: st.DrawFn) -> tuple[dict[str, Any], Any]:
+def choice_case(draw: st.DrawFn) -> tuple[dict[str, Any], Any]:
     options = draw(st.lists(VALUES, min_size=1, max_size=4))
     if draw(st.booleans()):
         return {"enum": options}, draw(st.sampled_from(options))
@@ -103,40 +103,40 @@ def a_choice(draw: st.DrawFn) -> tuple[dict[str, Any], Any]:
 
 
 @st.composite
-def a_truth(draw: st.DrawFn) -> tuple[dict[str, Any], Any]:
+def boolean_case(draw: st.DrawFn) -> tuple[dict[str, Any], Any]:
     return {"type": "boolean", "default": draw(st.sampled_from([True, False, "x"]))}, draw(st.booleans())
 
 
 @st.composite
-def a_group(draw: st.DrawFn, depth: int) -> tuple[dict[str, Any], Any]:
+def group_case(draw: st.DrawFn, depth: int) -> tuple[dict[str, Any], Any]:
     properties, required, value = {}, [], {}
     keys = draw(st.lists(TEXTS | st.sampled_from(["a", "b", "a.b", "a:hint", "as_text"]), min_size=1, max_size=4, unique=True))
     for key in keys:
         needed = draw(st.booleans())
-        schema, found = draw(a_part(needed, depth + 1))
+        schema, part_value = draw(part_case(needed, depth + 1))
         properties[key] = schema
         required += [key] if needed else []
-        # A box that stands for false has no third state to be left out in.
+        # A checkbox with a default is either true or false and cannot be omitted.
         if needed or isinstance(schema.get("default"), bool) or draw(st.booleans()):
-            value[key] = found
+            value[key] = part_value
     return {"type": "object", "properties": properties, "required": required}, value
 
 
-def a_part(required: bool, depth: int) -> st.SearchStrategy[tuple[dict[str, Any], Any]]:
-    leaves = a_text(required) | a_number() | a_list(required) | a_choice() | a_truth()
-    made = leaves | a_group(depth) if depth < 3 else leaves
-    return st.builds(remarked, made, st.none() | TEXTS, st.none() | TEXTS)
+def part_case(required: bool, depth: int) -> st.SearchStrategy[tuple[dict[str, Any], Any]]:
+    leaves = text_case(required) | number_case() | list_case(required) | choice_case() | boolean_case()
+    parts = leaves | group_case(depth) if depth < 3 else leaves
+    return st.builds(with_remarks, parts, st.none() | TEXTS, st.none() | TEXTS)
 
 
-def remarked(made: tuple[dict[str, Any], Any], title: str | None, description: str | None) -> tuple[dict[str, Any], Any]:
-    schema = made[0]
-    said = {"title": title, "description": description}
-    return {**schema, **{key: text for key, text in said.items() if text is not None}}, made[1]
+def with_remarks(part: tuple[dict[str, Any], Any], title: str | None, description: str | None) -> tuple[dict[str, Any], Any]:
+    schema = part[0]
+    remarks = {"title": title, "description": description}
+    return {**schema, **{key: text for key, text in remarks.items() if text is not None}}, part[1]
 
 
-ROOTS = a_part(required=True, depth=0) | a_group(0) | a_group(0)
+ROOTS = part_case(required=True, depth=0) | group_case(0) | group_case(0)
 
-# One of each field, as they are most easily lost
+# One of each kind of field, with values that are easily changed
 OPTIONAL = {
     "select": {"enum": ["", "x", 1]},
     "truth": {"type": "boolean"},
@@ -172,7 +172,7 @@ NEEDED = (
 
 
 class Browser(HTMLParser):
-    """Shows a form, holds its controls to their limits and posts it, as browsers do; refuses markup that none of ours is."""
+    """Parses a form, checks the limits of its controls and posts it, as browsers do; refuses markup that clia does not write."""
 
     ATTRIBUTES = re.compile(
         r"aria-(describedby|invalid)|auto(capitalize|complete)|(min|max)(length)?|inputmode|spellcheck|step|rows"
@@ -195,77 +195,77 @@ class Browser(HTMLParser):
         assert len(set(self.ids)) == len(self.ids)
         assert set(self.refers) <= set(self.ids)
         assert self.labelled >= set(self.controls)
-        assert all(self.insists.values()), "a group of radio buttons lacks the answer that it needs"
+        assert all(self.insists.values()), "a required group of radio buttons has no selection"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {key: value or "" for key, value in attrs}
-        assert all(map(self.ATTRIBUTES.fullmatch, found))
+        attributes = {key: value or "" for key, value in attrs}
+        assert all(map(self.ATTRIBUTES.fullmatch, attributes))
         assert tag in ("div", "p", "span", "code", "fieldset", "legend", "label", "input", "textarea", "select", "option")
-        self.ids += [found["id"]] if "id" in found else []
-        self.refers += found.get("aria-describedby", "").split()
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.refers += attributes.get("aria-describedby", "").split()
         if tag == "label":
-            self.refers.append(found["for"])
-            self.labelled.add(found["for"])
-        if tag in ("textarea", "select") or (tag == "input" and found["type"] != "hidden"):
-            self.controls.append(found["id"])
+            self.refers.append(attributes["for"])
+            self.labelled.add(attributes["for"])
+        if tag in ("textarea", "select") or (tag == "input" and attributes["type"] != "hidden"):
+            self.controls.append(attributes["id"])
         if tag == "input":
-            self._input(found)
+            self._input(attributes)
         else:
-            self._open.append((tag, found))
+            self._open.append((tag, attributes))
             self._text = [] if tag in ("textarea", "select") else self._text
-        if tag == "option" and ("selected" in found or not self._text):
-            self._text = [found["value"]]
+        if tag == "option" and ("selected" in attributes or not self._text):
+            self._text = [attributes["value"]]
 
     def handle_data(self, data: str) -> None:
         if self._open and self._open[-1][0] == "textarea":
             self._text.append(data)
 
     def handle_endtag(self, tag: str) -> None:
-        opened, found = self._open.pop()
+        opened, attributes = self._open.pop()
         assert opened == tag
         if tag in ("textarea", "select"):
             text = "".join(self._text)
-            self._hold(found, text.removeprefix("\n") if tag == "textarea" else text)
-            self._post(found["name"], (text.removeprefix("\n") if tag == "textarea" else text).replace("\n", "\r\n"))
+            self._hold(attributes, text.removeprefix("\n") if tag == "textarea" else text)
+            self._post(attributes["name"], (text.removeprefix("\n") if tag == "textarea" else text).replace("\n", "\r\n"))
 
-    def _input(self, found: dict[str, str]) -> None:
-        if found["type"] in ("radio", "checkbox"):
-            if "required" in found:
-                assert found["type"] == "radio"
-                self.insists[found["name"]] = self.insists.get(found["name"], False) or "checked" in found
-            if "checked" in found:
-                self._post(found["name"], found["value"])
+    def _input(self, attributes: dict[str, str]) -> None:
+        if attributes["type"] in ("radio", "checkbox"):
+            if "required" in attributes:
+                assert attributes["type"] == "radio"
+                self.insists[attributes["name"]] = self.insists.get(attributes["name"], False) or "checked" in attributes
+            if "checked" in attributes:
+                self._post(attributes["name"], attributes["value"])
             return
-        text = re.sub("[\r\n]", "", found["value"])
-        if found["type"] == "date" and not re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+        text = re.sub("[\r\n]", "", attributes["value"])
+        if attributes["type"] == "date" and not re.fullmatch(r"\d{4}-\d\d-\d\d", text):
             text = ""
-        if found["type"] == "number" and not re.fullmatch(r"-?(\d+(\.\d+)?|\.\d+)([eE][-+]?\d+)?", text):
+        if attributes["type"] == "number" and not re.fullmatch(r"-?(\d+(\.\d+)?|\.\d+)([eE][-+]?\d+)?", text):
             text = ""
-        self._hold(found, text.strip() if found["type"] == "url" else text)
-        self._post(found["name"], text.strip() if found["type"] == "url" else text)
+        self._hold(attributes, text.strip() if attributes["type"] == "url" else text)
+        self._post(attributes["name"], text.strip() if attributes["type"] == "url" else text)
 
     def _post(self, name: str, text: str) -> None:
         self.posted.setdefault(name, []).append(text)
 
     @staticmethod
-    def _hold(found: dict[str, str], text: str) -> None:
-        """What a browser checks before it posts."""
-        assert text or "required" not in found
+    def _hold(attributes: dict[str, str], text: str) -> None:
+        """Check a value as a browser does before it posts."""
+        assert text or "required" not in attributes
         if not text:
             return
         units = len(text.encode("utf-16-le")) // 2
-        assert int(found.get("minlength", 0)) <= units <= int(found.get("maxlength", units))
-        if found.get("type") == "number":
+        assert int(attributes.get("minlength", 0)) <= units <= int(attributes.get("maxlength", units))
+        if attributes.get("type") == "number":
             number = float(text)
-            assert float(found.get("min", number)) <= number <= float(found.get("max", number))
-            if found["step"] != "any":
-                assert (int(text) - int(found.get("min", text))) % int(found["step"]) == 0
+            assert float(attributes.get("min", number)) <= number <= float(attributes.get("max", number))
+            if attributes["step"] != "any":
+                assert (int(text) - int(attributes.get("min", text))) % int(attributes["step"]) == 0
 
 
-def same(one: Any, other: Any) -> bool:
-    """Equal as JSON: 1 is 1.0 and not true."""
+def same(left: Any, right: Any) -> bool:
+    """Whether two values are equal as JSON: 1 equals 1.0 but not true."""
     try:
-        check_answer(Rule({"const": one}), "", "", other)
+        check_answer(Rule({"const": left}), "", "", right)
     except InvalidAnswer:
         return False
     return True
@@ -275,32 +275,32 @@ def same(one: Any, other: Any) -> bool:
 @example(GIVEN)
 @example(NEEDED)
 @given(ROOTS)
-def test_a_value_survives_the_form_and_the_browser(made: tuple[dict[str, Any], Any]) -> None:
-    schema, value = made
+def test_a_value_survives_the_form_and_the_browser(case: tuple[dict[str, Any], Any]) -> None:
+    schema, value = case
     rule = rule_of({"human": schema}, "human", None)
     check_answer(rule, "r", "human", value)
     form = form_of(rule)
     assert form.kind == ("choices" if {"enum", "const"} & schema.keys() else "fields")
     posted = as_posted(form, value)
     assert same(value_from(form, posted), value)
-    shown = Browser(str(MACROS.form_fields(form, "p", posted, {})))
-    assert same(value_from(form, shown.posted), value)
+    browser = Browser(str(MACROS.form_fields(form, "p", posted, {})))
+    assert same(value_from(form, browser.posted), value)
 
 
 def refusal(rule: Rule, form: AnswerForm, posted: dict[str, list[str]]) -> dict[str, str]:
-    """The reasons by field; fields of themselves let nothing pass that the rule refuses."""
+    """The reasons by field. A form must not accept a value that the rule refuses."""
     try:
         value = value_from(form, posted)
     except InvalidAnswer as err:
-        found: dict[str, str] = err.fields["problems"]
-        return {err.fields["field"]: "", **found}
+        problems: dict[str, str] = err.fields["problems"]
+        return {err.fields["field"]: "", **problems}
     check_answer(rule, "r", "human", value)
     return {}
 
 
 @given(ROOTS, st.data())
-def test_whatever_is_posted_is_an_answer_or_refused_by_name(made: tuple[dict[str, Any], Any], data: st.DataObject) -> None:
-    schema, value = made
+def test_any_post_is_an_answer_or_refused_with_the_field_name(case: tuple[dict[str, Any], Any], data: st.DataObject) -> None:
+    schema, value = case
     rule = rule_of({"human": schema}, "human", None)
     form = form_of(rule)
     posted = as_posted(form, value)
@@ -314,22 +314,22 @@ def test_whatever_is_posted_is_an_answer_or_refused_by_name(made: tuple[dict[str
 
 
 @given(ROOTS, VALUES)
-def test_what_has_no_place_in_a_form_is_refused_and_nothing_is_bent(made: tuple[dict[str, Any], Any], value: Any) -> None:
-    form = form_of(rule_of({"human": made[0]}, "human", None))
+def test_a_value_that_a_form_cannot_hold_is_refused_and_never_changed(case: tuple[dict[str, Any], Any], value: Any) -> None:
+    form = form_of(rule_of({"human": case[0]}, "human", None))
     try:
         posted = as_posted(form, value)
-        read = value_from(form, posted)
+        decoded = value_from(form, posted)
     except InvalidAnswer:
         return
-    assert same(read, value)
+    assert same(decoded, value)
 
 
 @given(VALUES)
-def test_json_takes_every_value(value: Any) -> None:
+def test_the_json_field_accepts_every_value(value: Any) -> None:
     form = raw_form(Rule())
     assert same(value_from(form, as_posted(form, value)), value)
-    shown = Browser(str(MACROS.form_fields(form, "p", as_posted(form, value), {})))
-    assert same(value_from(form, shown.posted), value)
+    browser = Browser(str(MACROS.form_fields(form, "p", as_posted(form, value), {})))
+    assert same(value_from(form, browser.posted), value)
 
 
 KEYWORDS = st.sampled_from(
@@ -366,9 +366,9 @@ SCHEMAS = st.recursive(
 )
 
 
-@given(SCHEMAS | st.builds(lambda made, more: {**made[0], **more}, ROOTS, st.dictionaries(KEYWORDS, SCHEMAS)))
-def test_any_rule_at_all_gets_a_form_that_can_be_shown(schema: Any) -> None:
+@given(SCHEMAS | st.builds(lambda case, more: {**case[0], **more}, ROOTS, st.dictionaries(KEYWORDS, SCHEMAS)))
+def test_every_rule_gets_a_form_that_can_be_rendered(schema: Any) -> None:
     form = form_of(Rule(schema, operators=True))
-    for each in (form, raw_form(Rule(schema))):
-        page = str(MACROS.form_fields(each, "p", initial(each), {}))
-        assert 'name="v' in page or (each.kind == "fields" and "<code>" in page)  # nothing but what is fixed
+    for answer_form in (form, raw_form(Rule(schema))):
+        page = str(MACROS.form_fields(answer_form, "p", initial(answer_form), {}))
+        assert 'name="v' in page or (answer_form.kind == "fields" and "<code>" in page)  # only constants

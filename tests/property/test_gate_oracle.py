@@ -1,4 +1,4 @@
-"""The gate decides as a logic program does, which says the rules in another language and is solved by another's solver."""
+"""The gate decides like a logic program, which states the rules in another language and has its own solver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clia.store.interface import Store
 
 PEERS, TYPES, TRIGGERS, MOMENTS = range(3), range(6), range(2), range(4)
-# In the program everything is a number: its place in the ranges above, and a grant's place in the world.
+# The program has only numbers: positions in the ranges above, and the position of a grant in the world.
 RULES = """
 is_a(T, T) :- type(T).
 is_a(T, W) :- is_a(T, U), parent(U, W).
@@ -32,7 +32,7 @@ allows(G, P, T, R, 0) :- taken_in(G, P, T, R).
 allows(G, P, T, R, 1) :- taken_in(G, P, T, R), runs(G).
 #show allows/5.
 """
-Asked = tuple[int, int, int, bool]
+Question = tuple[int, int, int, bool]
 
 
 class World(NamedTuple):
@@ -42,17 +42,19 @@ class World(NamedTuple):
     now: int
 
     def facts(self) -> GateFacts:
-        """Numbers as names; some of them sort otherwise than their numbers."""
+        """The world with names for numbers; some names sort differently than their numbers."""
         grants = (GrantFact(f"g{n}", f"p{p}", f"t{t}", f"r{r}", x, e) for n, (p, t, r, x, e) in enumerate(self.grants))
         return GateFacts(
-            tuple(grants), tuple(f"p{p}" for p in self.trusted), tuple((f"t{one}", f"t{other}") for one, other in self.parents)
+            tuple(grants),
+            tuple(f"p{p}" for p in self.trusted),
+            tuple((f"t{child}", f"t{parent}") for child, parent in self.parents),
         )
 
     def program(self) -> str:
         lines = [f"now({self.now})."]
         lines += [f"type({t})." for t in TYPES]
         lines += [f"trusted({p})." for p in self.trusted]
-        lines += [f"parent({one}, {other})." for one, other in self.parents]
+        lines += [f"parent({child}, {parent})." for child, parent in self.parents]
         for n, (p, t, r, x, e) in enumerate(self.grants):
             lines += [f"grant({n}, {p}, {t}, {r}).", *([f"runs({n})."] if x else []), *([] if e is None else [f"ends({n}, {e})."])]
         return "\n".join(lines)
@@ -62,35 +64,35 @@ grants = st.tuples(
     st.sampled_from(PEERS), st.sampled_from(TYPES), st.sampled_from(TRIGGERS), st.booleans(), st.none() | st.sampled_from(MOMENTS)
 )
 trees = st.lists(st.integers(0, 10), max_size=len(TYPES) - 1).map(lambda picks: [(n, pick % n) for n, pick in enumerate(picks, 1)])
-# What no registry of types makes, but a hostile one could: several parents, and cycles.
+# Not created by any registry of types, but possible for a hostile one: several parents, and cycles.
 tangles = st.lists(st.tuples(st.sampled_from(TYPES), st.sampled_from(TYPES)), max_size=9)
 worlds = st.builds(World, st.lists(grants, max_size=12), st.sets(st.sampled_from(PEERS)), trees | tangles, st.sampled_from(MOMENTS))
 
 
-def oracle(world: World) -> dict[Asked, list[str]]:
-    """Every question that something allows, with the grants that do."""
+def oracle(world: World) -> dict[Question, list[str]]:
+    """Every allowed question, with the grants that allow it."""
     control = clingo.Control(["--warn=none"])
     control.add("base", [], RULES + world.program())
     control.ground([("base", [])])
-    found: dict[Asked, list[str]] = {}
+    allowed: dict[Question, list[str]] = {}
     with control.solve(yield_=True) as models:
         (model,) = models
-        for each in model.symbols(shown=True):
-            grant, peer, type_, trigger, execute = (argument.number for argument in each.arguments)
-            found.setdefault((peer, type_, trigger, bool(execute)), []).append(f"g{grant}")
-    return {asked: sorted(cids) for asked, cids in found.items()}
+        for symbol in model.symbols(shown=True):
+            grant, peer, type_, trigger, execute = (argument.number for argument in symbol.arguments)
+            allowed.setdefault((peer, type_, trigger, bool(execute)), []).append(f"g{grant}")
+    return {question: sorted(cids) for question, cids in allowed.items()}
 
 
-def decided(store: Store, world: World) -> dict[Asked, list[str]]:
+def decided(store: Store, world: World) -> dict[Question, list[str]]:
     with store.writing() as change:
         change.gate.load(world.facts())
-    found = {}
+    allowed = {}
     with store.reading() as view:
         for peer, type_, trigger, execute in product(PEERS, TYPES, TRIGGERS, (False, True)):
             cids = view.gate.allowing(GateQuestion(f"p{peer}", f"t{type_}", f"r{trigger}", world.now, execute))
             if cids:
-                found[peer, type_, trigger, execute] = cids
-    return found
+                allowed[peer, type_, trigger, execute] = cids
+    return allowed
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

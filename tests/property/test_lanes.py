@@ -1,4 +1,4 @@
-"""Every line of a commit graph leads where it should, in the layout and in the picture made of it."""
+"""Every line of a commit graph joins the right commits, in the layout and in the picture."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ Edge = tuple[str, str]
 
 @st.composite
 def graphs(draw: st.DrawFn) -> list[GraphNode]:
-    """Any graph: up to three parents, some of them outside the window, groups as they fall."""
+    """Any graph: up to three parents, some of them outside the window, with random groups."""
     size = draw(st.integers(0, 18))
     outside = [f"out{n}" for n in range(3)]
-    found = []
+    nodes = []
     for at in range(size):
         later = [f"n{n}" for n in range(at + 1, size)] or outside
         parents = draw(st.lists(st.sampled_from(later[:6]) | st.sampled_from([*later, *outside]), max_size=3, unique=True))
-        found.append(GraphNode(f"n{at}", tuple(parents), draw(st.sampled_from(["", "", "a", "b", "c"]))))
-    return found
+        nodes.append(GraphNode(f"n{at}", tuple(parents), draw(st.sampled_from(["", "", "a", "b", "c"]))))
+    return nodes
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[GraphNode]:
-    """What agents make: each group is one chain of first parents that starts at another's commit; merges name other heads."""
+    """Realistic histories: each group is a chain of first parents from another's commit; merges have other heads."""
     steps = draw(st.lists(st.tuples(st.sampled_from("mabcde"), st.sampled_from("mabcde"), st.booleans()), max_size=30))
-    heads, made = {"m": "n0"}, [GraphNode("n0", (), "m")]
-    for number, (group, other, merges) in enumerate(steps, start=1):
-        start = heads.get(group) or heads.get(other) or heads["m"]
-        merged = [heads[other]] if merges and other in heads and heads[other] != start else []
+    heads, nodes = {"m": "n0"}, [GraphNode("n0", (), "m")]
+    for number, (group, other_group, merges) in enumerate(steps, start=1):
+        start = heads.get(group) or heads.get(other_group) or heads["m"]
+        merged = [heads[other_group]] if merges and other_group in heads and heads[other_group] != start else []
         heads[group] = f"n{number}"
-        made.append(GraphNode(heads[group], (start, *merged), group))
-    window = draw(st.integers(1, len(made)))
-    return made[::-1][:window]
+        nodes.append(GraphNode(heads[group], (start, *merged), group))
+    window = draw(st.integers(1, len(nodes)))
+    return nodes[::-1][:window]
 
 
 def edges_of(nodes: list[GraphNode]) -> list[Edge]:
@@ -62,7 +62,7 @@ def followed(rows: list[GraphRow], start: int, lane: int) -> str | None:
 
 
 @given(graphs() | histories())
-def test_every_line_arrives_at_the_parent_it_stands_for(nodes: list[GraphNode]) -> None:
+def test_every_line_ends_at_its_parent(nodes: list[GraphNode]) -> None:
     rows = layout(nodes)
     inside = {node.id for node in nodes}
     assert [row.node for row in rows] == nodes
@@ -86,7 +86,7 @@ def test_lanes_start_and_end_at_commits_only(nodes: list[GraphNode]) -> None:
         assert row.tip == (not any(row.node.id in node.parents for node in nodes))
         above = row.below
     leaving = {parent for node in nodes for parent in node.parents} - {node.id for node in nodes}
-    assert len(above) == len(leaving)  # one lane for each commit that is awaited, no more
+    assert len(above) == len(leaving)  # one lane per awaited commit
 
 
 @given(histories())
@@ -99,14 +99,16 @@ def test_an_agent_whose_commits_are_a_chain_has_one_lane(nodes: list[GraphNode])
 
 @given(graphs(), st.randoms(use_true_random=False))
 def test_names_do_not_change_the_layout(nodes: list[GraphNode], order: random.Random) -> None:
-    names = sorted({each for node in nodes for each in (node.id, *node.parents)})
-    others = dict(zip(names, order.sample(range(1000), len(names)), strict=True))
-    renamed = [GraphNode(str(others[node.id]), tuple(str(others[each]) for each in node.parents), node.group * 2) for node in nodes]
+    names = sorted({name for node in nodes for name in (node.id, *node.parents)})
+    numbers = dict(zip(names, order.sample(range(1000), len(names)), strict=True))
+    renamed = [
+        GraphNode(str(numbers[node.id]), tuple(str(numbers[parent]) for parent in node.parents), node.group * 2) for node in nodes
+    ]
     assert [row[1:] for row in layout(renamed)] == [row[1:] for row in layout(nodes)]
 
 
 @given(graphs() | histories())
-def test_a_picture_can_be_read_back(nodes: list[GraphNode]) -> None:
+def test_the_edges_can_be_parsed_from_the_picture(nodes: list[GraphNode]) -> None:
     lines = [line.plain for line in graph_lines(layout(nodes), lambda node: f"={node.id}")]
     inside = {node.id for node in nodes}
     drawn, leaving = read_back(lines)
@@ -127,11 +129,11 @@ def test_ascii_pictures_have_the_same_shape(nodes: list[GraphNode]) -> None:
     assert [line.translate(str.maketrans("●│─├┤┼╭╮┬╰╯┆", "*|-+++...'':")) for line in fancy] == simple
 
 
-UP = "●│├┤┼╰╯┆"  # what has a stroke to the line above, if that has one downward
+UP = "●│├┤┼╰╯┆"  # characters with a stroke to the line above
 
 
 def read_back(lines: list[str]) -> tuple[list[Edge], list[list[str]]]:
-    """The edges of a picture, from its characters alone, and the children whose lines leave it at the bottom, lane by lane."""
+    """Parse a picture: its edges, and the children of the lines that leave it at the bottom, by lane."""
     pictures = [line.partition("=")[0].ljust(200) for line in lines]
     edges: list[Edge] = []
     carried: dict[int, set[str]] = {}  # the children whose lines are in a column
@@ -147,9 +149,11 @@ def read_back(lines: list[str]) -> tuple[list[Edge], list[list[str]]]:
             (target,) = met_from(picture, column)
             carried[target] |= carried.pop(column)
         below = {column for column in columns if following[column] in UP}
-        turned = {column for column, char in columns.items() if char in "╰╯" and following[column] == "●"}  # and a tip below it
+        turned = {
+            column for column, char in columns.items() if char in "╰╯" and following[column] == "●"
+        }  # with a new head below it
         assert below - turned == carried.keys()
-    return edges, [sorted(each) for each in carried.values()]
+    return edges, [sorted(children) for children in carried.values()]
 
 
 def read_commit(picture: str, following: str, name: str, carried: dict[int, set[str]]) -> list[Edge]:
@@ -165,12 +169,12 @@ def read_commit(picture: str, following: str, name: str, carried: dict[int, set[
 
 
 def met_from(picture: str, start: int) -> list[int]:
-    """The columns where the lines that go sideways from ``start`` have a joint or a corner."""
-    found = []
+    """The columns where horizontal lines from ``start`` have a joint or a corner."""
+    columns = []
     for step in (-2, 2):
         column = start
         while picture[column + step // 2] == "─":
             column += step
             if picture[column] in "├┤┼╭╮┬":
-                found.append(column)
-    return found
+                columns.append(column)
+    return columns

@@ -47,7 +47,7 @@ def test_merging_a_document_with_itself_changes_nothing(given_: tuple[str, list[
 
 
 @given(kinds_and_documents)
-def test_every_leaf_of_the_output_has_an_origin_that_holds_its_value(given_: tuple[str, list[dict[str, Any]]]) -> None:
+def test_every_leaf_of_the_output_has_an_origin_with_its_value(given_: tuple[str, list[dict[str, Any]]]) -> None:
     kind, documents = given_
     layers = layered(documents)
     document, provenance, _ = merge(kind, "scout", layers)
@@ -61,11 +61,11 @@ def test_every_leaf_of_the_output_has_an_origin_that_holds_its_value(given_: tup
 
 
 def all_values(value: Any, at: str = "") -> list[tuple[str, Any]]:
-    found = [(at, value)]
+    values_at = [(at, value)]
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, child in children:
-        found += all_values(child, f"{at}/{str(key).replace('~', '~0').replace('/', '~1')}")
-    return found
+        values_at += all_values(child, f"{at}/{str(key).replace('~', '~0').replace('/', '~1')}")
+    return values_at
 
 
 @given(kinds_and_documents)
@@ -94,16 +94,20 @@ def test_no_guardrail_and_no_entry_is_ever_lost(given_: tuple[str, list[dict[str
     kind, documents = given_
     result = merged(kind, documents)
     for field in ("guardrails", "entries", "tags", "milestones", "sections"):
-        kept = result.get(field) or []
+        merged_items = result.get(field) or []
         for document in documents:
             items = document.get(field)
             for item in items if isinstance(items, list) else ():
-                assert is_empty(item) or any(same(item, each) for each in kept) or retold(field, item, kept)
+                assert (
+                    is_empty(item)
+                    or any(same(item, merged_item) for merged_item in merged_items)
+                    or replaced_by_object(field, item, merged_items)
+                )
 
 
-def retold(field: str, item: Any, kept: list[Any]) -> bool:
-    """Whether an object now says what a plain string said; never so for guardrails, entries and tags."""
-    return field in ("milestones", "sections") and isinstance(item, str) and item in map(projected_text, kept)
+def replaced_by_object(field: str, item: Any, merged_items: list[Any]) -> bool:
+    """Whether an object now has the text of a plain string; never for guardrails, entries and tags."""
+    return field in ("milestones", "sections") and isinstance(item, str) and item in map(projected_text, merged_items)
 
 
 @given(kinds_and_documents, st.randoms(use_true_random=False))
@@ -112,8 +116,8 @@ def test_the_order_of_keys_inside_a_value_does_not_matter_to_a_union(
 ) -> None:
     kind, documents = given_
     turned = [shuffled(document, shuffle) for document in documents]
-    plain, other = merged(kind, documents), merged(kind, turned)
-    assert identity(plain) == identity(other)
+    plain, from_shuffled = merged(kind, documents), merged(kind, turned)
+    assert identity(plain) == identity(from_shuffled)
 
 
 def shuffled(value: Any, order: random.Random) -> Any:
@@ -125,14 +129,14 @@ def shuffled(value: Any, order: random.Random) -> Any:
 
 
 @given(values, values)
-def test_sameness_is_equality_of_canonical_values(one: Any, other: Any) -> None:
-    assert same(one, one)
-    assert same(one, other) == same(other, one)
-    assert same(one, other) == (canonical(one) == canonical(other))
+def test_same_means_equal_canonical_values(left: Any, right: Any) -> None:
+    assert same(left, left)
+    assert same(left, right) == same(right, left)
+    assert same(left, right) == (canonical(left) == canonical(right))
 
 
 def canonical(value: Any) -> str:
-    """Numbers by their value, everything else spelled out."""
+    """Numbers by value, everything else as JSON."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(Fraction(value))
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a commit says is read back unchanged, by us and by stock git, whatever the message and the open fields look like."""
+"""A commit's message and open fields are read back unchanged by clia and by stock git, whatever they contain."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clia.Space]:
     chosen = clia.Settings(
         durable=False, redact=False, person=("Tess", "tess@example.org"), clock=lambda: datetime(2025, 1, 1, tzinfo=UTC)
     )
-    with clia.init(tmp_path_factory.mktemp("messages"), settings=chosen) as made:
-        made.spawn("scout", clia.Briefing("read messages"))
-        yield made
+    with clia.init(tmp_path_factory.mktemp("messages"), settings=chosen) as opened:
+        opened.spawn("scout", clia.Briefing("read messages"))
+        yield opened
 
 
 def stock_git(space: clia.Space, *words: str, data: bytes = b"") -> bytes:
@@ -99,39 +99,39 @@ def stock_git(space: clia.Space, *words: str, data: bytes = b"") -> bytes:
 
 
 def on_disk(space: clia.Space) -> tuple[bytes, list[str]]:
-    """Every ref, and the name of every object."""
+    """Every ref and the id of every object."""
     objects = stock_git(space, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
     return stock_git(space, "for-each-ref"), sorted(objects.decode().split())
 
 
 @given(messages, trailers)
-def test_a_composed_message_is_parsed_back_whatever_it_looks_like(text: str, said: list[tuple[str, str]]) -> None:
-    assert parse(compose(text, said, "default")) == (text.strip("\n") if text.strip(" \t\r\n") else "default", said)
+def test_a_composed_message_is_parsed_back_unchanged(text: str, trailer_list: list[tuple[str, str]]) -> None:
+    assert parse(compose(text, trailer_list, "default")) == (text.strip("\n") if text.strip(" \t\r\n") else "default", trailer_list)
 
 
 def check_with_stock_git(space: clia.Space, batch: Sequence[tuple[str, dict[str, Any]]], folder: Path) -> None:
-    """Commits a batch and has stock git read all of it, in two processes."""
-    made = [space.commit("scout", "finding", changes={}, message=text, meta=meta) for text, meta in batch]
-    briefing = space.show(made[0]).briefing
+    """Commit a batch, and have stock git read all of it in two processes."""
+    cids = [space.commit("scout", "finding", changes={}, message=text, meta=meta) for text, meta in batch]
+    briefing = space.show(cids[0]).briefing
     expected = []
-    for cid, (text, meta) in zip(made, batch, strict=True):
-        shown = space.show(cid)
-        assert (shown.message, shown.meta) == (text.strip("\n") if text.strip(" \t\r\n") else "finding by scout", meta)
-        said = f"Clia-Agent: scout\nClia-Type: finding\nClia-Briefing: {briefing}\n"
-        expected.append(said + (f"Clia-Meta: {canonical_bytes(meta).decode()}\n" if meta else ""))
+    for cid, (text, meta) in zip(cids, batch, strict=True):
+        commit = space.show(cid)
+        assert (commit.message, commit.meta) == (text.strip("\n") if text.strip(" \t\r\n") else "finding by scout", meta)
+        trailer_block = f"Clia-Agent: scout\nClia-Type: finding\nClia-Briefing: {briefing}\n"
+        expected.append(trailer_block + (f"Clia-Meta: {canonical_bytes(meta).decode()}\n" if meta else ""))
     log = ["log", "--no-walk=unsorted", "--stdin", "--format=%H%x00%(trailers:only,unfold)%x00"]
-    found = stock_git(space, *log, data="\n".join(made).encode()).decode().split("\0")[:-1]
-    assert [each.strip("\n") for each in found[::2]] == made
-    assert found[1::2] == expected
+    output = stock_git(space, *log, data="\n".join(cids).encode()).decode().split("\0")[:-1]
+    assert [cid.strip("\n") for cid in output[::2]] == cids
+    assert output[1::2] == expected
     files = []
-    for number, cid in enumerate(made):
+    for number, cid in enumerate(cids):
         files.append(folder / str(number))
         files[-1].write_bytes(space.core.objects.commit(cid).message.encode())
     parsed = stock_git(space, "interpret-trailers", "--no-divider", "--parse", *map(str, files)).decode()
     assert parsed == "".join(expected)
 
 
-def test_stock_git_reads_exactly_our_trailers_below_each_hostile_line(space: clia.Space, tmp_path: Path) -> None:
+def test_stock_git_reads_exactly_our_trailers_after_each_hostile_line(space: clia.Space, tmp_path: Path) -> None:
     alone = [(line, {"n": number}) for number, line in enumerate(HOSTILE)]
     as_last = [(f"subject\n\nbody\n{line}", {"line": line}) for line in HOSTILE]
     as_paragraph: list[tuple[str, dict[str, Any]]] = [(f"subject\n\n{line}\n\n{line}", {}) for line in HOSTILE]
@@ -143,7 +143,7 @@ BATCHES = max(4, (settings.default.max_examples if settings.default else 100) //
 
 @settings(max_examples=BATCHES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.large_base_example])
 @given(batch=st.lists(st.tuples(messages, metas), min_size=8, max_size=20))
-def test_stock_git_reads_exactly_our_trailers_below_any_message(
+def test_stock_git_reads_exactly_our_trailers_after_any_message(
     space: clia.Space, tmp_path: Path, batch: list[tuple[str, dict[str, Any]]]
 ) -> None:
     check_with_stock_git(space, batch, tmp_path)
@@ -166,7 +166,9 @@ def test_stock_git_reads_exactly_our_trailers_below_any_message(
         ("fine", [1]),
     ],
 )
-def test_what_git_or_json_cannot_hold_is_refused_and_nothing_is_written(space: clia.Space, message: str, meta: Any) -> None:
+def test_text_that_git_or_json_cannot_represent_is_refused_and_nothing_is_written(
+    space: clia.Space, message: str, meta: Any
+) -> None:
     before = on_disk(space)
     with pytest.raises(InvalidInput) as refused:
         space.commit("scout", "finding", changes={"new": f"{message!r} {meta!r}".encode()}, message=message, meta=meta)

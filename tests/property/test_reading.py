@@ -1,4 +1,4 @@
-"""A read is pure: its bytes depend on the files alone, and it leaves no trace."""
+"""A read is pure: its output depends only on the files, and it changes nothing."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class ShuffledFiles(LocalFiles):
-    """Lists every directory in another order each time."""
+    """Lists directories in a random order."""
 
     def __init__(self, seed: int) -> None:
         self._order = random.Random(seed)  # noqa: S311  # an order, not a secret
 
     def entries(self, directory: str) -> list[DirectoryEntry] | None:
-        found = super().entries(directory)
-        if found is not None:
-            self._order.shuffle(found)
-        return found
+        entries = super().entries(directory)
+        if entries is not None:
+            self._order.shuffle(entries)
+        return entries
 
 
 layers = st.lists(
@@ -53,23 +53,27 @@ def planted(root: Path, documents: Sequence[dict[str, Any]]) -> str:
         where = f"{where}/{number}"
         tree.directory(where)
         for kind, content in kinds.items():
-            named = f"z.{kind}.triad.json" if kind != "second" else "a.agent.triad.json"
-            content.pop("rootChain", None)  # most are refused, and then there is nothing to compare
-            tree.document(where, "scout", "agent" if kind == "second" else kind, content, name=named)
+            name = f"z.{kind}.triad.json" if kind != "second" else "a.agent.triad.json"
+            content.pop("rootChain", None)  # most are refused, and a refusal has no output to compare
+            tree.document(where, "scout", "agent" if kind == "second" else kind, content, name=name)
     return tree.path(where)
 
 
 def everything(files: LocalFiles, path: str) -> str:
-    found = Lineage(files, survey(files, path), "scout")
-    shown = [found.merged(kind).to_json(root_chain=True, show_origin=True) for kind in ("agent", "agenda", "agency")]
-    return json.dumps([found.context().to_json(), *shown])
+    scout = Lineage(files, survey(files, path), "scout")
+    documents = [scout.merged(kind).to_json(root_chain=True, show_origin=True) for kind in ("agent", "agenda", "agency")]
+    return json.dumps([scout.context().to_json(), *documents])
 
 
 @given(layers, st.integers(0, 2**32), st.integers(0, 2**32))
-def test_shuffled_listings_give_identical_bytes(documents: list[dict[str, Any]], one: int, two: int) -> None:
+def test_shuffled_listings_give_identical_bytes(documents: list[dict[str, Any]], first_seed: int, second_seed: int) -> None:
     with tempfile.TemporaryDirectory() as root:
         path = planted(Path(root), documents)
-        assert everything(ShuffledFiles(one), path) == everything(ShuffledFiles(two), path) == everything(LocalFiles(), path)
+        assert (
+            everything(ShuffledFiles(first_seed), path)
+            == everything(ShuffledFiles(second_seed), path)
+            == everything(LocalFiles(), path)
+        )
 
 
 @given(layers)
@@ -90,8 +94,8 @@ def test_moved_clocks_give_identical_bytes(documents: list[dict[str, Any]], mome
     with tempfile.TemporaryDirectory() as root:
         path = planted(Path(root), documents)
         before = everything(LocalFiles(), path)
-        for each in [Path(root), *Path(root).rglob("*")]:
-            os.utime(each, (moment, moment))
+        for file in [Path(root), *Path(root).rglob("*")]:
+            os.utime(file, (moment, moment))
         assert everything(LocalFiles(), path) == before
 
 
@@ -101,12 +105,12 @@ def test_random_hash_seeds_give_identical_bytes(documents: list[dict[str, Any]],
     with tempfile.TemporaryDirectory() as root:
         path = planted(Path(root), documents)
         command = ("agents", "profile", "--slug", "scout", "--json", "--root-chain", "--show-origin", "--path", path)
-        one, other = (clia(*command, env={"PYTHONHASHSEED": str(seed)}) for seed in seeds)
-        assert one.out
-        assert one == other
+        first, second = (clia(*command, env={"PYTHONHASHSEED": str(seed)}) for seed in seeds)
+        assert first.out
+        assert first == second
 
 
-def test_other_places_and_languages_give_identical_bytes(tree: Tree) -> None:
+def test_time_zones_and_locales_give_identical_bytes(tree: Tree) -> None:
     tree.repository("w")
     mix = [{"type": kind, "weight": 1} for kind in ("code", "doc", "test")]
     tree.agent("w", guardrails=["a", "b"], contributionMix=mix, x={"k1": 1, "k2": 2}, extensions={"q": 1, "r": 2})
@@ -118,6 +122,6 @@ def test_other_places_and_languages_give_identical_bytes(tree: Tree) -> None:
         {"TZ": "Asia/Kathmandu", "LC_ALL": "C"},
         {"LANG": "tr_TR.UTF-8"},
     ]
-    runs = [clia(*command, env=each) for each in settings_]
+    runs = [clia(*command, env=environment) for environment in settings_]
     assert runs[0].code == 0
-    assert all(each == runs[0] for each in runs)
+    assert all(ran == runs[0] for ran in runs)

@@ -1,4 +1,4 @@
-"""Whatever an agent wrote: what is shown is that text, in tags of ours."""
+"""Text of agents is shown as text, and only clia's own tags are written."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ letters = st.text(
 
 
 @given(hostile)
-def test_a_terminal_text_gives_only_our_tags_and_shows_its_plain_text(text: str) -> None:
+def test_terminal_text_is_shown_as_plain_text_with_our_tags_only(text: str) -> None:
     assert shown(ansi.to_html(text)) == ansi.plain(text)
 
 
 @given(hostile)
-def test_plain_text_is_what_the_lines_say(text: str) -> None:
-    """Plain text has quicker ways of its own."""
+def test_plain_text_has_the_same_lines(text: str) -> None:
+    """Plain text has a faster implementation."""
     assert ansi.plain(text) == "\n".join(texts.text_of(line) for line in ansi.lines(text))
 
 
@@ -52,7 +52,7 @@ def test_text_without_controls_comes_back_unchanged(text: str) -> None:
 
 
 @given(hostile)
-def test_plain_text_is_plain(text: str) -> None:
+def test_plain_text_has_no_control_characters(text: str) -> None:
     once = ansi.plain(text)
     assert ansi.plain(once) == once
     assert texts.visible(once) == once
@@ -70,7 +70,7 @@ def test_folding_keeps_every_character_in_its_place(text: str) -> None:
 
 
 @given(hostile, hostile)
-def test_marking_changes_nothing_that_is_seen(text: str, find: str) -> None:
+def test_highlighting_changes_no_visible_text(text: str, find: str) -> None:
     entry = {"text": text, "data": {text: text}}
     (plainly,), (marked,) = traces.view([entry], complete=True), traces.view([entry], find=find, complete=True)
     assert shown(marked.body) == shown(plainly.body) == ansi.plain(text)
@@ -80,22 +80,22 @@ def test_marking_changes_nothing_that_is_seen(text: str, find: str) -> None:
 
 
 @given(hostile, st.data())
-def test_what_is_seen_on_a_line_is_found_and_marked(text: str, data: st.DataObject) -> None:
+def test_any_visible_part_of_a_line_is_found_and_highlighted(text: str, data: st.DataObject) -> None:
     line = data.draw(st.sampled_from(ansi.plain(text).split("\n")))
     start = data.draw(st.integers(0, len(line)))
-    wanted = line[start : data.draw(st.integers(start, len(line)))]
-    (made,) = traces.view([{"text": text}], find=wanted.upper() if wanted.isascii() else wanted, complete=True)
-    assert made.hit == bool(wanted)
-    assert bool(within(made.body, "mark.hit")) == bool(wanted)
+    needle = line[start : data.draw(st.integers(start, len(line)))]
+    (entry,) = traces.view([{"text": text}], find=needle.upper() if needle.isascii() else needle, complete=True)
+    assert entry.hit == bool(needle)
+    assert bool(within(entry.body, "mark.hit")) == bool(needle)
 
 
 @given(st.integers(0, 2000), st.integers(-10, 2100), st.integers(1, 300))
 def test_windows_tile_the_trace(count: int, at: int, size: int) -> None:
-    found = traces.window(count, at, size)
-    assert found.last - found.first <= size
+    window = traces.window(count, at, size)
+    assert window.last - window.first <= size
     if 0 <= at < count:
-        assert found.first <= at < found.last
-    tiles = [found]
+        assert window.first <= at < window.last
+    tiles = [window]
     while (before := tiles[0].previous) is not None:
         tiles.insert(0, traces.window(count, before, size))
     while (after := tiles[-1].next) is not None:
@@ -108,33 +108,33 @@ def test_windows_tile_the_trace(count: int, at: int, size: int) -> None:
     hostile,
 )
 def test_any_json_gives_only_our_tags(value: Any, find: str) -> None:
-    made = jsons.to_html(value, find)
-    read(made)
-    made.encode("utf-8")
+    html = jsons.to_html(value, find)
+    read(html)
+    html.encode("utf-8")
 
 
 @given(hostile, hostile)
 def test_any_patch_gives_only_our_tags(content: str, path: str) -> None:
     lines = content.split("\n")
     head = f"diff --git a/{path} b/{path}\nold mode 100644\nnew mode 100755\n--- a/{path}\n+++ b/{path}\n"
-    text = f"{head}@@ -1,{len(lines)} +1,{len(lines)} @@ {path}\n" + "".join(f"-{each}\n+{each}x\n" for each in lines)
-    for each in diffs.view(text).files + diffs.view(content).files:
-        read(each.body)
-        each.path.encode("utf-8")
+    text = f"{head}@@ -1,{len(lines)} +1,{len(lines)} @@ {path}\n" + "".join(f"-{line}\n+{line}x\n" for line in lines)
+    for file in diffs.view(text).files + diffs.view(content).files:
+        read(file.body)
+        file.path.encode("utf-8")
 
 
 @given(st.lists(st.tuples(letters, letters), min_size=1, max_size=4))
 def test_marked_words_change_no_line(pairs: list[tuple[str, str]]) -> None:
-    olds, news = [one.replace("\n", "") for one, _ in pairs], [other.replace("\n", "") for _, other in pairs]
-    changed = "".join(f"-{each}\n" for each in olds) + "".join(f"+{each}\n" for each in news)
+    olds, news = [old.replace("\n", "") for old, _ in pairs], [new.replace("\n", "") for _, new in pairs]
+    changed = "".join(f"-{line}\n" for line in olds) + "".join(f"+{line}\n" for line in news)
     (file,) = diffs.view(f"diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -1,{len(olds)} +1,{len(news)} @@\n{changed}").files
     assert (file.added, file.deleted) == (len(news), len(olds))
-    assert "".join(within(file.body, "tr.del")) == "".join(f"{number}-{each}" for number, each in enumerate(olds, 1))
-    assert "".join(within(file.body, "tr.add")) == "".join(f"{number}+{each}" for number, each in enumerate(news, 1))
+    assert "".join(within(file.body, "tr.del")) == "".join(f"{number}-{line}" for number, line in enumerate(olds, 1))
+    assert "".join(within(file.body, "tr.add")) == "".join(f"{number}+{line}" for number, line in enumerate(news, 1))
 
 
 @given(st.one_of(hostile, st.floats(), st.datetimes()), st.datetimes())
-def test_any_moment_or_none_can_be_shown(when: Any, now: Any) -> None:
+def test_any_time_can_be_shown(when: Any, now: Any) -> None:
     read(texts.stamp(when))
     read(texts.stamp(when, now))
     texts.stamp(when).encode("utf-8")

@@ -1,4 +1,4 @@
-"""However a stream is cut, no secret leaves it, and nothing else is touched."""
+"""No secret leaks from a stream, however it is cut into chunks, and no other text is changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from clia.redaction.secrets import START, mark, redact, redact_chunk, swallowed
 from support.fake_secrets import ALNUM, FAKES, PEM_KEYS, Fake
 
-_RUN = 6  # so many characters of a secret in a row are a leak; fewer tell nothing
+_RUN = 6  # this many consecutive characters of a secret are a leak
 
 _LINES = (
     "The quick brown fox jumps over the lazy dog, twice.",
@@ -41,7 +41,7 @@ fakes = st.sampled_from(FAKES)
 
 @st.composite
 def cuts(draw: st.DrawFn, text: str) -> list[str]:
-    """The text in chunks: one character each, or cut at some places."""
+    """The text in chunks: single characters, or cut at random positions."""
     if draw(st.booleans()):
         return list(text)
     places = sorted(draw(st.sets(st.integers(0, len(text)), max_size=12)))
@@ -49,94 +49,96 @@ def cuts(draw: st.DrawFn, text: str) -> list[str]:
 
 
 def stream(chunks: list[str]) -> tuple[str, int, list[str]]:
-    """What comes out, how many secrets were counted, and every state on the way, as text."""
-    state, shown, count, states = START, "", 0, []
+    """The output, the number of secrets, and every intermediate state as text."""
+    state, output, count, states = START, "", 0, []
     for chunk in chunks:
-        done, state = redact_chunk(chunk, state)
-        shown, count = shown + done.text, count + done.count
+        redaction, state = redact_chunk(chunk, state)
+        output, count = output + redaction.text, count + redaction.count
         states.append("".join(state))
-    return shown, count, states
+    return output, count, states
 
 
-def leaks(secret: str, shown: str) -> list[str]:
-    return [run for at in range(len(secret) - _RUN + 1) if (run := secret[at : at + _RUN]) in shown]
+def leaks(secret: str, output: str) -> list[str]:
+    return [run for at in range(len(secret) - _RUN + 1) if (run := secret[at : at + _RUN]) in output]
 
 
 @pytest.mark.parametrize("fake", FAKES, ids=lambda fake: fake.before[:12] + fake.public)
-def test_a_token_cut_once_at_any_place_or_at_all_of_them_does_not_leave(fake: Fake) -> None:
+def test_a_token_cut_at_one_or_all_positions_does_not_leak(fake: Fake) -> None:
     text = f"first {fake.text} last\n"
     for chunks in [list(text), *([text[:at], text[at:]] for at in range(len(text)))]:
-        shown, count, states = stream(chunks)
-        assert (leaks(fake.secret, shown), leaks(fake.secret, "\n".join(states)), count) == ([], [], 1), chunks
-        assert shown.startswith(f"first {fake.before}")
-        assert shown.endswith(" last\n")
+        output, count, states = stream(chunks)
+        assert (leaks(fake.secret, output), leaks(fake.secret, "\n".join(states)), count) == ([], [], 1), chunks
+        assert output.startswith(f"first {fake.before}")
+        assert output.endswith(" last\n")
 
 
 @given(fakes, ordinary, ordinary, st.data())
-def test_a_token_cut_anywhere_does_not_leave(fake: Fake, before: str, after: str, data: st.DataObject) -> None:
+def test_a_token_cut_at_random_positions_does_not_leak(fake: Fake, before: str, after: str, data: st.DataObject) -> None:
     text = f"{before}\n{fake.text} {after}" if data.draw(st.booleans()) else f"{before} {fake.text}\n{after}"
-    shown, count, states = stream(data.draw(cuts(text)))
-    assert leaks(fake.secret, shown) == []
+    output, count, states = stream(data.draw(cuts(text)))
+    assert leaks(fake.secret, output) == []
     assert [state for state in states if leaks(fake.secret, state)] == []
     assert count >= 1
-    assert f"[redacted:{fake.kind}]" in shown or "[redacted:assigned]" in shown or "[redacted:authorization]" in shown
+    assert f"[redacted:{fake.kind}]" in output or "[redacted:assigned]" in output or "[redacted:authorization]" in output
 
 
 @given(st.sampled_from(PEM_KEYS), ordinary, ordinary, st.sampled_from(["\n", "\r\n", "\\n", "\n  "]), st.data())
-def test_a_private_key_cut_anywhere_does_not_leave(fake: Fake, before: str, after: str, newline: str, data: st.DataObject) -> None:
+def test_a_private_key_cut_at_random_positions_does_not_leak(
+    fake: Fake, before: str, after: str, newline: str, data: st.DataObject
+) -> None:
     key = fake.text.replace("\n", newline)
-    shown, count, states = stream(data.draw(cuts(f"{before}\n{key}\ndone\n{after}")))
+    output, count, states = stream(data.draw(cuts(f"{before}\n{key}\ndone\n{after}")))
     body = ALNUM + ALNUM
-    assert leaks(body, shown) == []
+    assert leaks(body, output) == []
     assert [state for state in states if leaks(body, state)] == []
     assert count == 1
-    assert shown.startswith(f"{before}\n")
-    assert shown.endswith(f"[redacted:private-key]\ndone\n{after}")
+    assert output.startswith(f"{before}\n")
+    assert output.endswith(f"[redacted:private-key]\ndone\n{after}")
 
 
 @given(fakes, st.sampled_from(["word", "x", "1", "_", "-", "/", "key", '"']))
-def test_a_token_that_starts_a_text_of_its_own_does_not_leave(fake: Fake, end: str) -> None:
-    """Entries of a trace need not end with a newline, and the next one need not go on where the last one ended."""
-    shown, count, states = stream([f"first {end}", f"{fake.text} last\n"])
-    assert leaks(fake.secret, shown) == []
+def test_a_token_at_the_start_of_a_chunk_does_not_leak(fake: Fake, end: str) -> None:
+    """Entries of a trace need not end with a newline, and the next one need not continue the last one."""
+    output, count, states = stream([f"first {end}", f"{fake.text} last\n"])
+    assert leaks(fake.secret, output) == []
     assert [state for state in states if leaks(fake.secret, state)] == []
     assert count >= 1
 
 
 @given(st.text("abcdefXYZ0123456789", min_size=36, max_size=36), st.data())
-def test_any_characters_of_a_token_stay_inside(secret: str, data: st.DataObject) -> None:
-    shown, count, _ = stream(data.draw(cuts(f"use ghp_{secret} or gho_{secret}\n")))
+def test_tokens_of_any_characters_do_not_leak(secret: str, data: st.DataObject) -> None:
+    output, count, _ = stream(data.draw(cuts(f"use ghp_{secret} or gho_{secret}\n")))
     assert count == 2
-    assert re.fullmatch(r"use (g|gh|ghp|ghp_)?MARK or (g|gh|gho|gho_)?MARK\n", shown.replace("[redacted:github-token]", "MARK"))
+    assert re.fullmatch(r"use (g|gh|ghp|ghp_)?MARK or (g|gh|gho|gho_)?MARK\n", output.replace("[redacted:github-token]", "MARK"))
 
 
 @given(st.text("abcdefXYZ0123456789", min_size=20, max_size=36), st.data())
 def test_a_token_of_any_length_that_is_cut_once_loses_at_most_a_word(secret: str, data: st.DataObject) -> None:
-    """What follows a token that could be whole stays only where it is an ordinary word or a number."""
+    """Text after a possibly complete token stays only if it is an ordinary word or a number."""
     at = data.draw(st.integers(1, len(secret)))
-    shown, count, _ = stream([f"use glpat-{secret[:at]}", f"{secret[at:]} now\n"])
-    kept = shown.removeprefix("use [redacted:gitlab-token]").removesuffix(" now\n")
+    output, count, _ = stream([f"use glpat-{secret[:at]}", f"{secret[at:]} now\n"])
+    rest = output.removeprefix("use [redacted:gitlab-token]").removesuffix(" now\n")
     assert count == 1
-    assert kept == "" or (at >= 20 and kept == secret[at:] and re.fullmatch("[a-z]+|[A-Z]+|[A-Z][a-z]+|[0-9]+", kept))
+    assert rest == "" or (at >= 20 and rest == secret[at:] and re.fullmatch("[a-z]+|[A-Z]+|[A-Z][a-z]+|[0-9]+", rest))
 
 
 @given(st.sampled_from(FAKES), st.sampled_from(["passed", "Refunds retry twice", "ERROR: build failed", "HTTP/1.1 200 OK", "404"]))
-def test_the_entry_after_a_whole_text_that_ends_in_a_token_stays_or_says_what_it_lost(fake: Fake, then: str) -> None:
+def test_the_entry_after_a_text_that_ends_in_a_token_is_kept_or_marked(fake: Fake, then: str) -> None:
     _, state = redact_chunk(fake.text, START)
-    done, _ = redact_chunk(then, state)
-    gone = swallowed(then, state)
-    assert done == (then[gone:], 0)
-    assert (mark(state) if gone else "") in {"", f"[redacted:{fake.kind}]", "[redacted:assigned]", "[redacted:url-password]"}
+    redaction, _ = redact_chunk(then, state)
+    length = swallowed(then, state)
+    assert redaction == (then[length:], 0)
+    assert (mark(state) if length else "") in {"", f"[redacted:{fake.kind}]", "[redacted:assigned]", "[redacted:url-password]"}
 
 
 @given(ordinary, st.data())
-def test_ordinary_text_cut_anywhere_comes_out_as_it_went_in(text: str, data: st.DataObject) -> None:
+def test_ordinary_text_in_chunks_is_unchanged(text: str, data: st.DataObject) -> None:
     assert stream(data.draw(cuts(text)))[:2] == (text, 0)
 
 
 @given(st.text(max_size=200), st.data())
 @example("[redacted:jwt]=abcdef123456", None)
-def test_any_text_without_secrets_comes_out_as_it_went_in(text: str, data: st.DataObject | None) -> None:
+def test_random_text_without_secrets_is_unchanged(text: str, data: st.DataObject | None) -> None:
     chunks = data.draw(cuts(text)) if data else list(text)
     assert stream(chunks)[:2] == (text, 0)
 
@@ -155,10 +157,10 @@ def test_redacting_twice_changes_nothing(parts: list[str], data: st.DataObject) 
 
 
 @given(st.lists(fakes.map(lambda fake: fake.text) | st.sampled_from(_LINES), max_size=6))
-def test_a_stream_of_whole_lines_is_redacted_as_each_line_alone(lines: list[str]) -> None:
-    shown, count, _ = stream([f"{line}\n" for line in lines])
+def test_a_stream_of_complete_lines_is_redacted_line_by_line(lines: list[str]) -> None:
+    output, count, _ = stream([f"{line}\n" for line in lines])
     alone = [redact(f"{line}\n") for line in lines]
-    assert (shown, count) == ("".join(each.text for each in alone), sum(each.count for each in alone))
+    assert (output, count) == ("".join(redaction.text for redaction in alone), sum(redaction.count for redaction in alone))
 
 
 _CODES = (
@@ -170,7 +172,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-9;:]*[A-Za-z]|\(B)")
 
 @st.composite
 def coloured(draw: st.DrawFn, text: str) -> str:
-    """The text with colour and erase codes at some places, or after every character."""
+    """The text with colour and erase codes at some positions, or after every character."""
     if draw(st.integers(0, 9)) == 0:
         return "".join(char + draw(st.sampled_from(_CODES)) for char in text)
     places = draw(st.dictionaries(st.integers(0, len(text)), st.sampled_from(_CODES), max_size=8))
@@ -180,36 +182,36 @@ def coloured(draw: st.DrawFn, text: str) -> str:
 
 
 @given(fakes, ordinary, ordinary, st.data())
-def test_a_coloured_token_does_not_leave_whole_or_cut_anywhere(fake: Fake, before: str, after: str, data: st.DataObject) -> None:
+def test_a_coloured_token_does_not_leak_whole_or_in_chunks(fake: Fake, before: str, after: str, data: st.DataObject) -> None:
     text = f"{before}\n{data.draw(coloured(fake.text))} {after}\n"
-    whole = redact(text)
-    assert leaks(fake.secret, _ESCAPES.sub("", whole.text)) == []
-    assert whole.count >= 1
-    assert redact(whole.text) == (whole.text, 0)
-    shown, count, states = stream(data.draw(cuts(text)))
-    assert leaks(fake.secret, _ESCAPES.sub("", shown)) == []
+    redaction = redact(text)
+    assert leaks(fake.secret, _ESCAPES.sub("", redaction.text)) == []
+    assert redaction.count >= 1
+    assert redact(redaction.text) == (redaction.text, 0)
+    output, count, states = stream(data.draw(cuts(text)))
+    assert leaks(fake.secret, _ESCAPES.sub("", output)) == []
     assert [state for state in states if leaks(fake.secret, _ESCAPES.sub("", state))] == []
     assert count >= 1
-    assert _ESCAPES.sub("", shown).endswith(f" {_ESCAPES.sub('', after)}\n")
+    assert _ESCAPES.sub("", output).endswith(f" {_ESCAPES.sub('', after)}\n")
 
 
 @given(st.sampled_from(PEM_KEYS), ordinary, st.data())
-def test_a_coloured_private_key_does_not_leave(fake: Fake, after: str, data: st.DataObject) -> None:
+def test_a_coloured_private_key_does_not_leak(fake: Fake, after: str, data: st.DataObject) -> None:
     text = f"cat key\n{data.draw(coloured(fake.text))}\ndone\n{after}"
-    for shown in (redact(text).text, stream(data.draw(cuts(text)))[0]):
-        assert leaks(ALNUM + ALNUM, _ESCAPES.sub("", shown)) == []
-        assert shown.endswith(f"\ndone\n{after}")
+    for output in (redact(text).text, stream(data.draw(cuts(text)))[0]):
+        assert leaks(ALNUM + ALNUM, _ESCAPES.sub("", output)) == []
+        assert output.endswith(f"\ndone\n{after}")
 
 
 @given(ordinary.flatmap(coloured), st.data())
-def test_coloured_ordinary_text_comes_out_as_it_went_in(text: str, data: st.DataObject) -> None:
+def test_coloured_ordinary_text_is_unchanged(text: str, data: st.DataObject) -> None:
     assert redact(text) == (text, 0)
     assert stream(data.draw(cuts(text)))[:2] == (text, 0)
 
 
 @given(fakes, st.data())
 def test_every_escape_sequence_of_a_redacted_text_is_kept(fake: Fake, data: st.DataObject) -> None:
-    """A colour that started before or within a secret must end where it ended."""
+    """A colour that starts before or inside a secret must end at the same position."""
     text = f"first {data.draw(coloured(fake.text))} last\n"
-    for shown in (redact(text).text, stream(data.draw(cuts(text)))[0]):
-        assert _ESCAPES.findall(shown) == _ESCAPES.findall(text)
+    for output in (redact(text).text, stream(data.draw(cuts(text)))[0]):
+        assert _ESCAPES.findall(output) == _ESCAPES.findall(text)

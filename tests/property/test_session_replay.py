@@ -1,4 +1,4 @@
-"""Whatever is asked and answered, in whichever order: the record leads to the same run again."""
+"""The record of a session leads to the same run again, for any requests and answers in any order."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ VALUES = JSON.filter(can_cross)
 @contextmanager
 def a_space() -> Iterator[tuple[Place, clia.Space]]:
     with tempfile.TemporaryDirectory() as directory:
-        here = Place(Path(directory) / "repo")
-        with here.open() as space:
-            yield here, with_agents(space, "scout", echo=ECHO, parts=PARTS, chance=CHANCE)
+        place = Place(Path(directory) / "repo")
+        with place.open() as space:
+            yield place, with_agents(space, "scout", echo=ECHO, parts=PARTS, chance=CHANCE)
 
 
 def spelled(value: Any) -> str:
-    """A value and the type of each number in it."""
+    """A value with the type of each number in it."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -68,28 +68,28 @@ def spelled(value: Any) -> str:
 
 
 @given(JSON)
-def test_what_is_taken_in_reads_back_thesame_json_from_every_kind_of_record(value: Any) -> None:
+def test_a_converted_value_reads_back_the_same_from_every_kind_of_record(value: Any) -> None:
     try:
-        made = inward(value, "value")
+        converted = inward(value, "value")
     except CannotCross:
-        assert any(isinstance(each, float) and 2**53 <= abs(each) < 1e21 for each in leaves(value))
+        assert any(isinstance(leaf_value, float) and 2**53 <= abs(leaf_value) < 1e21 for leaf_value in leaves(value))
         return
-    assert spelled(json.loads(canonical_bytes(made))) == spelled(made), "checkpoints"
-    assert spelled(json.loads(json.dumps(made, ensure_ascii=False))) == spelled(made), "streams"
-    assert spelled(inward(made, "value")) == spelled(made), "taken in twice is taken in once"
-    assert made == value
-    assert spelled(crossing(made, "value")) == spelled(made)
+    assert spelled(json.loads(canonical_bytes(converted))) == spelled(converted), "checkpoints"
+    assert spelled(json.loads(json.dumps(converted, ensure_ascii=False))) == spelled(converted), "streams"
+    assert spelled(inward(converted, "value")) == spelled(converted), "conversion must be idempotent"
+    assert converted == value
+    assert spelled(crossing(converted, "value")) == spelled(converted)
 
 
 def leaves(value: Any) -> list[Any]:
     if isinstance(value, dict):
-        return [leaf for each in value.values() for leaf in leaves(each)]
-    return [leaf for each in value for leaf in leaves(each)] if isinstance(value, list) else [value]
+        return [leaf for child in value.values() for leaf in leaves(child)]
+    return [leaf for child in value for leaf in leaves(child)] if isinstance(value, list) else [value]
 
 
 @given(st.recursive(SCALARS | st.floats() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner)))
-def test_a_value_crosses_or_is_refused_with_its_place(value: Any) -> None:
-    bad = [each for each in leaves(value) if cannot(each)]
+def test_a_value_crosses_or_is_refused_with_its_pointer(value: Any) -> None:
+    bad = [leaf_value for leaf_value in leaves(value) if cannot(leaf_value)]
     if not bad:
         assert json.loads(json.dumps(crossing(value, "value"), allow_nan=False)) == value
         return
@@ -103,38 +103,38 @@ def cannot(leaf: Any) -> bool:
 
 
 @given(VALUES, VALUES)
-def test_equal_as_json_is_equal_as_canonical_text(one: Any, other: Any) -> None:
-    one, other = inward(one, "value"), inward(other, "value")
-    assert same_json(one, other) == (canonical_bytes(one) == canonical_bytes(other))
-    assert same_json(one, one)
-    assert same_json([one, {"a": one}], [one, {"a": one}])
+def test_values_equal_as_json_have_equal_canonical_text(left: Any, right: Any) -> None:
+    left, right = inward(left, "value"), inward(right, "value")
+    assert same_json(left, right) == (canonical_bytes(left) == canonical_bytes(right))
+    assert same_json(left, left)
+    assert same_json([left, {"a": left}], [left, {"a": left}])
 
 
 @given(VALUES)
-def test_a_resume_is_kept_in_its_shortest_form_and_read_back(value: Any) -> None:
-    made = inward(value, "value")
-    for each in (
-        Resumed(1, "a", made),
-        Resumed(1, "a", made, None, None, "Tess"),
+def test_a_resume_is_stored_in_its_shortest_form_and_read_back(value: Any) -> None:
+    converted = inward(value, "value")
+    for resumed in (
+        Resumed(1, "a", converted),
+        Resumed(1, "a", converted, None, None, "Tess"),
         Resumed(2, "b", None, "gave up"),
-        Resumed(3, "c", made, None, "0" * 40, "Tess", "2026-05-01T00:00:00Z"),
+        Resumed(3, "c", converted, None, "0" * 40, "Tess", "2026-05-01T00:00:00Z"),
     ):
-        assert Resumed(*json.loads(json.dumps(resumed_json(each)))) == each
-        assert resumed_json(each)[-1] is not None or len(resumed_json(each)) == 3
+        assert Resumed(*json.loads(json.dumps(resumed_json(resumed)))) == resumed
+        assert resumed_json(resumed)[-1] is not None or len(resumed_json(resumed)) == 3
 
 
 @given(VALUES, VALUES)
-def test_another_request_has_another_hash(one: Any, other: Any) -> None:
+def test_different_requests_have_different_hashes(payload: Any, other_payload: Any) -> None:
     from clia.engine.records import FlowCall
 
-    first = FlowCall(1, "x", None, one, 3)
-    assert request_hash(first) == request_hash(first._replace(line=9)), "a line is no part of the question"
-    assert request_hash(first) == request_hash(first._replace(payload=json.loads(json.dumps(one))))
+    first = FlowCall(1, "x", None, payload, 3)
+    assert request_hash(first) == request_hash(first._replace(line=9)), "the line must not be part of the hash"
+    assert request_hash(first) == request_hash(first._replace(payload=json.loads(json.dumps(payload))))
     assert request_hash(first) != request_hash(first._replace(number=2))
     assert request_hash(first) != request_hash(first._replace(kind="y"))
     assert request_hash(first) != request_hash(first._replace(tag="t"))
-    if spelled(one) != spelled(other):
-        assert request_hash(first) != request_hash(first._replace(payload=other))
+    if spelled(payload) != spelled(other_payload):
+        assert request_hash(first) != request_hash(first._replace(payload=other_payload))
 
 
 # Runs
@@ -142,8 +142,8 @@ def test_another_request_has_another_hash(one: Any, other: Any) -> None:
 
 @EXAMPLES
 @given(VALUES, st.lists(VALUES, min_size=4, max_size=4), st.lists(st.booleans(), min_size=4, max_size=4))
-def test_any_values_lead_to_thesame_json_place_with_the_store_gone(first: Any, answers: list[Any], decides: list[bool]) -> None:
-    with a_space() as (here, space):
+def test_a_session_replays_to_the_same_state_after_the_store_is_lost(first: Any, answers: list[Any], decides: list[bool]) -> None:
+    with a_space() as (place, space):
         stood = {str(space.head("scout")): asks(space.start("scout", "echo", first))}
         for value, decide in zip(answers, decides, strict=True):
             waits = asks(space.session("scout"))
@@ -152,28 +152,28 @@ def test_any_values_lead_to_thesame_json_place_with_the_store_gone(first: Any, a
                 stood[space.decide("scout", value).cid] = waits
             else:
                 space.resume("scout", value)
-        done = space.session("scout")
-        assert done.status == "finished"
-        assert spelled(done.resumes) == spelled([redact_value(inward(each, "v"))[0] for each in answers])
-        here.lose_store()
-        with here.open() as again:
+        session = space.session("scout")
+        assert session.status == "finished"
+        assert spelled(session.resumes) == spelled([redact_value(inward(answer, "v"))[0] for answer in answers])
+        place.lose_store()
+        with place.open() as again:
             for number, (commit, waits) in enumerate(stood.items()):
                 assert spelled(asks(again.fork("scout", f"fork-{number}", commit))) == spelled(waits)
             name = f"fork-{len(stood) - 1}"
-            assert again.resume(name, answers[-1]).result == done.result
+            assert again.resume(name, answers[-1]).result == session.result
 
 
 @EXAMPLES
 @given(st.permutations([1, 2, 3, 4, 5, 6]), st.integers(0, 6), st.booleans())
-def test_answers_in_any_order_with_a_fork_at_any_point_come_to_one_result(order: list[int], cut: int, lose: bool) -> None:
-    with a_space() as (here, space):
+def test_answers_in_any_order_with_a_fork_at_any_point_give_one_result(order: list[int], cut: int, lose: bool) -> None:
+    with a_space() as (place, space):
         space.start("scout", "parts", 6)
         for number in order[:cut]:
             space.resume("scout", number * 10, f"1.{number}")
         at = space.commit("scout", "finding", changes={"a": b"1"})
         if lose:
-            here.lose_store()
-        with here.open() as again:
+            place.lose_store()
+        with place.open() as again:
             again.fork("scout", "other", at)
             for number in sorted(order[cut:]):
                 again.resume("other", number * 10, f"1.{number}")

@@ -1,4 +1,4 @@
-"""Adding to an array in JSON text: everything else stays byte for byte."""
+"""Adding to an array in JSON text keeps all other bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ endings = st.sampled_from(["\n", "\r\n"])
     styles,
     endings,
 )
-def test_the_new_text_says_exactly_the_old_document_plus_the_items(
+def test_the_new_text_is_the_old_document_plus_the_items(
     document: dict[str, Any], entries: Any, items: list[Any], style: Any, ending: str
 ) -> None:
     if entries != "missing":
@@ -39,7 +39,7 @@ def test_the_new_text_says_exactly_the_old_document_plus_the_items(
 @pytest.mark.parametrize(
     "spelling", ["1.50", "1e2", "123456789012345678901234567890", '"\\u00e9"', "[ 1,2 , 3 ]", '{ "b":1,  "a":2 }']
 )
-def test_every_other_byte_stays(spelling: str, ending: str) -> None:
+def test_every_other_byte_is_kept(spelling: str, ending: str) -> None:
     lines = ["{", f'   "first":{spelling},', '   "entries" : [', '      {"old": 1}', "   ],", '   "last"  :  null', "}", ""]
     text = ending.join(lines)
     added = append_to_array(text, "entries", [{"new": 2}])
@@ -53,6 +53,6 @@ def test_an_array_on_one_line_stays_on_one_line() -> None:
     assert append_to_array('{"entries": [1, 2], "z": 1}', "entries", [3, "x"]) == '{"entries": [1, 2, 3, "x"], "z": 1}'
 
 
-def test_a_key_of_the_same_name_deeper_down_is_not_touched() -> None:
+def test_a_nested_key_of_the_same_name_is_not_changed() -> None:
     text = '{"a": {"entries": [0]}, "entries": [1]}'
     assert append_to_array(text, "entries", [2]) == '{"a": {"entries": [0]}, "entries": [1, 2]}'

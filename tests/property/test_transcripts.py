@@ -1,4 +1,4 @@
-"""The laws of reading a transcript: in pieces or at once, it says the same; hooks and transcripts agree on keys."""
+"""Laws of transcripts: reading in parts or at once gives the same events; hooks and transcripts have the same keys."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _LINES = st.one_of(
 
 
 @given(st.lists(_LINES, max_size=12), st.lists(st.integers(0, 2000), max_size=6))
-def test_read_in_pieces_it_says_what_it_says_read_at_once(lines: list[bytes], cuts: list[int]) -> None:
-    """Wherever the file happened to end when it was looked at, also in the middle of a line."""
+def test_reading_in_parts_gives_the_same_events_as_reading_at_once(lines: list[bytes], cuts: list[int]) -> None:
+    """The file may end anywhere when it is read, even inside a line."""
     data = b"".join(lines)
     at_once = read_events(data, TranscriptCursor(), claude_code.from_line)
     events: tuple[ToolEvent, ...] = ()
@@ -50,38 +50,38 @@ def test_read_in_pieces_it_says_what_it_says_read_at_once(lines: list[bytes], cu
 
 
 @given(st.lists(_LINES, max_size=12))
-def test_no_two_texts_of_one_transcript_have_one_key(lines: list[bytes]) -> None:
-    """What a person or the model said twice counts twice."""
+def test_no_two_texts_of_a_transcript_have_the_same_key(lines: list[bytes]) -> None:
+    """A text that a person or the model repeats counts twice."""
     events = [
-        each
-        for each in read_events(b"".join(lines), TranscriptCursor(), claude_code.from_line).events
-        if each.what in (PROMPT, SAID)
+        event
+        for event in read_events(b"".join(lines), TranscriptCursor(), claude_code.from_line).events
+        if event.what in (PROMPT, SAID)
     ]
-    assert len({each.key for each in events}) == len(events)
+    assert len({event.key for event in events}) == len(events)
 
 
 @given(st.lists(_LINES, max_size=12), _TIMES)
-def test_what_comes_after_a_time_is_left_for_later(lines: list[bytes], upto: str) -> None:
-    """It stops at the first line that is later: nothing of before it is left out, and nothing is read twice."""
+def test_events_after_a_time_are_read_later(lines: list[bytes], upto: str) -> None:
+    """Reading stops at the first later line, so nothing is skipped or read twice."""
     data = b"".join(lines)
     first = read_events(data, TranscriptCursor(), claude_code.from_line, upto)
     rest = read_events(data[first.cursor.offset :], first.cursor, claude_code.from_line)
-    assert all((each.at or "") <= upto for each in first.events)
+    assert all((event.at or "") <= upto for event in first.events)
     assert first.events + rest.events == read_events(data, TranscriptCursor(), claude_code.from_line).events
 
 
 @given(st.lists(_TEXTS, min_size=1, max_size=6), st.integers(0, 6))
-def test_what_a_hook_says_was_said_last_is_what_the_transcript_says_or_will_say(texts: list[str], lag: int) -> None:
-    """The transcript may not have the last lines yet when the hook comes: in the end each text counts once."""
+def test_the_last_text_of_a_hook_has_the_key_of_the_transcript(texts: list[str], lag: int) -> None:
+    """The transcript may lack the last lines when the hook runs; in the end each text counts once."""
     lines = [_line("assistant", [{"type": "text", "text": text}], "2026-11-15T10:00:00.000Z", {}) for text in texts]
-    there = read_events(b"".join(lines[: max(0, len(lines) - lag)]), TranscriptCursor(), claude_code.from_line)
-    told = ToolEvent(SAID, texts[-1], counted=f"say:{digest(texts[-1])}")
-    key = hook_key(told, there.cursor.counts, "record")
-    whole = {each.key for each in read_events(b"".join(lines), TranscriptCursor(), claude_code.from_line).events}
-    assert key in whole
+    reading = read_events(b"".join(lines[: max(0, len(lines) - lag)]), TranscriptCursor(), claude_code.from_line)
+    hook_event = ToolEvent(SAID, texts[-1], counted=f"say:{digest(texts[-1])}")
+    key = hook_key(hook_event, reading.cursor.counts, "record")
+    keys = {event.key for event in read_events(b"".join(lines), TranscriptCursor(), claude_code.from_line).events}
+    assert key in keys
 
 
-def test_what_a_hook_gives_as_one_text_and_the_transcript_in_parts_counts_once() -> None:
+def test_a_text_that_the_transcript_has_in_parts_counts_once() -> None:
     """One message may have several texts; the hook joins them."""
     lines = [_line("assistant", [{"type": "text", "text": text}], "2026-11-15T10:00:00.000Z", {}) for text in ("One.", "Two.")]
     counts = read_events(b"".join(lines), TranscriptCursor(), claude_code.from_line).cursor.counts
@@ -90,8 +90,8 @@ def test_what_a_hook_gives_as_one_text_and_the_transcript_in_parts_counts_once()
     assert hook_key(ToolEvent(SAID, "Two.", counted=f"say:{digest('Two.')}"), counts, "r") is not None
 
 
-def test_the_parts_of_a_message_are_one_text_also_where_they_are_read_one_by_one() -> None:
-    """What is kept of a message between two looks is little, however many parts it has."""
+def test_the_parts_of_a_message_are_one_text_even_if_read_one_by_one() -> None:
+    """The state of a message between two reads is small, however many parts it has."""
     texts = [f"Part {number}." for number in range(20)]
     cursor = TranscriptCursor()
     for number, text in enumerate(texts):
@@ -103,24 +103,24 @@ def test_the_parts_of_a_message_are_one_text_also_where_they_are_read_one_by_one
     assert len(cursor.texts) < 10
 
 
-def test_what_is_told_from_a_time_on_is_the_sessions_own() -> None:
-    """A fork copies what was said before it began; what is of its first moment is its own, what has no time is not."""
+def test_events_since_the_start_belong_to_the_session() -> None:
+    """A fork copies earlier lines. Lines of its first moment are its own; lines without a time are not."""
     times = ("2026-11-15T10:00:00.999Z", "2026-11-15T10:00:01.000Z", "2026-11-15T10:00:01.001Z", "")
     data = b"".join(_line("assistant", [{"type": "text", "text": at or "none"}], at, {}) for at in times)
     reading = read_events(data, TranscriptCursor(), claude_code.from_line, since=times[1])
-    assert [each.text for each in reading.events] == [times[1], times[2]]
+    assert [event.text for event in reading.events] == [times[1], times[2]]
     assert reading.cursor.offset == len(data)
 
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
-    lambda each: st.lists(each) | st.dictionaries(st.text(max_size=8), each),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=8), inner),
 )
 
 
 @given(_JSON, st.sampled_from(["SessionStart", "PreToolUse", "PostToolUse", "Stop", "SubagentStop", "UserPromptSubmit", "New"]))
-def test_no_field_of_a_hook_is_trusted_to_be_of_a_type(value: Any, name: str) -> None:
-    """Any JSON in any field gives events, never an accident."""
+def test_fields_of_a_hook_may_have_any_type(value: Any, name: str) -> None:
+    """Any JSON in any field gives events and never an exception."""
     fields = (
         "prompt",
         "prompt_id",
@@ -133,13 +133,13 @@ def test_no_field_of_a_hook_is_trusted_to_be_of_a_type(value: Any, name: str) ->
         "transcript_path",
         "cwd",
     )
-    told = claude_code.from_hook({"session_id": "s", "hook_event_name": name, **dict.fromkeys(fields, value)})
-    assert told.events
-    json.dumps([each._asdict() for each in told.events])
+    result = claude_code.from_hook({"session_id": "s", "hook_event_name": name, **dict.fromkeys(fields, value)})
+    assert result.events
+    json.dumps([event._asdict() for event in result.events])
 
 
 @given(_JSON)
-def test_what_is_kept_of_a_tools_input_is_small_and_the_same_again(value: Any) -> None:
+def test_the_recorded_input_of_a_tool_is_small_and_deterministic(value: Any) -> None:
     once = small({"a": value, "long": "x" * 10_000})
     assert small(once)["a"] == once["a"]
     assert len(once["long"]) < 5_000

@@ -1,4 +1,4 @@
-"""Trees are the ones stock git would write, however they were described; what git's own check refuses never gets in."""
+"""Trees are those that stock git would write, in every form of description; trees that git fsck refuses are never written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Files = dict[str, Content]
 
 A_COMMIT = "a" * 40
-# Few names, so that paths share folders and clash; among them those that sort differently as a file and as a folder.
+# Few names, so that paths share folders and clash; some sort differently as a file and as a folder.
 segments = st.sampled_from(["a", "a.b", "a-b", "a0", "A", "b", "é", "e\u0301", "\U0001f600", " ", "-", "~", "x" * 200])
 file_paths = st.lists(segments, min_size=1, max_size=3).map("/".join)
 contents: st.SearchStrategy[Content] = (
@@ -58,11 +58,11 @@ class Place:
     def git(self, *words: str, data: bytes = b"", **more: str) -> bytes:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | more
         environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-        done = subprocess.run(["git", *words], cwd=self.directory, input=data, env=environment, capture_output=True, check=True)
-        return done.stdout
+        result = subprocess.run(["git", *words], cwd=self.directory, input=data, env=environment, capture_output=True, check=True)
+        return result.stdout
 
     def stock_tree(self, files: Files) -> str:
-        """The tree that stock git writes for these files, in an index of its own."""
+        """The tree that stock git writes for these files, with a separate index."""
         index = str(self.directory / ".git" / "private-index")
         if os.path.exists(index):
             os.unlink(index)
@@ -78,47 +78,47 @@ class Place:
         return mode, self.space.core.objects.blob_id(data).encode()
 
     def everything(self) -> dict[str, bytes]:
-        """Each object by name, each ref with its value."""
-        found = {}
+        """Every object by name, and every ref with its value."""
+        contents = {}
         for folder in ("objects", "refs"):
             for file in (self.directory / ".git" / folder).rglob("*"):
                 if file.is_file():
-                    found[str(file)] = file.read_bytes() if folder == "refs" else b""
-        return found
+                    contents[str(file)] = file.read_bytes() if folder == "refs" else b""
+        return contents
 
 
 @pytest.fixture(scope="module")
 def quiet_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """One in which nothing may ever happen."""
-    made = Place(tmp_path_factory.mktemp("quiet"))
-    made.agent()
-    yield made
-    made.space.close()
+    """A space that no test may change."""
+    quiet = Place(tmp_path_factory.mktemp("quiet"))
+    quiet.agent()
+    yield quiet
+    quiet.space.close()
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    made = Place(tmp_path_factory.mktemp("trees"))
-    yield made
-    made.space.close()
+    opened = Place(tmp_path_factory.mktemp("trees"))
+    yield opened
+    opened.space.close()
 
 
 def clashes(files: Files) -> bool:
-    """Whether a file stands where others need a folder."""
-    return any(other.startswith(f"{path}/") for path in files for other in files)
+    """Whether a file has the path of a folder of another."""
+    return any(longer.startswith(f"{path}/") for path in files for longer in files)
 
 
 def without_clashes(files: Files) -> Files:
-    kept: Files = {}
+    accepted_files: Files = {}
     for path, value in files.items():
-        if not clashes({**kept, path: value}):
-            kept[path] = value
-    return kept
+        if not clashes({**accepted_files, path: value}):
+            accepted_files[path] = value
+    return accepted_files
 
 
 def delta(old: Files, new: Files) -> dict[str, Content | None]:
-    gone: dict[str, Content | None] = dict.fromkeys(old.keys() - new.keys())
-    return gone | {
+    removed: dict[str, Content | None] = dict.fromkeys(old.keys() - new.keys())
+    return removed | {
         path: value for path, value in new.items() if path not in old or (type(old[path]), old[path]) != (type(value), value)
     }
 
@@ -126,20 +126,20 @@ def delta(old: Files, new: Files) -> dict[str, Content | None]:
 @settings(max_examples=max(40, EXAMPLES // 3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(versions=st.lists(worktrees.map(without_clashes), min_size=1, max_size=4))
 def test_full_values_and_deltas_give_the_trees_of_stock_git(place: Place, versions: list[Files]) -> None:
-    whole, steps = place.agent(), place.agent()
+    full_agent, delta_agent = place.agent(), place.agent()
     before: Files = {}
     for files in versions:
-        full = place.space.commit(whole, "finding", files)
-        part = place.space.commit(steps, "finding", changes=delta(before, files))
+        full = place.space.commit(full_agent, "finding", files)
+        part = place.space.commit(delta_agent, "finding", changes=delta(before, files))
         assert place.tree(full) == place.tree(part)
         before = files
-    assert place.tree(whole) == place.stock_tree(versions[-1])
+    assert place.tree(full_agent) == place.stock_tree(versions[-1])
     fresh = place.space.commit(place.agent(), "finding", versions[-1])
-    assert place.tree(fresh) == place.tree(whole), "the way that led there leaves no mark"
+    assert place.tree(fresh) == place.tree(full_agent), "the history must not affect the tree"
 
 
 def outcome(place: Place, name: str, **form: Any) -> tuple[str, ...]:
-    """The tree that a commit gave, or the code and paths of its refusal, which moved nothing."""
+    """The tree of a commit, or the code of its refusal, which must not move the head."""
     head = place.space.head(name)
     try:
         return (place.tree(place.space.commit(name, "finding", **form)),)
@@ -150,18 +150,18 @@ def outcome(place: Place, name: str, **form: Any) -> tuple[str, ...]:
 
 @settings(max_examples=max(40, EXAMPLES // 3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(start=worktrees.map(without_clashes), more=worktrees)
-def test_a_file_in_a_folders_place_is_refused_in_both_forms(place: Place, start: Files, more: Files) -> None:
-    one, two = place.agent(), place.agent()
-    for name in (one, two):
+def test_a_file_in_place_of_a_folder_is_refused_in_both_forms(place: Place, start: Files, more: Files) -> None:
+    full_agent, delta_agent = place.agent(), place.agent()
+    for name in (full_agent, delta_agent):
         place.space.commit(name, "finding", start)
-    wanted = {**start, **more}
-    full = outcome(place, one, files=wanted)
-    part = outcome(place, two, changes=delta(start, wanted))
+    files = {**start, **more}
+    full = outcome(place, full_agent, files=files)
+    part = outcome(place, delta_agent, changes=delta(start, files))
     assert full == part
-    assert (full == ("path-clash",)) == clashes(wanted)
+    assert (full == ("path-clash",)) == clashes(files)
 
 
-def test_a_link_and_a_submodule_of_one_text_are_not_the_same(place: Place) -> None:
+def test_a_link_and_a_submodule_with_the_same_text_differ(place: Place) -> None:
     name = place.agent()
     for value in (Link(A_COMMIT), Submodule(A_COMMIT), File(b"x", executable=True), b"x", File(b"x"), Link("x")):
         place.space.commit(name, "finding", {"it": value})
@@ -172,7 +172,7 @@ def test_a_link_and_a_submodule_of_one_text_are_not_the_same(place: Place) -> No
     "changes",
     [{"gone": None}, {"a/gone": None}, {"file/below": None}, {"gone": None, "gone/new": b""}, {"a": None, "a/new": b""}],
 )
-def test_what_is_not_there_cannot_be_removed(place: Place, changes: dict[str, Any]) -> None:
+def test_a_missing_path_cannot_be_removed(place: Place, changes: dict[str, Any]) -> None:
     name = place.agent()
     head = place.space.commit(name, "finding", {"a/b": b"", "file": b""})
     with pytest.raises(CliaError) as refused:
@@ -210,7 +210,7 @@ def accepted(path: str) -> bool:
 
 @settings(max_examples=max(6, EXAMPLES // 15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(names=st.sets(odd | near, min_size=20, max_size=60))
-def test_gits_own_check_accepts_every_path_that_ours_does(tmp_path_factory: pytest.TempPathFactory, names: set[str]) -> None:
+def test_git_fsck_accepts_every_path_that_clia_accepts(tmp_path_factory: pytest.TempPathFactory, names: set[str]) -> None:
     files: Files = {path: b"[core]\n" for path in names if accepted(path)}
     place = Place(tmp_path_factory.mktemp("odd"))
     place.space.commit(place.agent(), "finding", without_clashes(files))
@@ -247,7 +247,7 @@ ATTACKS = [
 
 @pytest.mark.parametrize("form", ["files", "changes"])
 @pytest.mark.parametrize("path", ATTACKS, ids=ascii)
-def test_a_path_that_is_an_attack_is_refused_and_nothing_is_written(quiet_place: Place, path: str, form: str) -> None:
+def test_a_hostile_path_is_refused_and_nothing_is_written(quiet_place: Place, path: str, form: str) -> None:
     before = quiet_place.everything()
     given_files: Any = {form: {"fine": b"", path: b"x"}}
     with pytest.raises(UnsafePath) as refused:
@@ -257,7 +257,7 @@ def test_a_path_that_is_an_attack_is_refused_and_nothing_is_written(quiet_place:
 
 
 @pytest.mark.parametrize("path", [None, 1, b"bytes", ("a",)])
-def test_a_path_that_is_no_text_is_refused(place: Place, path: Any) -> None:
+def test_a_path_that_is_not_text_is_refused(place: Place, path: Any) -> None:
     with pytest.raises(UnsafePath):
         place.space.commit(place.agent(), "finding", {path: b"x"})
 
@@ -272,15 +272,15 @@ HOSTILE_MODULES = {
     "path": MODULES % (b"a", b"-x", b"https://example.org/a", b""),
     "update": MODULES % (b"a", b"a", b"https://example.org/a", b"\tupdate = !touch x\n"),
 }
-# The last ones are what NTFS may call the file, and what a backslash makes of a name on Windows.
+# The last ones are short names of NTFS, and paths with a backslash on Windows.
 MODULES_NAMES = [".gitmodules", ".GITMODULES", ".gitmodules ", ".git\u200cmodules", "gitmod~1", "gi7eba~1", "gi7eb~10", "~1000000"]
 MODULES_NAMES += ["x\\.gitmodules", "sub/.gitmodules"]
 
 
 @pytest.mark.parametrize("path", MODULES_NAMES, ids=ascii)
-@pytest.mark.parametrize("what", [*HOSTILE_MODULES, "link"])
-def test_a_hostile_gitmodules_file_is_refused_under_every_name(place: Place, what: str, path: str) -> None:
-    content: Content = Link("elsewhere") if what == "link" else HOSTILE_MODULES[what]
+@pytest.mark.parametrize("kind", [*HOSTILE_MODULES, "link"])
+def test_a_hostile_gitmodules_file_is_refused_under_every_name(place: Place, kind: str, path: str) -> None:
+    content: Content = Link("elsewhere") if kind == "link" else HOSTILE_MODULES[kind]
     name = place.agent()
     with pytest.raises(UnsafePath):
         place.space.commit(name, "finding", {path: content})
@@ -288,7 +288,7 @@ def test_a_hostile_gitmodules_file_is_refused_under_every_name(place: Place, wha
         place.space.commit(name, "finding", changes={path: content})
 
 
-def test_a_usual_gitmodules_file_is_kept(place: Place) -> None:
+def test_an_ordinary_gitmodules_file_is_accepted(place: Place) -> None:
     good = MODULES % (b"lib", b"parts/lib", b"https://example.org/lib", b"\tupdate = rebase\n")
     files: Files = {".gitmodules": good, "parts/lib": Submodule(A_COMMIT)}
     name = place.agent()
@@ -300,7 +300,7 @@ def test_a_usual_gitmodules_file_is_kept(place: Place) -> None:
     "content",
     ["text", None, 1, bytearray(b"x"), Link(""), Link("a\0b"), Submodule("short"), Submodule("0" * 40), File("x")],  # type: ignore[arg-type]
 )
-def test_a_content_that_no_tree_can_hold_is_refused_by_name(place: Place, content: Any) -> None:
+def test_invalid_content_is_refused_and_the_path_is_named(place: Place, content: Any) -> None:
     name = place.agent()
     head = place.space.head(name)
     with pytest.raises(InvalidInput) as refused:
@@ -309,6 +309,6 @@ def test_a_content_that_no_tree_can_hold_is_refused_by_name(place: Place, conten
     assert place.space.head(name) == head
 
 
-def test_everything_above_passes_gits_own_check(place: Place) -> None:
+def test_all_objects_written_above_pass_git_fsck(place: Place) -> None:
     place.git("fsck", "--strict", "--no-dangling")
     assert place.space.verify().clean
