@@ -1,8 +1,10 @@
-"""Many spaces in one process: under loss, reorder, repetition, partition, expiry, denial, rotation, forks and lost stores, trackers
-end where owners say, for exactly what their gates allow.
+"""A simulation of many spaces in one process.
 
-The functions that decide are those of production (``accept``, ``outstanding``, ``continued``, statements, real keys); only git and
-the network are played. What a tracker keeps in git is written down as production writes it, and read back where a store is lost.
+Messages are lost, reordered and repeated; there are partitions, expiry, denial, key rotation, forks and lost stores. Every tracker
+converges to its owner's state, for exactly what its gate allows.
+
+The deciding functions are the real ones (``accept``, ``outstanding``, ``continued``, statements, keys); only git and the network
+are simulated. A tracker's state in git is serialized as in production, and read back when a store is lost.
 """
 
 from __future__ import annotations
@@ -66,14 +68,14 @@ class Size(NamedTuple):
 
 
 class Chain:
-    """What an owner said to one audience."""
+    """The statements of an owner to one audience."""
 
     def __init__(self, seq: int) -> None:
         self.seq = seq
         self.last: str | None = None
         self.since = 0
         self.tokens: list[tuple[int, str]] = []
-        self.ever: set[RefClaim] = set()  # everything that its key has signed, by whichever writer
+        self.ever: set[RefClaim] = set()  # everything signed with its key, by any writer
 
 
 class Owner:
@@ -87,18 +89,18 @@ class Owner:
         self.chains: dict[str, Chain] = {}
 
     def rotate(self) -> None:
-        made = self.ring.make()
-        self.links.append(sign_link(self.ring, self.space, len(self.keys) + 1, made, self.keys[-1]))
-        self.keys.append(made)
+        key = self.ring.make()
+        self.links.append(sign_link(self.ring, self.space, len(self.keys) + 1, key, self.keys[-1]))
+        self.keys.append(key)
 
-    def say(self, aud: str, now: int, claims: list[RefClaim], old: str | None = None, *, whole: bool = False) -> str:
+    def say(self, aud: str, now: int, claims: list[RefClaim], old: str | None = None, *, as_snapshot: bool = False) -> str:
         chain = self.chains[aud]
         at = now + self.skew
-        trigger = SNAPSHOT if whole else claims[0].trigger
+        trigger = SNAPSHOT if as_snapshot else claims[0].trigger
         statement = Statement(self.space, aud, chain.seq + 1, chain.last, at, at + LIFE, trigger, tuple(claims), old)
         token = self.ring.sign(self.keys[-1], TOKEN_TYPE, statement.payload())
         chain.seq, chain.last = statement.seq, digest(token)
-        chain.since = 0 if whole else chain.since + 1
+        chain.since = 0 if as_snapshot else chain.since + 1
         chain.tokens.append((statement.seq, token))
         chain.ever.update(claims)
         return token
@@ -118,20 +120,20 @@ class Tracker:
         self.inbox: list[str | list[str]] = []  # tokens, and chains of keys
         self.cut_off = False
 
-    def written(self) -> str:
-        """What is kept in git."""
-        said = position_json(self.position)
-        kept = {"keys": self.keys, "accepted": said, "refs": self.tracked, "types": self.types, "grants": sorted(self.grants)}
-        return json.dumps(kept, sort_keys=True)
+    def git_text(self) -> str:
+        """The state that is kept in git."""
+        accepted = position_json(self.position)
+        record = {"keys": self.keys, "accepted": accepted, "refs": self.tracked, "types": self.types, "grants": sorted(self.grants)}
+        return json.dumps(record, sort_keys=True)
 
     def lose_store(self) -> None:
-        """Everything is lost but what is in git."""
-        kept = json.loads(self.written())
-        self.__init__(self.me, self.owner)  # type: ignore[misc]  # it is somebody new who reads what is kept
-        self.keys = tuple(kept["keys"])
-        self.position = read_position(kept["accepted"])
-        self.tracked, self.types = kept["refs"], kept["types"]
-        self.grants = {(kind, trigger) for kind, trigger in kept["grants"]}
+        """Lose everything except the state in git."""
+        record = json.loads(self.git_text())
+        self.__init__(self.me, self.owner)  # type: ignore[misc]  # starts as a new process
+        self.keys = tuple(record["keys"])
+        self.position = read_position(record["accepted"])
+        self.tracked, self.types = record["refs"], record["types"]
+        self.grants = {(kind, trigger) for kind, trigger in record["grants"]}
 
     def allowed(self, kind: str, trigger: str) -> bool:
         at: str | None = kind
@@ -156,17 +158,17 @@ class World:
         self.owners = [Owner(number, ring, self.random.randint(-CLOCK_SKEW // 2, CLOCK_SKEW // 2)) for number in range(size.spaces)]
         self.trackers: list[Tracker] = []
         for owner in self.owners:
-            others = [each.space for each in self.owners if each is not owner]
-            for aud in self.random.sample(others, size.audiences):
+            other_spaces = [other_owner.space for other_owner in self.owners if other_owner is not owner]
+            for aud in self.random.sample(other_spaces, size.audiences):
                 owner.chains[aud] = Chain(self.now * 1000)
                 self.trackers.append(Tracker(aud, owner))
-        for each in self.trackers:
-            each.grants = set(self.random.sample(GRANTS, self.random.randint(0, len(GRANTS))))
+        for tracker in self.trackers:
+            tracker.grants = set(self.random.sample(GRANTS, self.random.randint(0, len(GRANTS))))
 
-    # What owners do
+    # Owners
 
     def move(self) -> None:
-        """An owner moves, makes, or no longer shares something, and tells each audience."""
+        """An owner moves, adds or withdraws a ref, and announces it to each audience."""
         random = self.random
         owner = random.choice(self.owners)
         claim, old = self._changed(owner)
@@ -174,13 +176,13 @@ class World:
             owner.claims.pop(claim.ref)
         else:
             owner.claims[claim.ref] = claim
-        for each in self._of(owner):
-            chain = owner.chains[each.me]
+        for tracker in self._of(owner):
+            chain = owner.chains[tracker.me]
             first = chain.last is None
             if not first:
-                each.inbox.append(owner.say(each.me, self.now, [claim], old))
+                tracker.inbox.append(owner.say(tracker.me, self.now, [claim], old))
             if first or chain.since >= SNAPSHOT_EVERY:
-                each.inbox.append(self._snapshot(owner, each.me))
+                tracker.inbox.append(self._snapshot(owner, tracker.me))
             self.said += 1
 
     def _changed(self, owner: Owner) -> tuple[RefClaim, str | None]:
@@ -190,62 +192,62 @@ class World:
             ref = random.choice(shared)
             return owner.claims[ref]._replace(new=None), owner.claims[ref].new
         if random.random() < 0.05:
-            parent = random.choice(["finding", *(each.type for each in owner.claims.values() if each.parent)])
-            name = f"kind-{owner.space[:8]}-{random.getrandbits(40):x}"  # a type never changes its parent, so each is new
+            parent = random.choice(["finding", *(claim.type for claim in owner.claims.values() if claim.parent)])
+            name = f"kind-{owner.space[:8]}-{random.getrandbits(40):x}"  # a type never changes its parent, so each name is new
             return RefClaim(f"types/{name}", define_cid(name, parent), name, "type", parent), None
         ref = f"{random.choice(STARTS)}agent-{random.randrange(4)}"
-        kinds = ["finding", "spawn", "session-merge", "refactor", *(each.type for each in owner.claims.values() if each.parent)]
+        kinds = ["finding", "spawn", "session-merge", "refactor", *(claim.type for claim in owner.claims.values() if claim.parent)]
         before = owner.claims.get(ref)
         return claim_of(ref, f"{random.getrandbits(160) | 1:040x}", random.choice(kinds)), before.new if before else None
 
     def _of(self, owner: Owner) -> list[Tracker]:
-        return [each for each in self.trackers if each.owner is owner]
+        return [tracker for tracker in self.trackers if tracker.owner is owner]
 
     def _snapshot(self, owner: Owner, aud: str) -> str:
-        return owner.say(aud, self.now, list(owner.claims.values()), whole=True)
+        return owner.say(aud, self.now, list(owner.claims.values()), as_snapshot=True)
 
     def rotate(self) -> None:
         owner = self.random.choice(self.owners)
         owner.rotate()
-        for each in self._of(owner):
-            each.inbox += [list(owner.links), self._snapshot(owner, each.me)]
+        for tracker in self._of(owner):
+            tracker.inbox += [list(owner.links), self._snapshot(owner, tracker.me)]
 
     def fork(self) -> None:
-        """Another clone with the same key goes on from where the chain was, and never hears of what the first one says."""
-        each = self.random.choice(self.trackers)
-        owner, chain = each.owner, each.owner.chains[each.me]
+        """Another clone with the same key continues the chain, without knowing the statements of the first."""
+        tracker = self.random.choice(self.trackers)
+        owner, chain = tracker.owner, tracker.owner.chains[tracker.me]
         if chain.last is None:
             return
-        kept = (chain.seq, chain.last, chain.since, list(chain.tokens))
+        chain_state = (chain.seq, chain.last, chain.since, list(chain.tokens))
         for _ in range(self.random.randint(1, TWIN_MAX)):
             claim = claim_of(f"{HEADS}agent-0", f"{self.random.getrandbits(160) | 1:040x}", "finding")
-            each.inbox.append(owner.say(each.me, self.now, [claim]))
-        chain.seq, chain.last, chain.since, chain.tokens = kept
+            tracker.inbox.append(owner.say(tracker.me, self.now, [claim]))
+        chain.seq, chain.last, chain.since, chain.tokens = chain_state
 
-    # What trackers do
+    # Trackers
 
     def deliver(self, tracker: Tracker, message: str | list[str]) -> None:
-        """One message is heard; each rule that must hold is looked at, whatever the functions say."""
+        """Deliver a message, and check every rule independently of the functions."""
         if isinstance(message, list):
             self._hear_keys(tracker, message)
             return
         owner, before = tracker.owner, tracker.position
-        heard = accept(
+        acceptance = accept(
             before, message, ListenerContext(tracker.me, owner.space, tracker.keys, self.now, VERIFIER), tracker.all_tracked()
         )
-        after = tracker.position = heard.position
-        self.codes[heard.refusal.code if heard.refusal else "accepted"] += 1
-        if heard.refusal is not None:
+        after = tracker.position = acceptance.position
+        self.codes[acceptance.refusal.code if acceptance.refusal else "accepted"] += 1
+        if acceptance.refusal is not None:
             assert after == before._replace(forked=after.forked)
             assert after.forked >= before.forked
             return
-        said = heard.statement
-        assert said is not None
-        assert (said.space, said.aud) == (owner.space, tracker.me)
-        assert owner.chains[tracker.me].ever.issuperset(said.claims)
-        assert said.seq > before.seq
-        assert said.is_snapshot or (said.seq == before.seq + 1 and said.prev == before.last and not before.forked)
-        assert said.at - CLOCK_SKEW <= self.now < said.exp + CLOCK_SKEW
+        statement = acceptance.statement
+        assert statement is not None
+        assert (statement.space, statement.aud) == (owner.space, tracker.me)
+        assert owner.chains[tracker.me].ever.issuperset(statement.claims)
+        assert statement.seq > before.seq
+        assert statement.is_snapshot or (statement.seq == before.seq + 1 and statement.prev == before.last and not before.forked)
+        assert statement.at - CLOCK_SKEW <= self.now < statement.exp + CLOCK_SKEW
         assert f'"kid":"{tracker.keys[-1]}"'.encode() in decoded(message.split(".")[0])
 
     def _hear_keys(self, tracker: Tracker, links: list[str]) -> None:
@@ -258,35 +260,35 @@ class World:
         assert list(tracker.keys) == tracker.owner.keys[: len(tracker.keys)]
 
     def carry_out(self, tracker: Tracker, *, failing: float = 0.0) -> None:
-        """What ``sync`` does with what waits: types first, as long as there are new ones, then the rest."""
+        """Apply outstanding actions as ``sync`` does: types first, as long as there are new ones, then the rest."""
         todo: list[Effect] = []
         learned = True
         while learned:
             learned = False
             todo = outstanding(list(tracker.position.waiting.values()), tracker.all_tracked(), tracker.allowed)
-            for each in todo:
-                if isinstance(each, Learn):
-                    assert each.claim.parent is not None
-                    assert tracker.allowed(each.claim.parent, "type")
-                    tracker.types[each.claim.type] = each.claim.parent
+            for action in todo:
+                if isinstance(action, Learn):
+                    assert action.claim.parent is not None
+                    assert tracker.allowed(action.claim.parent, "type")
+                    tracker.types[action.claim.type] = action.claim.parent
                     learned = True
-        for each in todo:
-            self.codes[type(each).__name__] += 1
-            if isinstance(each, Withheld) or self.random.random() < failing:
+        for action in todo:
+            self.codes[type(action).__name__] += 1
+            if isinstance(action, Withheld) or self.random.random() < failing:
                 continue
-            if isinstance(each, Forget):
-                del tracker.tracked[each.claim.ref]
-            elif isinstance(each, Follow):
-                claim = each.claim
-                assert claim in tracker.owner.chains[tracker.me].ever, "nobody said so"
-                assert tracker.allowed(claim.type, claim.trigger), "nobody allowed it"
+            if isinstance(action, Forget):
+                del tracker.tracked[action.claim.ref]
+            elif isinstance(action, Follow):
+                claim = action.claim
+                assert claim in tracker.owner.chains[tracker.me].ever, "not announced"
+                assert tracker.allowed(claim.type, claim.trigger), "not allowed"
                 assert claim.new is not None
                 tracker.tracked[claim.ref] = claim.new
         waiting = unsettled(tracker.position.waiting, tracker.all_tracked())
         tracker.position = tracker.position._replace(waiting=waiting)
 
     def listen(self) -> None:
-        """Some messages arrive, in any order, some twice and some never; and what waits is carried out, or fails."""
+        """Deliver some messages in any order, some twice and some never, and apply outstanding actions, which may fail."""
         tracker, random = self.random.choice(self.trackers), self.random
         if tracker.cut_off:
             return
@@ -300,21 +302,21 @@ class World:
         self.carry_out(tracker, failing=0.2)
 
     def fetch(self) -> None:
-        """As ``sync`` reads a chain: what is newer than the last one accepted, in order."""
+        """Read a chain as ``sync`` does: the statements after the last accepted one, in order."""
         tracker = self.random.choice(self.trackers)
         if tracker.cut_off:
             return
         self.deliver(tracker, list(tracker.owner.links))
         seq = tracker.position.seq
-        for _, token in [each for each in tracker.owner.chains[tracker.me].tokens[-SNAPSHOT_EVERY:] if each[0] > seq][:20]:
+        for _, token in [entry for entry in tracker.owner.chains[tracker.me].tokens[-SNAPSHOT_EVERY:] if entry[0] > seq][:20]:
             self.deliver(tracker, token)
         self.carry_out(tracker, failing=0.2)
 
     def attack(self) -> None:
-        """Somebody in the middle: old statements, those of others and to others, changed ones, other keys."""
-        tracker, other, random = self.random.choice(self.trackers), self.random.choice(self.trackers), self.random
+        """A man in the middle: old, misdirected and changed statements, and other keys."""
+        tracker, other_tracker, random = self.random.choice(self.trackers), self.random.choice(self.trackers), self.random
         mine = [token for _, token in tracker.owner.chains[tracker.me].tokens]
-        others = [token for _, token in other.owner.chains[other.me].tokens]
+        other_tokens = [token for _, token in other_tracker.owner.chains[other_tracker.me].tokens]
         before = tracker.position
         if mine:
             head, body, signature = random.choice(mine).split(".")
@@ -322,28 +324,30 @@ class World:
             spoiled = encoded(json.dumps(changed, separators=(",", ":"), sort_keys=True).encode())
             self.deliver(tracker, f"{head}.{spoiled}.{signature}")
             self.deliver(tracker, mine[random.randrange(max(1, len(mine) - SNAPSHOT_EVERY))])
-        if others and other is not tracker:
-            self.deliver(tracker, random.choice(others))
-            same = [each for each in self._of(tracker.owner) if each is not tracker and each.owner.chains[each.me].tokens]
+        if other_tokens and other_tracker is not tracker:
+            self.deliver(tracker, random.choice(other_tokens))
+            same = [
+                sibling for sibling in self._of(tracker.owner) if sibling is not tracker and sibling.owner.chains[sibling.me].tokens
+            ]
             if same:
                 self.deliver(tracker, random.choice(random.choice(same).owner.chains[random.choice(same).me].tokens)[1])
-        self.deliver(tracker, list(other.owner.links))
+        self.deliver(tracker, list(other_tracker.owner.links))
 
     def change_grants(self) -> None:
         tracker = self.random.choice(self.trackers)
         tracker.grants ^= {self.random.choice(GRANTS)}
 
     def cut(self) -> None:
-        for each in self.random.sample(self.trackers, max(1, len(self.trackers) // 10)):
-            each.cut_off = not each.cut_off
+        for tracker in self.random.sample(self.trackers, max(1, len(self.trackers) // 10)):
+            tracker.cut_off = not tracker.cut_off
 
     def lose(self) -> None:
         tracker = self.random.choice(self.trackers)
-        before = tracker.written()
+        before = tracker.git_text()
         tracker.lose_store()
-        assert tracker.written() == before
+        assert tracker.git_text() == before
 
-    # The whole
+    # Schedule
 
     def run(self) -> None:
         odd = [
@@ -366,28 +370,28 @@ class World:
         self.settle()
 
     def settle(self) -> None:
-        """Nothing is lost any more: every owner says all there is, once more for each statement that a second writer was ahead."""
-        before = {id(each): dict(each.tracked) for each in self.trackers}
-        for each in self.trackers:
-            each.cut_off = False
-            self.deliver(each, list(each.owner.links))
+        """Stop losing messages: every owner sends snapshots, one more for each statement that a second writer was ahead."""
+        before = {id(tracker): dict(tracker.tracked) for tracker in self.trackers}
+        for tracker in self.trackers:
+            tracker.cut_off = False
+            self.deliver(tracker, list(tracker.owner.links))
             for _ in range(1 + TWIN_MAX):
-                self.deliver(each, self._snapshot(each.owner, each.me))
-            assert each.position.seq == each.owner.chains[each.me].seq
-            assert not each.position.forked
-            self.carry_out(each)
-            self._check(each, before[id(each)])
+                self.deliver(tracker, self._snapshot(tracker.owner, tracker.me))
+            assert tracker.position.seq == tracker.owner.chains[tracker.me].seq
+            assert not tracker.position.forked
+            self.carry_out(tracker)
+            self._check(tracker, before[id(tracker)])
 
     def _check(self, tracker: Tracker, before: dict[str, str]) -> None:
-        """It is where its owner says, for what its gate allows; where it was, for what it denies; and nothing else is there."""
-        told = {ref: each for ref, each in tracker.owner.claims.items() if not each.parent}
+        """Check that a tracker has its owner's state for allowed refs, the state before for denied refs, and nothing else."""
+        announced = {ref: claim for ref, claim in tracker.owner.claims.items() if not claim.parent}
         due: dict[str, str | None] = {
-            ref: each.new if tracker.allowed(each.type, each.trigger) else before.get(ref) for ref, each in told.items()
+            ref: claim.new if tracker.allowed(claim.type, claim.trigger) else before.get(ref) for ref, claim in announced.items()
         }
         assert tracker.tracked == {ref: cid for ref, cid in due.items() if cid is not None}
-        for each in tracker.owner.claims.values():
-            if each.parent and tracker.allowed(each.parent, "type"):
-                assert tracker.types[each.type] == each.parent
+        for claim in tracker.owner.claims.values():
+            if claim.parent and tracker.allowed(claim.parent, "type"):
+                assert tracker.types[claim.type] == claim.parent
 
 
 SEEN = (
@@ -408,7 +412,7 @@ SEEN = (
 
 
 def simulated(seed: int, size: Size, directory: Path) -> Counter[str]:
-    print(f"seed {seed}: {size}")  # noqa: T201  # with it a failure can be had again
+    print(f"seed {seed}: {size}")  # noqa: T201  # to reproduce a failure
     world = World(seed, size, directory)
     world.run()
     print(f"seed {seed}: {world.said} announcements, {dict(world.codes)}")  # noqa: T201  # as above
@@ -417,12 +421,12 @@ def simulated(seed: int, size: Size, directory: Path) -> Counter[str]:
 
 @pytest.mark.parametrize("seed", [7])
 def test_fifty_spaces_converge_after_ten_thousand_announcements(tmp_path: Path, seed: int) -> None:
-    seen = simulated(seed, Size(50, 4, 10_000), tmp_path)
-    assert [each for each in SEEN if not seen[each]] == [], "the schedule did not get to everything"
+    codes = simulated(seed, Size(50, 4, 10_000), tmp_path)
+    assert [code for code in SEEN if not codes[code]] == [], "the schedule missed some outcomes"
 
 
-def test_few_spaces_converge_whatever_the_schedule(tmp_path: Path, soak: bool) -> None:
-    """Seeds of their own each time; the one that fails is in the output. A soak also takes the full size for several."""
+def test_few_spaces_converge_under_any_schedule(tmp_path: Path, soak: bool) -> None:
+    """With new seeds in each run; a failing seed is printed. A soak also runs several at full size."""
     chosen = Random(1 if os.environ.get("CI") else None)  # noqa: S311  # a schedule, not a secret
     for number in range(200 if soak else 3):
         simulated(chosen.getrandbits(32), Size(5, 3, 300), tmp_path / f"few-{number}")

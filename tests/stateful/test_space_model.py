@@ -1,4 +1,4 @@
-"""A space does what a plain model of it says, whatever the order of verbs, reopenings and garbage collections."""
+"""A space behaves like a simple model under any order of verbs, reopenings and garbage collections."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
 AT = "2025-01-01T00:00:00Z"
 GONE = "0123456789" * 4
-# Few names and paths, so that verbs meet; one name that is a file here and a folder there.
+# Few names and paths, so that verbs interact; one name is a file in some trees and a folder in others.
 NAMES = ("ada", "bob", "cleo", "dan", "eve")
-agents = st.integers(0, 9)  # which one of those at work; the last two, of all names: see `pick`
+agents = st.integers(0, 9)  # an active agent; the last two numbers pick from all names, see `pick`
 file_paths = st.sampled_from(["a", "b", "src/c", "src/d", "doc", "doc/e"])
 path_pairs = file_paths.map(lambda path: (path, path)) | st.tuples(file_paths, file_paths)
-# One line each, so that two different changes never merge; one of them no text at all.
+# One line each, so that two different changes never merge; one is binary.
 CONTENTS = (b"one\n", b"two\n", b"three\n", b"no\0text", b"no newline")
 contents = st.sampled_from(CONTENTS)
 files = st.dictionaries(file_paths, contents, max_size=4)
@@ -58,18 +58,18 @@ class Node(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a merge must come to: the files without conflicts, and base, ours and theirs of each conflict."""
+    """The expected result of a merge: the files without conflicts, and base, ours and theirs of each conflict."""
 
     tree: Files
     conflicts: dict[str, tuple[bytes | None, ...]]
 
 
 class Model:
-    """What must be true, in plain values."""
+    """The expected state, in plain values."""
 
     def __init__(self) -> None:
         self.commits: dict[str, Node] = {}
-        self.heads: dict[str, str] = {}  # of agents at work
+        self.heads: dict[str, str] = {}  # of active agents
         self.archived: dict[str, str] = {}
         self.own: dict[str, list[str]] = {}  # each agent's own commits, oldest first
         self.branches: dict[str, str] = {}
@@ -83,24 +83,24 @@ class Model:
 
     def past(self, cid: str) -> set[str]:
         """A commit and everything before it."""
-        found, todo = set(), [cid]
+        ancestors, todo = set(), [cid]
         while todo:
             at = todo.pop()
-            if at not in found:
-                found.add(at)
+            if at not in ancestors:
+                ancestors.add(at)
                 todo.extend(self.commits[at].parents)
-        return found
+        return ancestors
 
-    def bases(self, one: str, other: str) -> set[str]:
+    def bases(self, first: str, second: str) -> set[str]:
         """The best common ancestors."""
-        shared = self.past(one) & self.past(other)
+        shared = self.past(first) & self.past(second)
         below = set().union(*(self.past(parent) for cid in shared for parent in self.commits[cid].parents))
         return shared - below
 
     def merge(self, ours: str, theirs: str, landed: str | None = None) -> Outcome | None:
-        """None where only git can tell: several bases, a possible rename, a file where the other side has a folder.
+        """None if only git can decide: several bases, a possible rename, a file where the other side has a folder.
 
-        ``landed`` is what was squashed before: the base, where it is newer than what the two share.
+        ``landed`` is the commit that was squashed before; it is the base if it is newer than the common ancestor.
         """
         bases = self.bases(ours, theirs)
         if len(bases) > 1:
@@ -108,22 +108,22 @@ class Model:
         if (
             landed is not None
             and landed in self.past(theirs)
-            and all(each != landed and each in self.past(landed) for each in bases)
+            and all(base_id != landed and base_id in self.past(landed) for base_id in bases)
         ):
             bases = {landed}
         base = self.commits[bases.pop()].tree if bases else {}
         sides = (self.commits[ours].tree, self.commits[theirs].tree)
         if any(base.keys() - side.keys() and side.keys() - base.keys() for side in sides) or clash({**sides[0], **sides[1]}):
             return None
-        found = Outcome({}, {})
+        outcome = Outcome({}, {})
         for path in sorted({*base, *sides[0], *sides[1]}):
-            before, one, other = (each.get(path) for each in (base, *sides))
-            if one != other and before not in (one, other):
-                found.conflicts[path] = (before, one, other)
+            before, ours_value, theirs_value = (tree.get(path) for tree in (base, *sides))
+            if ours_value != theirs_value and before not in (ours_value, theirs_value):
+                outcome.conflicts[path] = (before, ours_value, theirs_value)
             else:
-                after = other if one == before else one
-                found.tree.update({} if after is None else {path: after})
-        return found
+                after = theirs_value if ours_value == before else ours_value
+                outcome.tree.update({} if after is None else {path: after})
+        return outcome
 
     def add(self, name: str, cid: str, node: Node) -> None:
         """A commit of an agent's own, its new head."""
@@ -135,27 +135,27 @@ class Model:
         return {(*edge, origin) for edge, origins in self.edges.items() for origin in origins}
 
     def targets(self, name: str, kind: str) -> list[str]:
-        return sorted(dst for (src, each, dst), origins in self.edges.items() if (src, each) == (name, kind) and origins)
+        return sorted(dst for (src, edge_kind, dst), origins in self.edges.items() if (src, edge_kind) == (name, kind) and origins)
 
     def sources(self, name: str, kind: str) -> list[str]:
-        return sorted(src for (src, each, dst), origins in self.edges.items() if (dst, each) == (name, kind) and origins)
+        return sorted(src for (src, edge_kind, dst), origins in self.edges.items() if (dst, edge_kind) == (name, kind) and origins)
 
 
 def clash(tree: Files) -> bool:
-    return any(other.startswith(f"{path}/") for path in tree for other in tree)
+    return any(longer.startswith(f"{path}/") for path in tree for longer in tree)
 
 
 def plain(tree: Mapping[str, object]) -> Files:
-    """The model has no links and no modes."""
+    """The files of a tree, without links and modes."""
     return {path: value for path, value in tree.items() if isinstance(value, bytes)}
 
 
-def said(message: str, default: str) -> str:
+def message_or_default(message: str, default: str) -> str:
     return message.strip("\n") or default
 
 
 class SpaceMachine(RuleBasedStateMachine):
-    """Runs each verb on a real space, and says in the model what must have come of it."""
+    """Runs each verb on a real space, and updates the model with the expected result."""
 
     directory: Path
 
@@ -182,36 +182,36 @@ class SpaceMachine(RuleBasedStateMachine):
         environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
         for role in ("AUTHOR", "COMMITTER"):
             environment |= {f"GIT_{role}_NAME": "Tess", f"GIT_{role}_EMAIL": "t@example.org", f"GIT_{role}_DATE": AT}
-        done = subprocess.run(["git", *words], cwd=self.directory, env=environment, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
+        result = subprocess.run(["git", *words], cwd=self.directory, env=environment, capture_output=True, text=True, check=True)
+        return result.stdout.strip()
 
     def refs(self) -> dict[str, str]:
         repo = pygit2.Repository(str(self.directory))
-        return {each: str(repo.references[each].target) for each in repo.references}
+        return {ref: str(repo.references[ref].target) for ref in repo.references}
 
     @contextmanager
     def refused(self, *codes: str) -> Iterator[pytest.ExceptionInfo[CliaError]]:
-        """The call fails with one of these codes, and no ref has moved."""
+        """Check that the call fails with one of these codes and moves no ref."""
         before = self.refs()
-        with pytest.raises(CliaError) as found:
-            yield found
-        assert found.value.code in codes, found.value
+        with pytest.raises(CliaError) as caught:
+            yield caught
+        assert caught.value.code in codes, caught.value
         assert self.refs() == before
 
     def at_work(self, *some: str) -> bool:
         return all(name in self.model.heads for name in some)
 
     def pick(self, number: int) -> str:
-        """Mostly an agent at work, or nothing would ever happen."""
-        here = sorted(self.model.heads)
-        return here[number % len(here)] if here and number < 8 else NAMES[number % len(NAMES)]
+        """Pick mostly an active agent, so that most verbs succeed."""
+        active = sorted(self.model.heads)
+        return active[number % len(active)] if active and number < 8 else NAMES[number % len(NAMES)]
 
-    def pick_other(self, one: int, other: int) -> str:
-        """Mostly another one than the first."""
-        here = sorted(self.model.heads.keys() - {self.pick(one)})
-        return here[other % len(here)] if here and other < 8 else NAMES[other % len(NAMES)]
+    def pick_other(self, first: int, second: int) -> str:
+        """Pick mostly another agent than the first."""
+        active = sorted(self.model.heads.keys() - {self.pick(first)})
+        return active[second % len(active)] if active and second < 8 else NAMES[second % len(NAMES)]
 
-    # What people have
+    # Branches of people
 
     @initialize()
     def people_have_two_branches(self) -> None:
@@ -230,24 +230,24 @@ class SpaceMachine(RuleBasedStateMachine):
     def spawned(self, name: str, at: str | None, parent: str | None, call: Callable[[clia.Briefing], Any]) -> None:
         title = f"task {next(self.numbers)}"
         if name in self.model.own:
-            with self.refused("already-exists") as found:
+            with self.refused("already-exists") as caught:
                 call(clia.Briefing(title))
-            assert found.value.fields["actual"] == self.model.own[name][-1]
+            assert caught.value.fields["actual"] == self.model.own[name][-1]
             return
-        made = call(clia.Briefing(title))
+        spawned_agent = call(clia.Briefing(title))
         tree = dict(self.model.commits[at].tree) if at else {}
-        self.model.add(name, made.genesis, Node((at,) if at else (), tree, "spawn", f"spawn: {title}"))
+        self.model.add(name, spawned_agent.genesis, Node((at,) if at else (), tree, "spawn", f"spawn: {title}"))
         self.model.pending[name] = []
         self.model.landings[name] = []
         if parent:
-            self.model.edges.setdefault((parent, "sub-agent-of", name), set()).add(made.genesis)
+            self.model.edges.setdefault((parent, "sub-agent-of", name), set()).add(spawned_agent.genesis)
         assert self.space.briefing_of(name).title == title
-        assert self.space.genesis(name) == made.genesis
+        assert self.space.genesis(name) == spawned_agent.genesis
 
-    @rule(who=agents, how=st.sampled_from(["empty", "from", "from", "at"]), parent=agents, data=st.data())
-    def new_agent(self, who: int, how: str, parent: int, data: st.DataObject) -> None:
+    @rule(index=agents, how=st.sampled_from(["empty", "from", "from", "at"]), parent=agents, data=st.data())
+    def new_agent(self, index: int, how: str, parent: int, data: st.DataObject) -> None:
         free = [name for name in NAMES if name not in self.model.own]
-        name = free[who % len(free)] if free and who < 8 else NAMES[who % len(NAMES)]
+        name = free[index % len(free)] if free and index < 8 else NAMES[index % len(NAMES)]
         if how != "at":
             self.spawn(name, how, parent)
             return
@@ -269,10 +269,10 @@ class SpaceMachine(RuleBasedStateMachine):
             with self.refused("no-such-agent"):
                 self.space.spawn_from(name, clia.Briefing("x"), above)
 
-    @rule(who=agents, back=st.booleans())
-    def archive_or_restore(self, who: int, back: bool) -> None:
-        here = sorted(self.model.archived)
-        name = here[who % len(here)] if back and here else self.pick(who)
+    @rule(index=agents, back=st.booleans())
+    def archive_or_restore(self, index: int, back: bool) -> None:
+        archived = sorted(self.model.archived)
+        name = archived[index % len(archived)] if back and archived else self.pick(index)
         source, target = (self.model.archived, self.model.heads) if back else (self.model.heads, self.model.archived)
         call = self.space.restore if back else self.space.archive
         if name not in source:
@@ -285,7 +285,7 @@ class SpaceMachine(RuleBasedStateMachine):
     # Commits
 
     @rule(
-        who=agents,
+        index=agents,
         kind=kinds,
         content=st.tuples(st.none() | files, changes),
         words=st.tuples(messages, metas),
@@ -294,58 +294,60 @@ class SpaceMachine(RuleBasedStateMachine):
     )
     def commit(
         self,
-        who: int,
+        index: int,
         kind: str,
         content: tuple[Files | None, dict[str, bytes | None]],
         words: tuple[str, dict[str, Any] | None],
         base: bool,
         traced: int | None,
     ) -> None:
-        """``traced``: with the trace, and how many entries are added to it before."""
-        name, (whole, part), (message, meta) = self.pick(who), content, words
-        kind = kind if kind in self.model.types or who == 9 else "finding"
-        self.trace(who, traced or 0)
+        """``traced``: bind the trace, after adding this many entries."""
+        name, (full, part), (message, meta) = self.pick(index), content, words
+        kind = kind if kind in self.model.types or index == 9 else "finding"
+        self.trace(index, traced or 0)
         model = self.model
         head = model.heads.get(name)
-        given: dict[str, Any] = {"changes": part} if whole is None else {"files": whole}
-        given["base"] = head if base else None
+        arguments: dict[str, Any] = {"changes": part} if full is None else {"files": full}
+        arguments["base"] = head if base else None
         verb = self.space.commit if traced is None else self.space.commit_with_trace
-        tree = whole if whole is not None else self.changed(name, part)
+        tree = full if full is not None else self.changed(name, part)
         problem = self.why_not(name, kind, tree)
         if problem:
             with self.refused(*problem):
-                verb(name, kind, message=message, meta=meta, **given)
+                verb(name, kind, message=message, meta=meta, **arguments)
             return
         assert isinstance(tree, dict)
         assert head is not None
-        made = verb(name, kind, message=message, meta=meta, **given)
-        model.add(name, made, Node((head,), dict(tree), kind, said(message, f"{kind} by {name}"), meta or {}))
+        cid = verb(name, kind, message=message, meta=meta, **arguments)
+        model.add(name, cid, Node((head,), dict(tree), kind, message_or_default(message, f"{kind} by {name}"), meta or {}))
         if traced is not None and model.pending[name]:
-            self.bind(made, model.pending[name])
+            self.bind(cid, model.pending[name])
             model.pending[name] = []
 
-    @rule(who=agents, whole=files, traced=st.booleans())
-    def commit_on_a_head_of_the_past(self, who: int, whole: Files, traced: bool) -> None:
-        name = self.pick(who)
-        if self.at_work(name) and not clash(whole):
+    @rule(index=agents, full=files, traced=st.booleans())
+    def commit_on_a_head_of_the_past(self, index: int, full: Files, traced: bool) -> None:
+        name = self.pick(index)
+        if self.at_work(name) and not clash(full):
             verb = self.space.commit_with_trace if traced else self.space.commit
             base = self.model.own[name][-2] if len(self.model.own[name]) > 1 else GONE
-            with self.refused("stale-ref") as found:
-                verb(name, "finding", whole, base=base)
-            assert (found.value.fields["expected"], found.value.fields["actual"]) == (base, self.model.heads[name])
+            with self.refused("stale-ref") as caught:
+                verb(name, "finding", full, base=base)
+            assert (caught.value.fields["expected"], caught.value.fields["actual"]) == (base, self.model.heads[name])
 
     def changed(self, name: str, part: dict[str, bytes | None]) -> Files | str:
-        """The files with a change applied; or what is wrong with it."""
+        """The files with a change applied, or the reason why it cannot be."""
         if not self.at_work(name):
             return ""
         tree = dict(self.model.commits[self.model.heads[name]].tree)
         after = {path: value for path, value in part.items() if value is not None}
         for path in part.keys() - after.keys():
-            gone = [each for each in tree if each == path or each.startswith(f"{path}/")]  # a folder goes with all that is in it
-            if not gone or (path not in tree and any(each.startswith(f"{path}/") for each in part)):
+            removed = [
+                tree_path for tree_path in tree if tree_path == path or tree_path.startswith(f"{path}/")
+            ]  # a folder is removed with all its files
+            if not removed or (path not in tree and any(changed_path.startswith(f"{path}/") for changed_path in part)):
                 return "absent"
-            for each in gone:
-                del tree[each]
+            for tree_path in removed:
+                del tree[tree_path]
         return tree | after
 
     def why_not(self, name: str, kind: str, tree: Files | str) -> tuple[str, ...]:
@@ -363,12 +365,12 @@ class SpaceMachine(RuleBasedStateMachine):
         self.model.bound[commit] = texts
         self.model.bindings[commit] = self.model.bindings.get(commit, 0) + 1
 
-    @rule(who=agents, size=st.integers(1, 3))
-    def only_trace(self, who: int, size: int) -> None:
-        self.trace(who, size)
+    @rule(index=agents, size=st.integers(1, 3))
+    def only_trace(self, index: int, size: int) -> None:
+        self.trace(index, size)
 
-    def trace(self, who: int, size: int) -> None:
-        name = self.pick(who)
+    def trace(self, index: int, size: int) -> None:
+        name = self.pick(index)
         for _ in range(size):
             text = f"entry {next(self.numbers)}"
             if not self.at_work(name):
@@ -392,60 +394,62 @@ class SpaceMachine(RuleBasedStateMachine):
 
     # Merges
 
-    @rule(who=agents, whom=agents, message=messages, meta=metas)
-    def merge(self, who: int, whom: int, message: str, meta: dict[str, Any] | None) -> None:
-        into, from_ = self.pick(who), self.pick_other(who, whom)
+    @rule(index=agents, other_index=agents, message=messages, meta=metas)
+    def merge(self, index: int, other_index: int, message: str, meta: dict[str, Any] | None) -> None:
+        into, from_ = self.pick(index), self.pick_other(index, other_index)
         if into == from_ or not self.at_work(into, from_):
             with self.refused("same-agent" if into == from_ else "no-such-agent"):
                 self.space.merge(into, from_)
             return
         ours, theirs = self.model.heads[into], self.model.heads[from_]
         expected = self.model.merge(ours, theirs)
-        found = self.space.merge(into, from_, message=message, meta=meta)
+        result = self.space.merge(into, from_, message=message, meta=meta)
         if theirs in self.model.past(ours):
-            assert found == UpToDate(ours)
-        elif isinstance(found, Merged):
+            assert result == UpToDate(ours)
+        elif isinstance(result, Merged):
             assert expected is None or not expected.conflicts
-            tree = expected.tree if expected else plain(self.space.files(found.cid))
-            self.merged(into, from_, found.cid, tree, said(message, f"session-merge: {from_} into {into}"), meta)
+            tree = expected.tree if expected else plain(self.space.files(result.cid))
+            self.merged(into, from_, result.cid, tree, message_or_default(message, f"session-merge: {from_} into {into}"), meta)
         else:
-            assert isinstance(found, Conflicts)
-            assert (found.into, found.from_, found.ours, found.theirs) == (into, from_, ours, theirs)
-            self.same_conflicts(found, expected)
+            assert isinstance(result, Conflicts)
+            assert (result.into, result.from_, result.ours, result.theirs) == (into, from_, ours, theirs)
+            self.same_conflicts(result, expected)
             assert self.space.last_refused(into, from_) == (ours, theirs)
 
-    @rule(who=agents, whom=agents, paths=path_pairs, texts=st.permutations(CONTENTS))
-    def work_apart_and_merge(self, who: int, whom: int, paths: tuple[str, str], texts: list[bytes]) -> None:
-        """Two agents change something, often the same file, and one of them takes in the other's work."""
-        here = sorted(self.model.heads)
-        if len(here) > 1:
-            who, whom = who % len(here), (who + 1 + whom % (len(here) - 1)) % len(here)
-            for each, path, text in zip((who, whom), paths, texts[:2], strict=True):
-                self.commit(each, "test", (None, {path: text}), ("", None), True, None)
-            others = [name for name in here if name != here[who]]
-            self.merge(who, others.index(here[whom]), "", None)
+    @rule(index=agents, other_index=agents, paths=path_pairs, texts=st.permutations(CONTENTS))
+    def work_apart_and_merge(self, index: int, other_index: int, paths: tuple[str, str], texts: list[bytes]) -> None:
+        """Two agents change files, often the same one, and one merges the other."""
+        active = sorted(self.model.heads)
+        if len(active) > 1:
+            index, other_index = index % len(active), (index + 1 + other_index % (len(active) - 1)) % len(active)
+            for agent_index, path, text in zip((index, other_index), paths, texts[:2], strict=True):
+                self.commit(agent_index, "test", (None, {path: text}), ("", None), True, None)
+            other_names = [name for name in active if name != active[index]]
+            self.merge(index, other_names.index(active[other_index]), "", None)
 
-    def same_conflicts(self, found: Conflicts, expected: Outcome | None) -> None:
-        assert found.paths
+    def same_conflicts(self, conflicts: Conflicts, expected: Outcome | None) -> None:
+        assert conflicts.paths
         if expected is not None:
-            assert {each.path: (each.base, each.ours, each.theirs) for each in found.paths} == expected.conflicts
+            assert {
+                conflict.path: (conflict.base, conflict.ours, conflict.theirs) for conflict in conflicts.paths
+            } == expected.conflicts
 
     def merged(self, into: str, from_: str, cid: str, tree: Files, message: str, meta: dict[str, Any] | None) -> None:
         parents = (self.model.heads[into], self.model.heads[from_])
         self.model.add(into, cid, Node(parents, tree, "session-merge", message, meta or {}))
         self.model.edges.setdefault((into, "merges", from_), set()).add(cid)
 
-    @rule(who=agents, whom=agents, stale=st.sampled_from(["ours", "theirs"]))
-    def resolve_with_a_head_of_the_past(self, who: int, whom: int, stale: str) -> None:
-        into, from_ = self.pick(who), self.pick_other(who, whom)
+    @rule(index=agents, other_index=agents, stale=st.sampled_from(["ours", "theirs"]))
+    def resolve_with_a_head_of_the_past(self, index: int, other_index: int, stale: str) -> None:
+        into, from_ = self.pick(index), self.pick_other(index, other_index)
         if into != from_ and self.at_work(into, from_):
             heads: dict[str, Any] = {"ours": self.model.heads[into], "theirs": self.model.heads[from_], stale: GONE}
             with self.refused("stale-ref"):
                 self.space.resolve(into, from_, {}, **heads)
 
-    @rule(who=agents, whom=agents, whole=files, answer=contents)
-    def resolve(self, who: int, whom: int, whole: Files, answer: bytes) -> None:
-        into, from_ = self.pick(who), self.pick_other(who, whom)
+    @rule(index=agents, other_index=agents, full=files, answer=contents)
+    def resolve(self, index: int, other_index: int, full: Files, answer: bytes) -> None:
+        into, from_ = self.pick(index), self.pick_other(index, other_index)
         if into == from_ or not self.at_work(into, from_):
             return
         ours, theirs = self.model.heads[into], self.model.heads[from_]
@@ -458,70 +462,74 @@ class SpaceMachine(RuleBasedStateMachine):
             with self.refused("unresolved"):
                 self.space.resolve(into, from_, changes={}, **heads)
             settled: dict[str, bytes | None] = dict.fromkeys(expected.conflicts, answer)
-            found = self.space.resolve(into, from_, changes=settled, **heads)
-            self.merged(into, from_, found.cid, {**expected.tree, **dict.fromkeys(expected.conflicts, answer)}, text, None)
-        elif clash(whole):
+            result = self.space.resolve(into, from_, changes=settled, **heads)
+            self.merged(into, from_, result.cid, {**expected.tree, **dict.fromkeys(expected.conflicts, answer)}, text, None)
+        elif clash(full):
             with self.refused("path-clash"):
-                self.space.resolve(into, from_, whole, **heads)
+                self.space.resolve(into, from_, full, **heads)
         else:
-            self.merged(into, from_, self.space.resolve(into, from_, whole, **heads).cid, dict(whole), text, None)
+            self.merged(into, from_, self.space.resolve(into, from_, full, **heads).cid, dict(full), text, None)
 
     # Landing
 
-    @rule(who=agents, onto=branches, squash=st.booleans(), no_ff=st.booleans())
-    def land(self, who: int, onto: str, squash: bool, no_ff: bool) -> None:
-        name = self.pick(who)
+    @rule(index=agents, onto=branches, squash=st.booleans(), no_ff=st.booleans())
+    def land(self, index: int, onto: str, squash: bool, no_ff: bool) -> None:
+        name = self.pick(index)
         if not self.at_work(name):
             with self.refused("no-such-agent"):
                 self.space.land(name, onto)
             return
         model, ref = self.model, f"refs/heads/{onto}"
         tip, head = model.branches[onto], model.heads[name]
-        last = next((each[2] for each in model.landings[name] if each[0] == ref), None)
+        last = next((landing[2] for landing in model.landings[name] if landing[0] == ref), None)
         squashed = (
-            each[2] for each in model.landings[name] if each[0] == ref and each[3] == "squash" and each[1] in model.past(tip)
+            landing[2]
+            for landing in model.landings[name]
+            if landing[0] == ref and landing[3] == "squash" and landing[1] in model.past(tip)
         )
         expected = model.merge(tip, head, next(squashed, None))
-        found = self.space.land(name, onto, squash, no_ff=no_ff)
+        result = self.space.land(name, onto, squash, no_ff=no_ff)
         if head in model.past(tip) or last == head:
-            assert found == UpToDate(tip)
+            assert result == UpToDate(tip)
             return
-        if isinstance(found, Conflicts):
-            assert (found.into, found.from_, found.ours, found.theirs) == (onto, name, tip, head)
-            self.same_conflicts(found, expected)
+        if isinstance(result, Conflicts):
+            assert (result.into, result.from_, result.ours, result.theirs) == (onto, name, tip, head)
+            self.same_conflicts(result, expected)
             return
-        assert isinstance(found, Landed)
+        assert isinstance(result, Landed)
         assert expected is None or not expected.conflicts
         ahead = tip in model.past(head) and not no_ff
-        assert found.how == ("squash" if squash else "fast-forward" if ahead else "merge")
-        if found.how == "fast-forward":
-            assert found.cid == head
+        assert result.how == ("squash" if squash else "fast-forward" if ahead else "merge")
+        if result.how == "fast-forward":
+            assert result.cid == head
         else:
-            tree = expected.tree if expected else plain(self.space.files(found.cid))
-            model.commits[found.cid] = Node((tip,) if squash else (tip, head), tree)
-            assert self.space.show(found.cid).landed == name
-        model.branches[onto] = found.cid
-        model.landings[name].insert(0, (ref, found.cid, head, found.how))
-        assert self.git("status", "--porcelain") == "", "the worktree of people has gone along"
+            tree = expected.tree if expected else plain(self.space.files(result.cid))
+            model.commits[result.cid] = Node((tip,) if squash else (tip, head), tree)
+            assert self.space.show(result.cid).landed == name
+        model.branches[onto] = result.cid
+        model.landings[name].insert(0, (ref, result.cid, head, result.how))
+        assert self.git("status", "--porcelain") == "", "the worktree of people must follow"
 
     # Relations
 
-    @rule(who=agents, kind=edge_kinds, whom=agents)
-    def relate(self, who: int, kind: str, whom: int) -> None:
-        src, dst = self.pick(who), self.pick(whom)
+    @rule(index=agents, kind=edge_kinds, other_index=agents)
+    def relate(self, index: int, kind: str, other_index: int) -> None:
+        src, dst = self.pick(index), self.pick(other_index)
         if not self.at_work(src, dst):
             with self.refused("no-such-agent"):
                 self.space.relate(src, kind, dst)
             return
         stated = self.model.edges.setdefault((src, kind, dst), set())
-        made = self.space.reviews(src, dst) if kind == "reviews" else self.space.relate(src, kind, dst)
-        assert not stated or made in stated
-        stated.add(made)
+        origin = self.space.reviews(src, dst) if kind == "reviews" else self.space.relate(src, kind, dst)
+        assert not stated or origin in stated
+        stated.add(origin)
 
-    @rule(who=agents, kind=edge_kinds, whom=agents)
-    def unrelate(self, who: int, kind: str, whom: int) -> None:
-        here = sorted(edge for edge, origins in self.model.edges.items() if origins)
-        src, kind, dst = here[whom % len(here)] if here and who < 8 else (self.pick(who), kind, self.pick(whom))
+    @rule(index=agents, kind=edge_kinds, other_index=agents)
+    def unrelate(self, index: int, kind: str, other_index: int) -> None:
+        edges = sorted(edge for edge, origins in self.model.edges.items() if origins)
+        src, kind, dst = (
+            edges[other_index % len(edges)] if edges and index < 8 else (self.pick(index), kind, self.pick(other_index))
+        )
         if not self.at_work(src) or not self.model.edges.get((src, kind, dst)):
             with self.refused("no-such-edge" if self.at_work(src) else "no-such-agent"):
                 self.space.unrelate(src, kind, dst)
@@ -547,23 +555,23 @@ class SpaceMachine(RuleBasedStateMachine):
 
     @rule(value=st.integers(0, 3), kind=st.sampled_from(["capability", "note", "behaviour"]))
     def write(self, value: int, kind: str) -> None:
-        made: dict[str, Any] = {"type": kind, "value": value}
+        value_object: dict[str, Any] = {"type": kind, "value": value}
         if kind == "behaviour":
-            made = clia.Behaviour(f"b{value}", "prompt", "do").to_object()
+            value_object = clia.Behaviour(f"b{value}", "prompt", "do").to_object()
         if kind not in self.model.types:
             with self.refused("unknown-kind"):
-                self.space.write(made)
+                self.space.write(value_object)
             return
-        self.model.objects[self.space.write(made)] = made
+        self.model.objects[self.space.write(value_object)] = value_object
 
-    # The rest of the world
+    # Events from outside
 
-    @rule(what=st.sampled_from(["reopen", "collect garbage", "rebuild"]))
-    def come_back_later(self, what: str) -> None:
-        if what == "reopen":
+    @rule(event=st.sampled_from(["reopen", "collect garbage", "rebuild"]))
+    def reopen_or_collect(self, event: str) -> None:
+        if event == "reopen":
             self.space.close()
             self.space = clia.open(self.directory, settings=self.chosen)
-        elif what == "rebuild":
+        elif event == "rebuild":
             assert self.space.rebuild() == len(self.model.standing())
         else:
             self.git("gc", "--quiet", "--prune=now")
@@ -601,7 +609,7 @@ class SpaceMachine(RuleBasedStateMachine):
         with self.refused(*codes):
             call()
 
-    # What must be true after every step
+    # Invariants
 
     @invariant()
     def agents_and_branches_are_as_the_model_says(self) -> None:
@@ -611,7 +619,9 @@ class SpaceMachine(RuleBasedStateMachine):
         for name, cid in (model.heads | model.archived).items():
             assert self.space.find(name) == cid
             assert self.space.files(name) == model.commits[cid].tree
-            log = [(each.cid, each.parents, each.kind, each.message, each.meta) for each in self.space.session_log(name)]
+            log = [
+                (commit.cid, commit.parents, commit.kind, commit.message, commit.meta) for commit in self.space.session_log(name)
+            ]
             nodes = [(cid, model.commits[cid]) for cid in reversed(model.own[name])]
             assert log == [(cid, node.parents, node.kind, node.message, node.meta) for cid, node in nodes]
         for branch, cid in model.branches.items():
@@ -621,7 +631,9 @@ class SpaceMachine(RuleBasedStateMachine):
     @invariant()
     def landings_are_as_the_model_says(self) -> None:
         for name, expected in self.model.landings.items():
-            assert [(each["onto"], each["cid"], each["head"], each["how"]) for each in self.space.landings(name)] == expected
+            assert [
+                (landing["onto"], landing["cid"], landing["head"], landing["how"]) for landing in self.space.landings(name)
+            ] == expected
         for state in self.space.states():
             landed = [
                 onto.removeprefix("refs/heads/") for onto, _, head, _ in self.model.landings[state.agent] if head == state.head
@@ -631,7 +643,7 @@ class SpaceMachine(RuleBasedStateMachine):
     @invariant()
     def relations_are_as_the_model_says(self) -> None:
         model, space = self.model, self.space
-        assert {(each.src, each.kind, each.dst, each.origin) for each in space.relations()} == model.standing()
+        assert {(edge.src, edge.kind, edge.dst, edge.origin) for edge in space.relations()} == model.standing()
         for name in model.own:
             assert space.sub_agents(name) == model.targets(name, "sub-agent-of")
             assert space.parent_agent(name) in [*model.sources(name, "sub-agent-of"), None]
@@ -645,7 +657,7 @@ class SpaceMachine(RuleBasedStateMachine):
         model = self.model
         for name, own in model.own.items():
             bound = [
-                (each.trace.commit, [entry["text"] for entry in each.trace.entries]) for each in self.space.session_traces(name)
+                (bound.trace.commit, [entry["text"] for entry in bound.trace.entries]) for bound in self.space.session_traces(name)
             ]
             assert bound == [(cid, model.bound[cid]) for cid in reversed(own) if cid in model.bound]
             if name in model.heads:
@@ -656,12 +668,12 @@ class SpaceMachine(RuleBasedStateMachine):
     @invariant()
     def types_and_objects_are_as_the_model_says(self) -> None:
         assert self.space.types() == dict(sorted(self.model.types.items()))
-        for cid, made in self.model.objects.items():
-            read = self.space.read(cid)
-            assert (read.to_object() if isinstance(read, clia.Behaviour) else read) == made
+        for cid, written in self.model.objects.items():
+            value_read = self.space.read(cid)
+            assert (value_read.to_object() if isinstance(value_read, clia.Behaviour) else value_read) == written
 
 
-def test_a_space_does_what_the_model_does(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_space_behaves_like_the_model(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     numbers = count()
 
     class Machine(SpaceMachine):
@@ -673,8 +685,8 @@ def test_a_space_does_what_the_model_does(tmp_path: Path, request: pytest.Fixtur
     run_state_machine_as_test(Machine, settings=settings(max_examples=400 if soak else 15, stateful_step_count=60 if soak else 25))
 
 
-def test_the_model_tells_merges_apart() -> None:
-    """The model's own merge, on cases decided by hand: a model that says None to everything would check nothing."""
+def test_the_model_distinguishes_merges() -> None:
+    """The model's own merge, on known cases: a model that always returns None would check nothing."""
     model = Model()
     for cid, parents, tree in (
         ("base", (), {"a": b"1", "b": b"1"}),

@@ -1,4 +1,4 @@
-"""Each real store does what the plain model does, whatever the order of calls."""
+"""Each store behaves like a simple model under any order of calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from clia.store.interface import Store, Transaction
 
-# Few names, so that calls meet; some that sort or match in odd ways, and one that is refused.
+# Few names, so that calls interact; some sort or match in unusual ways, and one is refused.
 names = st.sampled_from(["", "a", "a/", "a/1", "a%", "a_", "é", "\ud7ff", "\ue000", "\U0010ffff", "a\U0010ffff", "A", "\0"])
 bodies = st.recursive(
     st.none()
@@ -48,7 +48,7 @@ class Undo(Exception):
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Runs each call on a real store and on the model, and compares what comes back."""
+    """Runs each call on a real store and on the model, and compares the results."""
 
     make: Callable[[], Store]
 
@@ -66,7 +66,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def same(self, call: Callable[[Transaction], Any]) -> None:
         if self.open:
-            real, model = (outcome(call, each) for each in self.open)
+            real, model = (outcome(call, transaction) for transaction in self.open)
         else:
             with ExitStack() as stack:
                 real, model = (outcome(call, stack.enter_context(store.writing())) for store in self.stores)
@@ -76,14 +76,14 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(writes=st.booleans())
     def begin(self, writes: bool) -> None:
         self.block = tuple(store.writing() if writes else store.reading() for store in self.stores)
-        self.open = tuple(each.__enter__() for each in self.block)
+        self.open = tuple(context.__enter__() for context in self.block)
 
     @precondition(lambda self: self.block)
     @rule(undo=st.booleans())
     def end(self, undo: bool) -> None:
         block, self.block, self.open = self.block, (), ()
-        for each in block:
-            assert not each.__exit__(*((Undo, Undo(), None) if undo else (None, None, None)))
+        for context in block:
+            assert not context.__exit__(*((Undo, Undo(), None) if undo else (None, None, None)))
 
     @precondition(lambda self: not self.block)
     @rule()
@@ -93,64 +93,64 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(stream=names, entries=st.lists(bodies, max_size=3), expected=st.none() | positions)
     def append(self, stream: str, entries: list[Any], expected: int | None) -> None:
-        self.same(lambda each: each.streams.append(stream, entries, expected))
+        self.same(lambda view: view.streams.append(stream, entries, expected))
 
     @rule(stream=names, position=positions, body=bodies)
     def replace(self, stream: str, position: int, body: Any) -> None:
-        self.same(lambda each: each.streams.replace(stream, position, body))
+        self.same(lambda view: view.streams.replace(stream, position, body))
 
     @rule(stream=names, upto=positions)
     def forget(self, stream: str, upto: int) -> None:
-        self.same(lambda each: each.streams.forget(stream, upto))
+        self.same(lambda view: view.streams.forget(stream, upto))
 
     @rule(stream=names, after=positions, limit=st.none() | positions)
     def read(self, stream: str, after: int, limit: int | None) -> None:
-        self.same(lambda each: (each.streams.read(stream, after, limit), each.streams.end(stream), each.streams.names(stream)))
+        self.same(lambda view: (view.streams.read(stream, after, limit), view.streams.end(stream), view.streams.names(stream)))
 
     @rule(key=names, value=bodies, expected=versions)
     def put(self, key: str, value: Any, expected: int) -> None:
-        self.same(lambda each: each.values.put(key, value, expected))
+        self.same(lambda view: view.values.put(key, value, expected))
 
     @rule(key=names, expected=versions)
     def delete(self, key: str, expected: int) -> None:
-        self.same(lambda each: each.values.delete(key, expected))
+        self.same(lambda view: view.values.delete(key, expected))
 
     @rule(key=names)
     def look(self, key: str) -> None:
-        self.same(lambda each: (each.values.get(key), each.values.scan(key)))
+        self.same(lambda view: (view.values.get(key), view.values.scan(key)))
 
     @rule(some=st.lists(edges, max_size=6))
     def add(self, some: list[Edge]) -> None:
-        self.same(lambda each: each.edges.add(some))
+        self.same(lambda view: view.edges.add(some))
 
     @rule(source=chains, some=st.lists(origins, max_size=2))
     def retract(self, source: str, some: list[str]) -> None:
-        self.same(lambda each: each.edges.retract(source, some))
+        self.same(lambda view: view.edges.retract(source, some))
 
     @rule(source=chains)
     def drop(self, source: str) -> None:
-        self.same(lambda each: each.edges.drop(source))
+        self.same(lambda view: view.edges.drop(source))
 
     @rule()
     def clear(self) -> None:
-        self.same(lambda each: each.edges.clear())
+        self.same(lambda view: view.edges.clear())
 
     @rule(a=nodes, b=nodes, kind=kinds)
     def follow(self, a: str, b: str, kind: str) -> None:
         self.same(
-            lambda each: (
-                each.edges.targets(a, kind),
-                each.edges.sources(a, kind),
-                each.edges.reachable(a, kind),
-                each.edges.origins(a, kind, b),
-                each.edges.standing(a),
-                each.edges.standing(),
+            lambda view: (
+                view.edges.targets(a, kind),
+                view.edges.sources(a, kind),
+                view.edges.reachable(a, kind),
+                view.edges.origins(a, kind, b),
+                view.edges.standing(a),
+                view.edges.standing(),
             )
         )
 
 
 def outcome(call: Callable[[Transaction], Any], transaction: Transaction) -> Any:
-    """What a call gives: a value, as exact as its text, or the error as data."""
+    """The result of a call: the text of its value, or the error as data."""
     try:
         return repr(call(transaction))
     except CliaError as err:
@@ -158,13 +158,13 @@ def outcome(call: Callable[[Transaction], Any], transaction: Transaction) -> Any
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_real_store_does_what_the_model_does(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_store_behaves_like_the_model(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     numbers = count()
     address = request.getfixturevalue("postgres_address") if kind == "postgres" else ""
 
     class Machine(StoreMachine):
         def __init__(self) -> None:
-            # One database for all examples, one space for each: they must not meet either.
+            # One database for all examples, with one space per example, which must stay separate.
             space = f"space {next(numbers)}"
             path = str(tmp_path / "space.db")
             self.make = lambda: PostgresStore(address, space) if address else SqliteStore(path, space, durable=False)

@@ -1,4 +1,4 @@
-"""Sessions in plain values: a few flows, the same in Python, and what must be true of an agent that runs them."""
+"""A model of sessions: a few flows, the same in Python, and the expected state of an agent that runs them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    Asked = tuple[str, str | None, Any]  # kind, tag, payload
-    Steps = Generator[Asked, Any, Any]
+    FlowRequest = tuple[str, str | None, Any]  # kind, tag, payload
+    Steps = Generator[FlowRequest, Any, Any]
 
 CHOICES = ["yes", "no"]
 
 
 class _Anything:
-    """Equal to all: what only the engine knows, and must know again."""
+    """Equal to every value. Stands for a random value of the engine."""
 
     def __eq__(self, other: object) -> bool:
         return True
@@ -25,7 +25,7 @@ class _Anything:
 
 ANYTHING = _Anything()
 
-# The flows, and beside each the same in plain Python: what it asks is yielded, what it gets is sent or thrown.
+# Each flow, followed by the same in plain Python: requests are yielded, answers are sent or thrown.
 
 COUNT = """\
 def main(input):
@@ -40,9 +40,9 @@ def main(input):
 """
 
 
-def counted(given: int) -> Steps:
+def counted(flow_input: int) -> Steps:
     total = 0
-    for n in range(given):
+    for n in range(flow_input):
         try:
             total += yield "work", None, {"n": n, "total": total}
         except RuntimeError as err:
@@ -61,8 +61,8 @@ def main(input):
 """
 
 
-def strict(given: int) -> Steps:
-    first = yield "work", None, given
+def strict(flow_input: int) -> Steps:
+    first = yield "work", None, flow_input
     yield "timer", None, {"seconds": 2.5}
     return [first, (yield "suspend", "last", {"first": first})]
 
@@ -72,15 +72,15 @@ import random
 from datetime import datetime
 
 def main(input):
-    said = []
+    rolls = []
     for n in range(input + 1):
-        said.append(request("dice", [n, random.random(), str(datetime.now())]))
-    return [said, random.random()]
+        rolls.append(request("dice", [n, random.random(), str(datetime.now())]))
+    return [rolls, random.random()]
 """
 
 
-def chance(given: int) -> Steps:
-    for _ in range(given + 1):
+def chance(flow_input: int) -> Steps:
+    for _ in range(flow_input + 1):
         yield "dice", None, ANYTHING
     return ANYTHING
 
@@ -88,9 +88,9 @@ def chance(given: int) -> Steps:
 AT_ONCE = "def main(input):\n    print('at once')\n    return input\n"
 
 
-def at_once(given: int) -> Steps:
-    return given
-    yield  # a generator all the same
+def at_once(flow_input: int) -> Steps:
+    return flow_input
+    yield  # makes this function a generator
 
 
 GATHER = """\
@@ -103,8 +103,8 @@ async def careful(kind, n):
         return str(err)
 
 async def main(input):
-    found = await asyncio.gather(careful("work", 0), careful("human", 1), careful("work", 2))
-    return [found, await request("last", found)]
+    answers = await asyncio.gather(careful("work", 0), careful("human", 1), careful("work", 2))
+    return [answers, await request("last", answers)]
 """
 SOURCES = {"count": COUNT, "strict": STRICT, "chance": CHANCE, "at-once": AT_ONCE, "gather": GATHER}
 STEPS: dict[str, Callable[[int], Steps]] = {"count": counted, "strict": strict, "chance": chance, "at-once": at_once}
@@ -116,72 +116,74 @@ class Answer(NamedTuple):
     error: str | None = None
 
 
-class Stand(NamedTuple):
-    """Where a run is: what it asks under which number, or how it ended."""
+class RunState(NamedTuple):
+    """The state of a run: its pending requests by number, or how it ended."""
 
-    pending: dict[int, Asked]
+    pending: dict[int, FlowRequest]
     result: Any = None
     failure: str | None = None
 
 
-def stand(flow: str, given: int, answers: tuple[Answer, ...]) -> Stand:
-    return gathered(answers) if flow == "gather" else stepped(STEPS[flow](given), answers)
+def state_of(flow: str, flow_input: int, answers: tuple[Answer, ...]) -> RunState:
+    return gathered(answers) if flow == "gather" else stepped(STEPS[flow](flow_input), answers)
 
 
-def stepped(steps: Steps, answers: tuple[Answer, ...]) -> Stand:
+def stepped(steps: Steps, answers: tuple[Answer, ...]) -> RunState:
     try:
-        asked = next(steps)
-        for each in answers:
-            if each.error is not None:
-                asked = steps.throw(RuntimeError(each.error))
+        request = next(steps)
+        for answer in answers:
+            if answer.error is not None:
+                request = steps.throw(RuntimeError(answer.error))
             else:
-                asked = steps.send(None if asked[0] == "timer" else each.value)
+                request = steps.send(None if request[0] == "timer" else answer.value)
     except StopIteration as end:
-        return Stand({}, end.value)
+        return RunState({}, end.value)
     except RuntimeError as err:
-        return Stand({}, failure=f"RuntimeError: {err}")
-    return Stand({len(answers) + 1: asked})
+        return RunState({}, failure=f"RuntimeError: {err}")
+    return RunState({len(answers) + 1: request})
 
 
-def gathered(answers: tuple[Answer, ...]) -> Stand:
-    got = {each.call: each.value if each.error is None else each.error for each in answers}
-    asked: dict[int, Asked] = {
-        n + 1: (kind, None, {"n": n, "choices": CHOICES}) for n, kind in enumerate(("work", "human", "work")) if n + 1 not in got
+def gathered(answers: tuple[Answer, ...]) -> RunState:
+    answered = {answer.call: answer.value if answer.error is None else answer.error for answer in answers}
+    pending: dict[int, FlowRequest] = {
+        n + 1: (kind, None, {"n": n, "choices": CHOICES})
+        for n, kind in enumerate(("work", "human", "work"))
+        if n + 1 not in answered
     }
-    found = [got.get(n) for n in (1, 2, 3)]
-    if asked:
-        return Stand(asked)
-    if 4 not in got:
-        return Stand({4: ("last", None, found)})
-    last = next(each for each in answers if each.call == 4)
-    return Stand({}, [found, last.value]) if last.error is None else Stand({}, failure=f"RuntimeError: {last.error}")
+    first_three = [answered.get(n) for n in (1, 2, 3)]
+    if pending:
+        return RunState(pending)
+    if 4 not in answered:
+        return RunState({4: ("last", None, first_three)})
+    last = next(answer for answer in answers if answer.call == 4)
+    return RunState({}, [first_three, last.value]) if last.error is None else RunState({}, failure=f"RuntimeError: {last.error}")
 
 
 class Run(NamedTuple):
-    """A run as the model knows it. ``root`` is shared by all forks of one start: they must ask the same."""
+    """A run in the model. ``root`` is shared by all forks of one start, which must send the same requests."""
 
     root: int
     flow: str
-    given: int
+    flow_input: int
     answers: tuple[Answer, ...] = ()
     decided: tuple[tuple[int, str], ...] = ()
     cancelled: bool = False
     began_on: str | None = None  # None for a fork: its first commit has a checkpoint
 
     @property
-    def stand(self) -> Stand:
-        return Stand({}) if self.cancelled else stand(self.flow, self.given, self.answers)
+    def state(self) -> RunState:
+        return RunState({}) if self.cancelled else state_of(self.flow, self.flow_input, self.answers)
 
     @property
     def status(self) -> str:
         if self.cancelled:
             return "cancelled"
-        found = self.stand
-        return "suspended" if found.pending else "finished" if found.failure is None else "failed"
+        state = self.state
+        return "suspended" if state.pending else "finished" if state.failure is None else "failed"
 
     @property
     def waited(self) -> bool:
-        return bool(stand(self.flow, self.given, ()).pending)
+        return bool(state_of(self.flow, self.flow_input, ()).pending)
 
     def at_start(self) -> Run:
         return self._replace(answers=(), decided=(), cancelled=False)
@@ -191,16 +193,16 @@ ASK = "ask-"
 
 
 class Agent:
-    """What must be true of one agent."""
+    """The expected state of one agent."""
 
     def __init__(self, genesis: str) -> None:
         self.commits = [genesis]
         self.sessions: dict[str, Run] = {}
         self.asks: dict[str, tuple[Any, Any]] = {}  # question, and the answer or None
         self.checkpoints: dict[str, Run] = {}
-        self.begun: dict[str, list[Run]] = {}  # by commit: the sessions whose checkpoint says that they began there
-        self.last, self.asked = 0, 0  # numbers given out
-        self.in_git: list[int] = [0]  # numbers of sessions that git knows
+        self.begun: dict[str, list[Run]] = {}  # by commit: the sessions that began there according to a checkpoint
+        self.last, self.last_ask = 0, 0  # the last used numbers
+        self.in_git: list[int] = [0]  # numbers of sessions that are in git
         self.asks_in_git: list[int] = [0]
 
     @property
@@ -208,9 +210,9 @@ class Agent:
         return next((key for key, run in self.sessions.items() if run.status == "suspended"), None)
 
     def waiting(self) -> list[str]:
-        """The ids of all requests that wait for an answer."""
-        asked = [f"{session}.{call}" for session, run in self.sessions.items() for call in run.stand.pending]
-        return asked + [f"{session}.1" for session, (_, answer) in self.asks.items() if answer is None]
+        """The ids of all pending requests."""
+        in_sessions = [f"{session}.{call}" for session, run in self.sessions.items() for call in run.state.pending]
+        return in_sessions + [f"{session}.1" for session, (_, answer) in self.asks.items() if answer is None]
 
     def committed(self, cid: str) -> None:
         self.commits.append(cid)
@@ -223,17 +225,17 @@ class Agent:
                 self.begun.setdefault(run.began_on, []).append(run.at_start())
 
     def candidates(self, cid: str) -> list[Run]:
-        """The runs that a fork at a commit may be of; where the commit says it itself, only one."""
+        """The runs that a fork at a commit may continue; only one if the commit has a checkpoint."""
         if cid in self.checkpoints:
             return [self.checkpoints[cid]]
-        here = [run.at_start() for run in self.sessions.values() if run.began_on == cid and run.waited]
-        return here + self.begun.get(cid, [])
+        started = [run.at_start() for run in self.sessions.values() if run.began_on == cid and run.waited]
+        return started + self.begun.get(cid, [])
 
     def forget(self) -> None:
-        """The store is gone; git keeps what it knows."""
+        """Lose the store; git keeps its part."""
         self.sessions, self.asks = {}, {}
-        self.last, self.asked = max(self.in_git), max(self.asks_in_git)
+        self.last, self.last_ask = max(self.in_git), max(self.asks_in_git)
 
 
 def values(run: Run) -> list[Any]:
-    return [each.value if each.error is None else {"error": each.error} for each in run.answers]
+    return [answer.value if answer.error is None else {"error": answer.error} for answer in run.answers]
