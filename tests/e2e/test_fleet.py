@@ -37,7 +37,7 @@ def test_a_worker_shows_goes_when_it_is_stopped_and_is_silent_when_it_is_killed(
     place = made_place(tmp_path / "repo")
     stopped, killed = started(place.root, "stopped"), started(place.root, "killed")
     try:
-        with ForgeProcess(place.root) as forge, opened(place.root) as space:
+        with ForgeProcess(place.root, cold=True) as forge, opened(place.root) as space:
             eventually(
                 lambda: [each.name for each in space.fleet().workers] == ["killed", "stopped"] and bool(space.fleet().forges)
             )

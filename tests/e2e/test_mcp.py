@@ -14,7 +14,7 @@ from mcp_types import ResourceTemplateReference
 import clia
 from clia.mcp.server import TOOLS
 from clia.users.service import users_of
-from support import Tree, git, program
+from support import Tree, git, program, warm
 from support.forge_server import Api, ForgeProcess, made_place
 from support.mcp_client import LEGACY, MODERN, PROTOCOLS, Driver, fails, over_http, says, stdio, talking
 from support.session_flows import PRODUCT
@@ -291,7 +291,8 @@ def test_garbage_on_standard_input_ends_nothing_and_standard_output_is_only_the_
         b'{"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {"name": "agents", "arguments": {}}}',
     ]
     # The input stays open until the last answer has come: where it ends, the server ends what it is at.
-    with subprocess.Popen([program(), "mcp", "--path", str(world.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+    command = [warm.program(), "mcp", "--path", str(world.root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdin is not None
         assert server.stdout is not None
         server.stdin.write(b"\n".join(lines) + b"\n")

@@ -218,7 +218,7 @@ def test_a_restart_loses_no_event(place: Place, receiver: Receiver) -> None:
     """The forge is killed while the receiver refuses, and things happen while it is away."""
     place.configured(configured(place, receiver.url))
     receiver.statuses.put(500)
-    with ForgeProcess(place.root, env=ENV) as forge:
+    with ForgeProcess(place.root, env=ENV, cold=True) as forge:
         first = Api(forge.address, place.token).ask()
         assert receiver.next().body["requests"][0]["id"] == first["id"]
         forge.process.kill()
@@ -238,7 +238,10 @@ def test_of_two_forges_one_delivers_and_the_other_takes_over(tmp_path: Path, pos
     store = postgres_url(postgres_address)
     place = made_place(tmp_path.resolve() / "repo", store=store)
     place.configured(configured(place, receiver.url))
-    with ForgeProcess(place.root, "--store", store, env=ENV) as one, ForgeProcess(place.root, "--store", store, env=ENV) as two:
+    with (
+        ForgeProcess(place.root, "--store", store, env=ENV, cold=True) as one,
+        ForgeProcess(place.root, "--store", store, env=ENV) as two,
+    ):
         expected = []
         for api in (Api(one.address, place.token), Api(two.address, place.token)):
             request = api.ask()

@@ -45,7 +45,7 @@ def test_clients_that_never_read_hold_up_nobody_and_cost_no_memory(tmp_path: Pat
     place = made_place(tmp_path.resolve() / "repo")
     count, large = 400, "x" * 100_000
     with ExitStack() as stack:
-        forge = stack.enter_context(ForgeProcess(place.root))
+        forge = stack.enter_context(ForgeProcess(place.root, cold=True))  # its process is looked at
         api = Api(forge.address, place.token)
         for _ in range(10):
             stack.enter_context(_deaf(forge.address, place.token))

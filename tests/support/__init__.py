@@ -82,18 +82,24 @@ def program(name: str = "clia") -> str:
     return str(Path(sys.executable).parent / name)
 
 
-def clia(*words: str, cwd: str | Path | None = None, env: dict[str, str] | None = None, executable: str | None = None) -> Ran:
-    """Runs a command as a user would, by the installed program's code, which is loaded already; or another program."""
+def clia(
+    *words: str,
+    cwd: str | Path | None = None,
+    env: dict[str, str] | None = None,
+    executable: str | None = None,
+    data: bytes = b"",
+) -> Ran:
+    """Run a command as a user would, with the installed program's code, which is loaded already; or another program."""
     if executable is not None:
         return installed(*words, cwd=cwd, env=env, executable=executable)
     from support import warm  # it is of this package
 
-    code, out, err = warm.run(words, cwd=cwd, env=_users(env))
+    code, out, err = warm.run(words, cwd=cwd, env=_users(env), data=data)
     return Ran(code, _as_text(out), _as_text(err))
 
 
 def installed(*words: str, cwd: str | Path | None = None, env: dict[str, str] | None = None, executable: str | None = None) -> Ran:
-    """Runs the installed program itself, where its start, its name or where it lies counts."""
+    """Run the installed program itself, where its start, its name or its location matters."""
     done = subprocess.run([executable or program(), *words], cwd=cwd, env=_users(env), capture_output=True, check=False)
     return Ran(done.returncode, _as_text(done.stdout), _as_text(done.stderr))
 

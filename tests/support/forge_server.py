@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import clia
 from clia.users.service import users_of
-from support import git, program
+from support import git, program, warm
 from support.spaces import BRIEFING
 
 if TYPE_CHECKING:
@@ -180,11 +180,11 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 class ForgeProcess:
-    """``clia serve``; what it says on standard error is kept."""
+    """``clia serve``, loaded already unless it is to start ``cold``; its standard error is kept."""
 
-    def __init__(self, root: Path, *words: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, root: Path, *words: str, env: dict[str, str] | None = None, cold: bool = False) -> None:
         self._log = (root.parent / f"{root.name}.{os.urandom(4).hex()}.log").open("w+")
-        command = [program(), "serve", "--port", "0", "--json", "--path", str(root), *words]
+        command = [program() if cold else warm.program(), "serve", "--port", "0", "--json", "--path", str(root), *words]
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_"))}
         self.process = subprocess.Popen(
             command, env=environment | (env or {}), stdout=subprocess.PIPE, stderr=self._log, text=True, encoding="utf-8"

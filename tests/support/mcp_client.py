@@ -12,7 +12,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 
-from support import program
+from support import warm
 from support.forge_server import PERSON
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ async def talking(server: Any, protocol: str = MODERN, person: Person | None = N
 def stdio(root: Path, *words: str, **env: str) -> StdioServerParameters:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_"))}
     kept |= {"GIT_COMMITTER_NAME": PERSON[0], "GIT_COMMITTER_EMAIL": PERSON[1]}
-    return StdioServerParameters(command=program(), args=["mcp", "--path", str(root), *words], env=kept | env)
+    return StdioServerParameters(command=warm.program(), args=["mcp", "--path", str(root), *words], env=kept | env)
 
 
 @asynccontextmanager

@@ -1,18 +1,20 @@
 """The process behind ``support.warm``: it has loaded the program, and forks for each command.
 
-Invariant: it does nothing but load and fork, in one thread, so that what a command does is there for no other; a command has the
-words, variables, directory, streams, mask, ignored signals and group of processes of whoever asked, and ends as a program does. A
-command whose asker is gone is killed, and all end with whoever started this.
+Invariant: it only loads and forks, in one thread, so a command leaves nothing behind for the next. A command has the arguments,
+variables, directory, streams, umask, ignored signals and process group of its client (its own session if its client has one), and
+ends as a program does. A command whose client is gone is killed, and all end with the process that started this one.
 
-Run as a script, so that nothing of the tests is loaded: ``warm_keeper.py SOCKET PROGRAM``, until standard input ends.
+Run as a script, so that no test module is loaded: ``warm_keeper.py SOCKET PROGRAM``, until standard input ends.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import io
 import marshal
 import os
+import pkgutil
 import selectors
 import signal
 import socket
@@ -21,19 +23,20 @@ import threading
 import time
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-LOADED = (
-    "clia.facade.opening",
-    "clia.facade.setup",
-    "clia.store.sqlite_store",
-    "pydantic_monty",
-    "rich.table",
-    "rich.tree",
-)
-"""What most commands load. The web and its kin are left to the few that need them."""
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PACKAGES = ("cryptography.hazmat.bindings._rust", "joserfc.jws", "jsonschema", "pydantic_monty", "rich.table", "rich.tree")
+"""Other packages that many commands load."""
+WEB_COMMANDS = ("mcp", "serve")
+WEB = ("clia.forge", "clia.mcp")
+WEB_PACKAGES = ("uvicorn.lifespan.on", "uvicorn.loops.asyncio", "uvicorn.protocols.websockets.auto")
+"""What the first of ``WEB_COMMANDS`` loads, into this process; it takes longer than all the rest."""
+LEFT_OUT = (*WEB, "clia.cli.entry", "clia.client", "clia.testing")
 HANDLES = 4  # standard input, output and error, and the directory
-HEAD = 4  # bytes of the length of a request, and of each number of an answer
+HEAD = 4  # bytes of the length of a request, and of each number of a response
 
 
 class Request(NamedTuple):
@@ -41,7 +44,7 @@ class Request(NamedTuple):
     variables: dict[bytes, bytes]
     mask: int
     ignored: list[int]
-    group: int
+    group: int  # 0: its own session
 
 
 class Keeper:
@@ -49,103 +52,110 @@ class Keeper:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(address)
         self._listener.listen(64)
-        self._deaths, told = socket.socketpair()
-        told.setblocking(False)
-        signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        self._exits, wakeup = socket.socketpair()
+        wakeup.setblocking(False)
+        signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._told = told
-        self._askers: dict[int, socket.socket] = {}
-        self._ready = selectors.DefaultSelector()
-        for each in (self._listener, self._deaths, sys.stdin):
-            self._ready.register(each, selectors.EVENT_READ)
+        self._wakeup = wakeup
+        self._clients: dict[int, socket.socket] = {}
+        self._selector = selectors.DefaultSelector()
+        for stream in (self._listener, self._exits, sys.stdin):
+            self._selector.register(stream, selectors.EVENT_READ)
+        self._web_is_loaded = False
 
     def next_command(self) -> Request:
-        """Forks for all that comes. It comes back in a forked process alone, with what that is to do."""
+        """Fork for each request. Returns only in a forked process, with the request that it is for."""
         while True:
-            for key, _ in self._ready.select():
+            for key, _ in self._selector.select():
                 if key.fileobj is sys.stdin:
                     self._end()
-                elif key.fileobj is self._deaths:
-                    self._deaths.recv(4096)
-                    self._tell_of_the_dead()
+                elif key.fileobj is self._exits:
+                    self._exits.recv(4096)
+                    self._report_exits()
                 elif key.fileobj is self._listener:
-                    if request := self._take():
+                    if request := self._accept():
                         return request
-                elif key.data in self._askers:  # an asker says nothing more: it is gone
+                elif key.data in self._clients:  # a client sends nothing more: it is gone
                     with suppress(ProcessLookupError):
                         os.kill(key.data, signal.SIGKILL)
-                    self._ready.unregister(key.fileobj)
+                    self._selector.unregister(key.fileobj)
 
-    def _take(self) -> Request | None:
-        asker, _ = self._listener.accept()
-        head, handles, _, _ = socket.recv_fds(asker, HEAD, HANDLES)
+    def _accept(self) -> Request | None:
+        client, _ = self._listener.accept()
+        head, handles, _, _ = socket.recv_fds(client, HEAD, HANDLES)
         try:
-            request = Request(*marshal.loads(exactly(asker, int.from_bytes(head, "big"))))  # noqa: S302  # ours
-        except EOFError:  # the asker is gone already
-            for each in (*handles, asker.detach()):
-                os.close(each)
+            request = Request(*marshal.loads(exactly(client, int.from_bytes(head, "big"))))  # noqa: S302  # ours
+        except EOFError:  # the client is gone already
+            for handle in (*handles, client.detach()):
+                os.close(handle)
             return None
+        if request.words[:1] and request.words[0] in WEB_COMMANDS and not self._web_is_loaded:
+            load_web()
+            self._web_is_loaded = True
         child = os.fork()
         if not child:
-            asker.close()
-            self._forget()
+            client.close()
+            self._close()
             _become(request, handles)
             return request
-        for each in handles:
-            os.close(each)
-        self._askers[child] = asker
-        self._ready.register(asker, selectors.EVENT_READ, child)
-        with suppress(OSError):  # a death is seen by the loop
-            asker.sendall(child.to_bytes(HEAD, "big"))
+        for handle in handles:
+            os.close(handle)
+        self._clients[child] = client
+        self._selector.register(client, selectors.EVENT_READ, child)
+        with suppress(OSError):  # the loop notices that a client is gone
+            client.sendall(child.to_bytes(HEAD, "big"))
         return None
 
-    def _tell_of_the_dead(self) -> None:
-        while self._askers:
+    def _report_exits(self) -> None:
+        while self._clients:
             child, status = os.waitpid(-1, os.WNOHANG)
             if not child:
                 return
-            asker = self._askers.pop(child)
+            client = self._clients.pop(child)
             with suppress(OSError):
-                asker.sendall(os.waitstatus_to_exitcode(status).to_bytes(HEAD, "big", signed=True))
+                client.sendall(os.waitstatus_to_exitcode(status).to_bytes(HEAD, "big", signed=True))
             with suppress(KeyError):  # it was gone before
-                self._ready.unregister(asker)
-            asker.close()
+                self._selector.unregister(client)
+            client.close()
 
-    def _forget(self) -> None:
+    def _close(self) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._ready.close()
-        for each in (self._listener, self._deaths, self._told, *self._askers.values()):
-            each.close()
+        self._selector.close()
+        for stream in (self._listener, self._exits, self._wakeup, *self._clients.values()):
+            stream.close()
 
     def _end(self) -> None:
-        for child in self._askers:
+        for child in self._clients:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
-        while self._askers:
-            self._askers.pop(os.wait()[0])
+        while self._clients:
+            self._clients.pop(os.wait()[0])
         sys.exit(0)
 
 
-def exactly(asker: socket.socket, length: int) -> bytes:
-    """So many bytes; ``EOFError`` where the other end says no more."""
-    found = b""
-    while len(found) < length:
-        part = asker.recv(length - len(found))
+def exactly(stream: socket.socket, length: int) -> bytes:
+    """Read ``length`` bytes; ``EOFError`` if the other end sends fewer."""
+    data = b""
+    while len(data) < length:
+        part = stream.recv(length - len(data))
         if not part:
             raise EOFError
-        found += part
-    return found
+        data += part
+    return data
 
 
 def _become(request: Request, handles: list[int]) -> None:
-    """Makes of this process what the interpreter would be at the program's start."""
-    os.setpgid(0, request.group)
+    """Turn this process into what the interpreter is when the program starts."""
+    if request.group:
+        os.setpgid(0, request.group)
+    else:
+        os.setsid()
     os.fchdir(handles[3])
     os.close(handles[3])
-    for number, each in enumerate(handles[:3]):
-        os.dup2(each, number)
-        os.close(each)
+    for number, handle in enumerate(handles[:3]):
+        os.dup2(handle, number)
+        os.close(handle)
     os.umask(request.mask)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in request.ignored:
@@ -153,32 +163,79 @@ def _become(request: Request, handles: list[int]) -> None:
     os.environb.clear()
     os.environb.update(request.variables)
     time.tzset()
-    at_once = "PYTHONUNBUFFERED" in os.environ
-    sys.stdin, sys.stdout, sys.stderr = (_stream(number, at_once=at_once) for number in range(3))
+    unbuffered = "PYTHONUNBUFFERED" in os.environ
+    sys.stdin, sys.stdout, sys.stderr = (_stream(number, unbuffered=unbuffered) for number in range(3))
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]  # as at a start
 
 
-def _stream(number: int, *, at_once: bool) -> io.TextIOWrapper:
+def _stream(number: int, *, unbuffered: bool) -> io.TextIOWrapper:
     raw: Any = open(number, "rb" if number == 0 else "wb", closefd=False)  # noqa: SIM115  # as long as the process
     errors = "backslashreplace" if number == 2 else "surrogateescape"
     by_lines = number == 2 or raw.isatty()
-    return io.TextIOWrapper(raw, "utf-8", errors, line_buffering=by_lines, write_through=at_once and number > 0)
+    return io.TextIOWrapper(raw, "utf-8", errors, line_buffering=by_lines, write_through=unbuffered and number > 0)
+
+
+def load() -> None:
+    """Import all of clia except the web and what no command uses."""
+    for name in (*_modules("clia"), *PACKAGES):
+        import_module(name)
+    _loaded()
+
+
+def load_web() -> None:
+    for package in WEB:
+        for name in _modules(package, left_out=()):
+            import_module(name)
+    for name in WEB_PACKAGES:
+        import_module(name)
+    _loaded()
+
+
+def _modules(package: str, left_out: tuple[str, ...] = LEFT_OUT) -> Iterator[str]:
+    for module in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
+        if module.name not in left_out:
+            yield module.name
+            if module.ispkg:
+                yield from _modules(module.name, left_out)
+
+
+def _loaded() -> None:
+    assert threading.active_count() == 1, "a module started a thread, which no forked process would have"
+    gc.collect()
+    gc.freeze()  # else the first collection of each command would copy all that is loaded
+
+
+def end(run: Callable[[], int]) -> int:
+    """Run the program and end the process, without the part of the interpreter's end that would copy all that is loaded.
+
+    Returns, or raises what the program raised, where the interpreter itself has to say how the process ends.
+    """
+    try:
+        code = run()
+    except SystemExit as err:
+        if not isinstance(err.code, int):
+            raise
+        code = err.code
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001  # in the interpreter's order
+    atexit._run_exitfuncs()  # noqa: SLF001
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return code
+    os._exit(code & 0xFF)
 
 
 def main(address: str, program: str) -> int:
     sys.path[0] = os.path.dirname(program)
     from clia.cli.entry import run
 
-    for name in LOADED:
-        import_module(name)
-    assert threading.active_count() == 1, "what is loaded has begun a thread, which no forked process would have"
-    gc.collect()
-    gc.freeze()  # else the first collection of each command would copy all that is loaded
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of whoever runs the tests: they end it
+    load()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the person who runs the tests: the tests end this process
     keeper = Keeper(address)
-    print("ready", flush=True)  # noqa: T201  # that is how one process tells another
+    print("ready", flush=True)  # noqa: T201  # how one process tells another
     sys.argv = [program, *keeper.next_command().words]
-    return run()
+    return end(run)
 
 
 if __name__ == "__main__":
