@@ -1,4 +1,4 @@
-"""A space in which behaviours are at work, by chance: sessions, merges, landings, reverts, and what plain git does beside them."""
+"""Spaces with behaviours, and random walks over sessions, merges, landings, reverts and changes by plain git."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import pygit2
 
 import clia
 from clia.errors import CliaError
+from clia.git.records import FILE, Stamp, TreeEntry
 from clia.testing import components
+from clia.values.typed_objects import PROMPT
 from support import git
+from support.plain_git import git_with_input
 from support.spaces import BRIEFING, settings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 FLOW = """
@@ -23,27 +27,31 @@ def main(input):
         raise ValueError('broken')
     return answer
 """
+CHAINS = "refs/clia/behaviours/"
+EVENTS = "refs/clia/events/"
+AT = 1_780_000_000
+"""The default time of commits by ``commit_to_ref``."""
 NAMES = ("ada", "bob", "cleo", "dan")
-SIGNATURE = pygit2.Signature("Tess", "tess@example.org", 1_780_000_000, 0)
+SIGNATURE = pygit2.Signature("Tess", "tess@example.org", AT, 0)
 
 
 def observed(space: clia.Space) -> tuple[Any, Any, int]:
-    """All that is known: what a person is told, what it is told from with the commits behind it, and the gaps."""
+    """The statistics, the sums with their commits, and the number of gaps."""
     return space.behaviour_stats(over="day"), components(space).observations.every(), space.observation_gaps()
 
 
 def rebuilt(space: clia.Space) -> tuple[Any, Any, int]:
-    """The same from git, with nothing remembered."""
+    """The observations, read again from git."""
     components(space).observations.rebuild()
     return observed(space)
 
 
 def started(root: Path) -> clia.Space:
-    """A space with a branch of people, and two versions of a behaviour that both may run."""
+    """A space with a branch of people and a flow with two versions, one of them on trial."""
     git("init", "-q", "-b", "main", str(root), cwd=root.parent)
     git("commit", "-q", "--allow-empty", "-m", "start", cwd=root)
     git("branch", "side", cwd=root)
-    git("switch", "-q", "-c", "desk", cwd=root)  # so that landing moves no worktree
+    git("switch", "-q", "-c", "desk", cwd=root)  # so that a landing updates no worktree
     space = clia.init(root, settings=settings())
     space.add_behaviour("review", FLOW, "session-flow")
     second = space.propose_behaviour("review", FLOW + "# with care\n")
@@ -51,14 +59,64 @@ def started(root: Path) -> clia.Space:
     return space
 
 
+def check_flow(number: int) -> str:
+    """A flow with two requests; each number is another version."""
+    return f"def main(input):\n    return [request('check', {number}), request('check', 'more')]\n"
+
+
+def commit_to_ref(
+    space: clia.Space,
+    ref: str,
+    changes: Mapping[str, bytes | None],
+    message: str = "by hand",
+    *,
+    at: int = AT,
+    parents: Sequence[str] | None = None,
+) -> str:
+    """Commit to a ref as plain git could: its tree with some files changed, by default on top of its tip."""
+    objects, refs = space.core.objects, space.core.refs
+    tip = refs.get(ref)
+    files = {path: None if data is None else TreeEntry(FILE, objects.write_blob(data)) for path, data in changes.items()}
+    tree = objects.update_tree(objects.commit(tip).tree if tip else None, files)
+    by = Stamp("Tess", "tess@example.org", at)
+    commit = objects.write_commit(tree, ([tip] if tip else []) if parents is None else parents, by, by, message)
+    refs.move(ref, tip, commit, "by hand")
+    return commit
+
+
+def spawn_with_prompt(space: clia.Space, agent: str, parent: str | None = None) -> str:
+    """Spawn an agent with its own prompt, and return its first commit."""
+    space.add_behaviour(agent, f"Look twice, {agent}.", PROMPT)
+    briefing = space.brief(agent, "work")
+    if parent is None:
+        space.spawn_at(agent, briefing, "main")
+    else:
+        space.spawn_from(agent, briefing, parent)
+    return space.commit(agent, "finding", changes={f"{agent}.txt": b"1"}, message=agent)
+
+
+def landed_and_reverted(space: clia.Space, name: str) -> tuple[int, int]:
+    """The number of landings of a behaviour, and how many of them were reverted."""
+    stats = space.behaviour_stats(name)[0]
+    return stats.landed, stats.reverted
+
+
+def remove_marks(root: Path, name: str) -> None:
+    """Rewrite a chain as it was before proposals existed."""
+    ref = f"{CHAINS}{name}"
+    lines = [line for line in git("ls-tree", ref, cwd=root).splitlines() if not line.endswith("\tadopted")]
+    tree = git_with_input(root, "\n".join([*lines, ""]), "mktree")
+    git("update-ref", ref, git("commit-tree", tree, "-p", ref, "-m", "as it was", cwd=root).strip(), cwd=root)
+
+
 class Walk:
-    """One step after the other, each by chance; what clia refuses is no step."""
+    """Random steps; a step that clia refuses does not count."""
 
     def __init__(self, root: Path, seed: int) -> None:
         self.chance = Random(seed)  # noqa: S311  # the same each time
         self.space = started(root)
         self.repo = pygit2.Repository(str(root))
-        self.versions = [each.cid for each in self.space.behaviour("review").versions]
+        self.versions = [version.cid for version in self.space.behaviour("review").versions]
         self.number = 0
         self.done: list[str] = []
         for name in NAMES[:2]:
@@ -117,7 +175,7 @@ class Walk:
             self.space.commit(name, "test", changes=changes, meta={"outcome": outcome})
 
     def merge(self) -> None:
-        """Now and then twice: what is refused once is refused again."""
+        """Sometimes twice, because a refused merge is refused again."""
         into, from_ = self.agent(), self.agent()
         for _ in range(self.chance.choice([1, 1, 2])):
             self.space.merge(into, from_)
@@ -128,35 +186,35 @@ class Walk:
         self.space.land(self.agent(), self.chance.choice(["main", "main", "side"]), squash=squash, no_ff=no_ff)
 
     def revert(self) -> None:
-        """By plain git: of something that is on the branch, often the last but one, which may be a revert itself."""
+        """With plain git, of a recent commit on the branch, which may be a revert itself."""
         ref = self.chance.choice(["refs/heads/main", "refs/heads/main", "refs/heads/side"])
         tip = self.repo.references[ref].target
-        there = [each for each, _ in zip(self.repo.walk(tip), range(8), strict=False)]
-        target = self.chance.choice(there[:3] if self.chance.random() < 0.7 else there)
+        commits = [commit for commit, _ in zip(self.repo.walk(tip), range(8), strict=False)]
+        target = self.chance.choice(commits[:3] if self.chance.random() < 0.7 else commits)
         text = f'Revert "something"\n\nThis reverts commit {target.id}.\n'
-        self.repo.create_commit(ref, SIGNATURE, SIGNATURE, text, there[0].tree_id, [tip])
+        self.repo.create_commit(ref, SIGNATURE, SIGNATURE, text, commits[0].tree_id, [tip])
 
     def archive(self) -> None:
-        gone = sorted(set(self.space.agents(archived=True)) - set(self.space.agents()))
-        if gone and self.chance.random() < 0.7:
-            self.space.restore(gone[0])
+        archived = sorted(set(self.space.agents(archived=True)) - set(self.space.agents()))
+        if archived and self.chance.random() < 0.7:
+            self.space.restore(archived[0])
         elif len(self.space.agents()) > 2:
             self.space.archive(self.agent())
 
     def trace(self) -> None:
-        said = [{"kind": "model", "text": f"again {self.number}", "data": {"usage": {"prompt_tokens": 5}}}]
+        entries = [{"kind": "model", "text": f"again {self.number}", "data": {"usage": {"prompt_tokens": 5}}}]
         for commit in self.space.session_log(self.agent())[:1]:
-            self.space.attach_trace(commit.cid, said)
+            self.space.attach_trace(commit.cid, entries)
 
     def rewrite(self) -> None:
-        """Plain git sets a branch of an agent, or of people, back."""
+        """Reset a branch of an agent, or of people, with plain git."""
         ref = self.chance.choice([f"refs/heads/agents/{self.agent()}", "refs/heads/main"])
         tip = self._tip(ref)
         if tip.parents:
             self.repo.references[ref].set_target(tip.parents[0].id)
 
     def plain(self) -> None:
-        """Plain git commits on an agent's branch."""
+        """Commit on an agent's branch with plain git."""
         ref = f"refs/heads/agents/{self.agent()}"
         tip = self._tip(ref)
         self.repo.create_commit(ref, SIGNATURE, SIGNATURE, "by hand\n", tip.tree_id, [tip.id])

@@ -1,4 +1,4 @@
-"""The operator's policy: what the record suggests is adopted without a person, once, and only what people let run."""
+"""Policies: a suggested version is adopted automatically, once, and only if people permitted it."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ error = 0.2
 BAD, GOOD = "def main(input):\n    raise ValueError('bad')\n", "def main(input):\n    return 1\n"
 
 
-def observed(space: clia.Space, name: str, times: int = 12) -> tuple[str, str]:
-    """A behaviour with a version that always fails and is current, and one on trial that never does."""
+def observe_two_versions(space: clia.Space, name: str, times: int = 12) -> tuple[str, str]:
+    """Add a behaviour with a current version that always fails and one on trial that never does, and observe both."""
     bad = space.add_behaviour(name, BAD, SESSION_FLOW).cid
     good = space.propose_behaviour(name, GOOD).cid
     space.adopt_behaviour(name, good, trial=True)
@@ -58,92 +58,92 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.fixture
 def space(place: Place) -> Iterator[clia.Space]:
-    with with_agents(place.open(), "scout") as made:
-        made.add_behaviour("gone", GOOD, SESSION_FLOW)  # comes first, and has nothing to judge
-        made.retire_behaviour("gone")
-        yield made
+    with with_agents(place.open(), "scout") as opened:
+        opened.add_behaviour("gone", GOOD, SESSION_FLOW)  # comes first, and has no versions to compare
+        opened.retire_behaviour("gone")
+        yield opened
 
 
 def work(space: clia.Space, place: Place, **more: Any) -> Any:
     return worker_for(space, place.root, config=space.running.config, **more)
 
 
-def test_workers_adopt_what_a_policy_says_once_and_the_chain_tells_why(place: Place, space: clia.Space) -> None:
-    """Of two at once one does it. What has no such policy is left to people, whatever the record says."""
-    bad, good = observed(space, "review")
-    observed(space, "manual")
+def test_workers_adopt_by_policy_once_and_record_the_reason(place: Place, space: clia.Space) -> None:
+    """One of two workers does it. A behaviour without such a policy is left to people."""
+    bad, good = observe_two_versions(space, "review")
+    observe_two_versions(space, "manual")
     manual = space.behaviour("manual")
     assert space.suggest_behaviour("manual").action == "adopt"
     assert space.follow_policy("manual") is None
     with place.open() as other:
         workers = [work(space, place), work(other, place, name="w2")]
-        for thread in [in_background(each, once=True) for each in workers]:
+        for thread in [in_background(worker, once=True) for worker in workers]:
             thread.join()
-    told = [each for worker in workers for each in worker.status().adopted]
-    assert told == [f"review {good}"]
-    assert [each.status().last for each in workers] == [None, None]  # what has nothing to judge is no trouble
-    assert f"adopted by policy: review {good}" in [line for each in workers for line in news(None, each.status())]
-    known = space.behaviour("review")
-    assert (known.current, known.history[0].event, known.history[0].measure) == (good, "adopt", "finished")
-    assert known.history[0].why.startswith("by the operator's policy: ")
+    adoptions = [adoption for worker in workers for adoption in worker.status().adopted]
+    assert adoptions == [f"review {good}"]
+    assert [worker.status().last for worker in workers] == [None, None]  # a behaviour without versions to compare is not an error
+    assert f"adopted by policy: review {good}" in [line for worker in workers for line in news(None, worker.status())]
+    behaviour = space.behaviour("review")
+    assert (behaviour.current, behaviour.history[0].event, behaviour.history[0].measure) == (good, "adopt", "finished")
+    assert behaviour.history[0].why.startswith("by the operator's policy: ")
     assert "by the operator's policy" in git("log", "-1", "--format=%s", "refs/clia/behaviours/review", cwd=place.root)
-    assert known.history[0].evidence
-    assert [each.event for each in known.history].count("adopt") == 1
+    assert behaviour.history[0].evidence
+    assert [change.event for change in behaviour.history].count("adopt") == 1
     assert space.behaviour("manual") == manual
     assert work(space, place).run(once=True).adopted == ()
-    assert space.behaviour("review") == known
-    assert {each.state for each in known.versions if each.cid == bad} == {"former"}
+    assert space.behaviour("review") == behaviour
+    assert {version.state for version in behaviour.versions if version.cid == bad} == {"former"}
 
 
-def test_a_policy_never_lets_run_what_a_person_retires_meanwhile_or_has_never_adopted(
+def test_a_policy_never_adopts_a_version_that_was_retired_meanwhile_or_never_permitted(
     place: Place, space: clia.Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bad, good = observed(space, "review")
+    bad, good = observe_two_versions(space, "review")
     suggest = space.suggest_behaviour
 
-    def slow(name: str) -> Any:
-        found = suggest(name)
-        assert (found.action, found.cid) == ("adopt", good)
+    def suggest_and_retire(name: str) -> Any:
+        suggestion = suggest(name)
+        assert (suggestion.action, suggestion.cid) == ("adopt", good)
         with place.open() as other:
             other.retire_behaviour("review", good)
-        return found
+        return suggestion
 
-    monkeypatch.setattr(space.behaviours, "suggest", slow)
+    monkeypatch.setattr(space.behaviours, "suggest", suggest_and_retire)
     assert space.follow_policy("review") is None
-    states = {each.cid: each.state for each in space.behaviour("review").versions}
+    states = {version.cid: version.state for version in space.behaviour("review").versions}
     assert states == {bad: "current", good: "retired"}
-    third = space.add_behaviour("review", GOOD.replace("1", "3")).cid  # a person chose while the policy was thinking
+    third = space.add_behaviour("review", GOOD.replace("1", "3")).cid  # a person added a version meanwhile
     space.adopt_behaviour("review", good, trial=True)
     monkeypatch.setattr(space.behaviours, "suggest", lambda name: suggest(name)._replace(action="adopt", cid=good, expect=bad))
     assert space.follow_policy("review") is None
     assert space.behaviour("review").current == third
     space.adopt_behaviour("review", bad)
-    never = space.propose_behaviour("review", GOOD.replace("1", "2")).cid
-    monkeypatch.setattr(space.behaviours, "suggest", lambda name: suggest(name)._replace(action="adopt", cid=never, expect=bad))
+    proposal = space.propose_behaviour("review", GOOD.replace("1", "2")).cid
+    monkeypatch.setattr(space.behaviours, "suggest", lambda name: suggest(name)._replace(action="adopt", cid=proposal, expect=bad))
     assert space.follow_policy("review") is None
     assert space.behaviour("review").current == bad
 
 
-def test_policies_are_followed_every_so_often_and_trouble_with_one_is_told_and_keeps_no_other_from_it(
+def test_policies_are_applied_periodically_and_an_error_does_not_affect_others(
     space: clia.Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     space.add_behaviour("review", GOOD, SESSION_FLOW)
     space.add_behaviour("manual", GOOD, SESSION_FLOW)
-    asked: list[str] = []
+    followed: list[str] = []
     waits: list[float] = []
-    troubles: list[str | None] = []
+    errors_seen: list[str | None] = []
 
     def follow(name: str) -> None:
-        asked.append(name)
+        followed.append(name)
         if len(waits) == 1 and name == "gone":
             raise StoreError("the store is away")
         if len(waits) in (2, 4) and name == "gone":
             raise ZeroDivisionError("nobody\nthought of it")
 
-    def wait(over: threading.Event, seconds: float) -> bool:
-        del over
+    def wait(stop: threading.Event, seconds: float) -> bool:
+        del stop
         waits.append(seconds)
-        troubles.append(policies.trouble)
+        errors_seen.append(policies.trouble)
         if len(waits) == 4:
             monkeypatch.setattr(space.behaviours.library, "all", lambda: follow("gone"))
         return len(waits) == 5
@@ -153,8 +153,8 @@ def test_policies_are_followed_every_so_often_and_trouble_with_one_is_told_and_k
     assert policies.any()
     policies.keep_following(threading.Event(), lambda: None)
     assert waits == [7.0] * 5
-    unexpected = "ZeroDivisionError: nobody thought of it"
-    assert troubles == [None, "policy of gone: the store is away", f"policy of gone: {unexpected}", None, f"policies: {unexpected}"]
-    assert asked == [*["gone", "review"] * 4, "gone"]
+    message = "ZeroDivisionError: nobody thought of it"
+    assert errors_seen == [None, "policy of gone: the store is away", f"policy of gone: {message}", None, f"policies: {message}"]
+    assert followed == [*["gone", "review"] * 4, "gone"]
     quiet = space.running.config._replace(behaviours={"*": space.running.config.behaviours["manual"]})
     assert not PolicyFollower(space.behaviours, quiet, wait).any()
