@@ -53,6 +53,8 @@ def put(places: Iterable[bytes], chunks: Iterable[bytes]) -> bytes:
     for place in places:
         draft, remaining, unwritten, begun = os.path.join(place, b"tmp", name), iter(chunks), b"", False
         try:
+            if not os.path.lexists(place):
+                os.makedirs(place, mode=0o700, exist_ok=True)  # makedirs gives the mode to the last directory only
             for folder in (b"new", b"tmp"):
                 os.makedirs(os.path.join(place, folder), mode=0o700, exist_ok=True)
             with open(draft, "xb", buffering=0, opener=_private) as file:

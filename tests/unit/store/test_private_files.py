@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from clia.capture.spool import put, spool_of
+from clia.facade.forge_address import mark
 from clia.facade.opening import open_space
 from clia.facade.settings import Settings
 from clia.facade.setup import init_space
@@ -79,6 +81,16 @@ def test_all_files_of_a_new_space_are_private(tmp_path: Path) -> None:
         space.spawn("scout", BRIEFING)
         space.trace("scout", "note", "text")
         assert open_to_others(tmp_path / "repo/.git/clia") == {}
+
+
+def test_keys_hook_events_and_the_address_of_the_forge_are_private(tmp_path: Path) -> None:
+    with init_space(tmp_path / "repo", settings=Settings()) as space:
+        space.peers.key()
+        mark(space.home, "http://127.0.0.1:8337/s/repo")
+        put([spool_of(os.fsencode(tmp_path / "repo" / ".git"))], [b"{}"])
+    home = tmp_path / "repo/.git/clia"
+    assert {name.partition("/")[0] for name in modes(home)} >= {"keys", "spool", "forge.json", "space.db"}
+    assert open_to_others(home) == {}
 
 
 def test_the_permissions_of_a_space_are_restricted_when_its_owner_opens_it(tmp_path: Path) -> None:
