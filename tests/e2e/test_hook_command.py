@@ -47,7 +47,11 @@ def test_an_event_lies_in_the_spool_as_it_came(space: Path, tool: str) -> None:
     assert fire(space, broken, tool) == QUIET
     (event,) = events(spool_of(space))
     assert event.payload == broken
-    assert event.head == {"tool": tool.encode(), "cwd": os.fsencode(space)}
+    assert event.head == {"tool": tool.encode(), "cwd": os.fsencode(space), "commit": head_of(space)}
+
+
+def head_of(space: Path) -> bytes:
+    return git("rev-parse", "HEAD", cwd=space).strip().encode()
 
 
 def test_the_head_names_the_agent_and_any_directory(space: Path) -> None:
@@ -55,7 +59,7 @@ def test_the_head_names_the_agent_and_any_directory(space: Path) -> None:
     os.mkdir(inner)
     assert fire(inner, env=environment(None, CLIA_AGENT="scout", GIT_DIR="/elsewhere", GIT_WORK_TREE="/elsewhere")) == QUIET
     (event,) = events(spool_of(space))
-    assert event.head == {"tool": b"claude-code", "cwd": inner, "agent": b"scout"}
+    assert event.head == {"tool": b"claude-code", "cwd": inner, "agent": b"scout", "commit": head_of(space)}
 
 
 def test_a_space_of_clia_init_is_one_for_a_hook_too(tmp_path: Path) -> None:

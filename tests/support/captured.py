@@ -45,11 +45,11 @@ def common_dir(root: Path) -> str:
     return os.path.join(root, git("rev-parse", "--git-common-dir", cwd=root).rstrip("\n"))
 
 
-def put(root: Path, payload: bytes, tool: str = "claude-code", agent: str = "", cwd: str | None = None) -> str:
-    """Put an event into the spool as the hook does; return its id."""
+def put(root: Path, payload: bytes, tool: str = "claude-code", agent: str = "", cwd: str | None = None, commit: str = "") -> str:
+    """Put an event into the spool as the hook does; return its id. ``commit``: HEAD, if it matters."""
     place = spool.spool_of(os.fsencode(common_dir(root)))
     before = set(_names(place))
-    spool.put([place], [spool.head(tool.encode(), os.fsencode(cwd or root), agent.encode()), payload])
+    spool.put([place], [spool.head(tool.encode(), os.fsencode(cwd or root), agent.encode(), commit.encode()), payload])
     (name,) = set(_names(place)) - before
     return os.fsdecode(name)
 

@@ -47,9 +47,9 @@ def _record(tool: str) -> None:
     return None if tool in TOOLS else _complain(f"there is no tool {tool!r}; known are {', '.join(TOOLS)}")
 
 
-def _put_down(tool: str, place: tuple[bytes, bytes], first: bytes) -> None:
-    where, common = place
-    head = spool.head(tool.encode(), where, os.environb.get(b"CLIA_AGENT", b""))
+def _put_down(tool: str, place: tuple[bytes, bytes, bytes], first: bytes) -> None:
+    where, private, common = place
+    head = spool.head(tool.encode(), where, os.environb.get(b"CLIA_AGENT", b""), head_commit(private, common))
     spool.put(spool.spools(common, os.environb), _event(head + first))
     if event_name(first) in TURNS and os.environb.get(b"CLIA_HOOK_INGEST") != b"off" and not _is_ingesting(common):
         _start_ingest(where)
@@ -91,18 +91,35 @@ def read_input(file: int = _STDIN) -> bytes:
             return b""  # closed or broken: use what was read
 
 
-def _space_of(tool: str) -> tuple[bytes, bytes] | None:
-    """A directory in a space, and the space's git directory.
+def _space_of(tool: str) -> tuple[bytes, bytes, bytes] | None:
+    """A directory in a space, its git directory, and the space's shared one.
 
     The current directory or, if it is gone or outside of a space, the tool's project: an agent that changes directory still belongs
     to that project.
     """
     for where in (_cwd(), os.environb.get(PROJECTS.get(tool, b""), b"")):
         if os.path.isabs(where):
-            common = _common_dir(where)
-            if common is not None and os.path.isdir(os.path.join(common, b"clia")):
-                return where, common
+            private, common = git_dirs(where) or (b"", b"")
+            if common and os.path.isdir(os.path.join(common, b"clia")):
+                return where, private, common
     return None
+
+
+def head_commit(private: bytes, common: bytes) -> bytes:
+    """The commit that HEAD of a git directory points to; nothing if it is not in a file."""
+    ref, is_symbolic, name = _content(os.path.join(private, b"HEAD")).strip().partition(b"ref: ")
+    if not is_symbolic:
+        return ref
+    loose = _content(os.path.join(common, name)).strip()
+    if loose:
+        return loose
+    try:
+        with open(os.path.join(common, b"packed-refs"), "rb", buffering=0) as file:
+            packed = file.readall() or b""
+    except OSError:
+        return b""
+    end = packed.find(b" %s\n" % name)
+    return packed[max(0, end - 40) : end] if end > 0 else b""
 
 
 def _cwd() -> bytes:
@@ -112,19 +129,22 @@ def _cwd() -> bytes:
         return b""
 
 
-def _common_dir(path: bytes) -> bytes | None:
-    """The shared git directory of the repository around a directory. ``GIT_DIR`` may refer to another one, so it is ignored."""
+def git_dirs(path: bytes) -> tuple[bytes, bytes] | None:
+    """The git directory around a directory, and the one that its worktrees share. ``GIT_DIR`` may name another: it is ignored."""
     while not os.path.exists(git := os.path.join(path, b".git")):
         above = os.path.dirname(path)
         if above == path:
             return None
         path = above
     if os.path.isdir(git):
-        return None if _content(os.path.join(git, b"commondir")) else os.path.realpath(git)
+        real = os.path.realpath(git)
+        return None if _content(os.path.join(git, b"commondir")) else (real, real)
     link = _content(git)
     if not link.startswith(b"gitdir:"):
         return None
-    return _shared_by(git, os.path.realpath(os.path.join(path, link.removeprefix(b"gitdir:").strip())))
+    private = os.path.realpath(os.path.join(path, link.removeprefix(b"gitdir:").strip()))
+    common = _shared_by(git, private)
+    return None if common is None else (private, common)
 
 
 def _shared_by(link: bytes, private: bytes) -> bytes | None:

@@ -17,8 +17,10 @@ from clia.capture.events import (
     BOUNDS,
     CALL,
     END,
+    FAILURE,
     NOTE,
     PROMPT,
+    RESULT,
     SAID,
     START,
     SUB_START,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.capture.agents import IncomingEvent, SessionState
+    from clia.capture.service import CapturedSession
     from clia.capture.spool_reader import SpoolRecord
     from clia.facade.space import Space
 
@@ -82,6 +85,7 @@ class Recorder:
         queued: SessionState | None = None
         for event in hook.report.events:
             live = self._live(hook, event)
+            live.captured = _watched(live.captured, event.what, hook.record.commit)
             if event.what in BOUNDS:
                 self._bound(hook, live, event)
                 queued = None
@@ -247,6 +251,7 @@ class Recorder:
             commit = self._captures.record(captured, text, DirectoryChange(None))
         self._captures.reached("turn-recorded")
         self._counts["commits"] += commit is not None
+        live.captured = live.captured._replace(moves=())
         if change.now is None or change.only is not None:
             return False
         live.captured = live.captured._replace(tree=change.now, paths=())
@@ -419,6 +424,20 @@ class Recorder:
                 )
                 if upto is None or begun is None or begun <= upto:
                     self.flush(self._lives.begin_sub(live, sub, "", None), upto)
+
+
+def _watched(captured: CapturedSession, what: str, head: str) -> CapturedSession:
+    """A session that has seen HEAD at an event. A move while a tool call runs is the tool's; another one is a person's."""
+    calls = captured.calls
+    moved = bool(calls and head and captured.head and head != captured.head)
+    if what == CALL:
+        calls += 1
+    elif what in (RESULT, FAILURE):
+        calls = max(0, calls - 1)
+    elif what in (PROMPT, START, TURN_END, END):  # an interrupted call has no end
+        calls = 0
+    moves = (*captured.moves, (captured.head, head)) if moved else captured.moves
+    return captured._replace(head=head or captured.head, calls=calls, moves=moves)
 
 
 def _key_of(live: SessionState, event: ToolEvent, key: str | None) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from clia.capture.tool_commits import ToolCommits
     from clia.facade.components import Components
     from clia.space.core import CommitText
 
@@ -55,6 +56,9 @@ class CapturedSession(NamedTuple):
     paths: tuple[str, ...] = ()  # files written since its last commit, as it says
     shared: bool = False  # whether another sub-agent worked in the same directory at the same time
     offered: bool = False  # whether its work is offered to its starter
+    head: str = ""  # HEAD of the directory at the last event
+    calls: int = 0  # tool calls that have not ended
+    moves: tuple[tuple[str, str], ...] = ()  # HEAD before and after tool calls that moved it, since its last commit
 
     @property
     def key(self) -> str:
@@ -206,6 +210,16 @@ class Captures:
         own = self._core.own_commits(agent, self._core.require_head(agent))
         return any((commit.meta.get(MARK) or {}).get("event") == event for commit in islice(own, _LOOK_BACK))
 
+    def _own_commits(self, captured: CapturedSession) -> ToolCommits | None:
+        """The commits that the tool made in a directory of people."""
+        if not captured.moves:
+            return None
+        from clia.capture.tool_commits import ToolCommits  # most turns make none
+
+        state = self._workbench.head_state(captured.place, "")
+        created = state.created if state is not None else None
+        return ToolCommits(self._core, self._commits.snapshots, captured, created, self._worktree)
+
     def record(
         self, captured: CapturedSession, text: CommitText, change: DirectoryChange, *, trace_alone: bool = True
     ) -> str | None:
@@ -220,13 +234,14 @@ class Captures:
         checkout = self._workbench.checkout_of(captured.place)
         ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head) and new_tree in (change.now, tree)
         moved = checkout is not None and ours and self._checkouts.has_own_commits(checkout)
-        if new_tree == tree and not moved and not (trace_alone and self.waiting(agent)):
+        own = None if ours else self._own_commits(captured)
+        if new_tree == tree and not moved and own is None and not (trace_alone and self.waiting(agent)):
             return None
         self._commits.snapshots.check_tree(tree, new_tree)
         if TURN not in self._registry.types().known():
             self._registry.register(TURN, AGENT_COMMIT)
         if checkout is None or not ours:
-            return self._commits.commit(agent, TURN, worktree, text, with_trace=True)
+            return self._commits.commit(agent, TURN, worktree, text, with_trace=True, program=own)
         return self._checkouts.commit_worktree(checkout, TURN, worktree, text, base=head, with_trace=True)
 
     def _worktree(self, change: DirectoryChange) -> Callable[[str], str]:
@@ -261,5 +276,6 @@ def _as_row(captured: CapturedSession) -> dict[str, Any]:
 
 def _from_row(value: Mapping[str, Any]) -> CapturedSession:
     fields = {name: field for name, field in value.items() if name in CapturedSession._fields}
+    fields["moves"] = tuple((old, new) for old, new in fields.get("moves", ()))
     place, *paths = (unquote(path, errors="surrogateescape") for path in (fields["place"], *fields.get("paths", ())))
     return CapturedSession(**fields | {"place": place, "paths": tuple(paths)})

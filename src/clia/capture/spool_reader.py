@@ -20,6 +20,7 @@ from clia.errors import FileError, InvalidInput
 from clia.space.purging import without, without_bytes
 from clia.store.private_files import FileLocks
 from clia.values.clock import timestamp
+from clia.values.refs import is_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class SpoolRecord(NamedTuple):
     cwd: str
     agent: str  # the tool's $CLIA_AGENT
     payload: bytes
+    commit: str = ""  # HEAD of the directory
 
     @property
     def at(self) -> str:
@@ -90,7 +92,8 @@ def read(spool: str, name: str) -> SpoolRecord | None:
     if len(data) > PAYLOAD_MAX:
         raise InvalidInput(f"the event has more than {PAYLOAD_MAX} bytes", code="event-too-large", fields={"field": ""})
     header, payload = parse(data)
-    return SpoolRecord(spool, name, header.get("tool", ""), header.get("cwd", ""), header.get("agent", ""), payload)
+    tool, cwd, agent, commit = (header.get(key, "") for key in ("tool", "cwd", "agent", "commit"))
+    return SpoolRecord(spool, name, tool, cwd, agent, payload, commit if is_id(commit) else "")
 
 
 def content(path: str, limit: int) -> bytes:

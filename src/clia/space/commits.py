@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clia.space.core import CommitText, Core
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit, Content
-    from clia.space.program_commits import ProgramCommits
+    from clia.space.program_commits import AdoptedCommits, ProgramCommits
     from clia.space.registry import Registry
     from clia.space.traces import Traces
 
@@ -74,7 +74,7 @@ class Commits:
         *,
         base: str | None = None,
         with_trace: bool = False,
-        program: ProgramCommits | None = None,
+        program: AdoptedCommits | None = None,
     ) -> str:
         """Commit a tree on the agent's head, or on the commits that a program made itself (``program``)."""
         core = self._core

@@ -1,4 +1,4 @@
-"""Commits that a program made itself in an agent's worktree become commits of the agent.
+"""Commits that a program made itself become commits of the agent.
 
 Invariant: each commit that the program created and that its HEAD contains is adopted once, in order, with its message, author
 date, tree and the shape of its merges. Commits that it left behind (amended, reset, on another branch, stashed) and the originals
@@ -6,6 +6,8 @@ of the adopted ones are kept under ``refs/clia/own``. Commits of others that it 
 """
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
 
 from clia.space.model import KEPT, OWN
 from clia.values import refs as names
@@ -23,21 +25,57 @@ if TYPE_CHECKING:
     Trailer = tuple[str, str | None]
 
 
-class ProgramCommits:
-    """The commits that a program made in one checkout since the agent's last commit."""
+class AdoptedCommits(ABC):
+    """Commits of a program that are adopted before the next commit of an agent."""
 
-    def __init__(self, core: Core, workbench: GitWorkbench, snapshots: Snapshots, checkout: Checkout) -> None:
+    def __init__(self, core: Core, snapshots: Snapshots, agent: str) -> None:
         self._core = core
-        self._workbench = workbench
         self._snapshots = snapshots
-        self._checkout = checkout
-        self.head = checkout.own or checkout.base
+        self._agent = agent
 
+    @abstractmethod
     def adopt(self, head: str, identity: Sequence[Trailer]) -> tuple[list[str], list[Trailer]]:
         """Write the adopted commits on top of the agent's head.
 
         Returns the parents of the agent's next commit, and the trailers that name what the program left behind.
         """
+
+    @abstractmethod
+    def pending(self, commit: str) -> None:
+        """Record that a commit is about to become the agent's head."""
+
+    def _write(self, commit: Commit, tree: str, parents: Sequence[str], identity: Sequence[Trailer]) -> str:
+        """Write the agent's commit for a program's, and a note on the program's that names it."""
+        core, name = self._core, self._agent
+        self._snapshots.check_tree(core.objects.commit(parents[0]).tree, tree)
+        text = core.clean.text(commit.message.replace("\0", "\N{REPLACEMENT CHARACTER}"), "message")
+        trailers = [(key, value) for key, value in (*identity, (OWN, commit.cid)) if value]
+        message = compose(text, trailers, f"commit by {name}")
+        author, by = core.agent_stamp(name, commit.author.at), core.person_stamp()
+        new = core.objects.write_commit(tree, parents, author, by, message)
+        blob = core.objects.write_blob(f"{name} {new}\n".encode())
+        core.notes.bind(names.OWN_NOTES, commit.cid, blob, by, f"adopt: note of {commit.cid}\n")
+        return new
+
+    def _others(self, head: str, parents: Sequence[str], commits: Sequence[str]) -> list[str]:
+        """Those of the commits that neither the parents nor the agent's history contain."""
+        new: list[str] = []
+        for commit in commits:
+            if commit not in (*parents, *new) and not self._core.graph.descends(head, commit):
+                new.append(commit)
+        return new
+
+
+class ProgramCommits(AdoptedCommits):
+    """The commits that a program made in one checkout since the agent's last commit."""
+
+    def __init__(self, core: Core, workbench: GitWorkbench, snapshots: Snapshots, checkout: Checkout) -> None:
+        super().__init__(core, snapshots, checkout.agent)
+        self._workbench = workbench
+        self._checkout = checkout
+        self.head = checkout.own or checkout.base
+
+    def adopt(self, head: str, identity: Sequence[Trailer]) -> tuple[list[str], list[Trailer]]:
         state = self._workbench.head_state(self._checkout.directory, self.head)
         if state is None or state.commit is None:
             return [head], []
@@ -47,8 +85,6 @@ class ProgramCommits:
         adopted, tip = self._adopted(state, head, stands_for, identity)
         left = self._left(state, [head, start])
         self._keep([*left, *([state.commit] if adopted else [])])
-        for own, commit in adopted.items():
-            self._note(own, commit)
         merged = [] if state.commit in adopted or self._core.graph.descends(head, state.commit) else [state.commit]
         parents = [tip, *merged]
         return parents, [(KEPT, cid) for cid in left]
@@ -68,7 +104,6 @@ class ProgramCommits:
         return state.commit is not None and bool(self._own(state, state.commit, [self.head, self._checkout.base]))
 
     def pending(self, commit: str) -> None:
-        """Record that a commit is about to become the agent's head."""
         checkout = self._checkout
         self._workbench.record(checkout.directory, checkout.agent, checkout.base, checkout.own, (commit, self.head))
 
@@ -79,13 +114,11 @@ class ProgramCommits:
         adopted: dict[str, str] = {}
         tip = head
         for commit in self._own(state, state.commit or head, [head, *stands_for]):
-            first, *others = commit.parents or ("",)
-            parents = [stands_for.get(first, tip)]
-            for parent in (first, *others):
-                mapped = stands_for.get(parent, parent)
-                if mapped and mapped not in parents and not self._core.graph.descends(head, mapped):
-                    parents.append(mapped)
-            tip = adopted[commit.cid] = stands_for[commit.cid] = self._write(commit, parents, identity)
+            mapped = [stands_for.get(parent, parent) for parent in commit.parents]
+            # A commit on another base than the agent's work follows that work, and merges its base.
+            parents = mapped[:1] if commit.parents[:1] and commit.parents[0] in stands_for else [tip]
+            parents += self._others(head, parents, mapped)
+            tip = adopted[commit.cid] = stands_for[commit.cid] = self._write(commit, commit.tree, parents, identity)
         return adopted, stands_for.get(state.commit or "", tip)
 
     def _own(self, state: WorktreeHead, tip: str, hidden: Sequence[str]) -> list[Commit]:
@@ -100,19 +133,10 @@ class ProgramCommits:
                 own[commit.cid] = commit
         return list(own.values())
 
-    def _write(self, commit: Commit, parents: Sequence[str], identity: Sequence[Trailer]) -> str:
-        core, name = self._core, self._checkout.agent
-        self._snapshots.check_tree(core.objects.commit(parents[0]).tree, commit.tree)
-        text = core.clean.text(commit.message.replace("\0", "\N{REPLACEMENT CHARACTER}"), "message")
-        trailers = [(key, value) for key, value in (*identity, (OWN, commit.cid)) if value]
-        message = compose(text, trailers, f"commit by {name}")
-        author = core.agent_stamp(name, commit.author.at)
-        return core.objects.write_commit(commit.tree, parents, author, core.person_stamp(), message)
-
     def _left(self, state: WorktreeHead, hidden: Sequence[str]) -> list[str]:
         """The newest commits that were created here and are neither in HEAD nor kept already."""
         core = self._core
-        kept = core.refs.get(names.own(self._checkout.agent))
+        kept = core.refs.get(names.own(self._agent))
         known = [cid for cid in (*hidden, state.commit, kept) if cid is not None]
         created = [cid for cid in sorted(state.created or ()) if core.objects.kind(cid) == "commit"]
         left = list(core.graph.walk(created, known)) if created else []
@@ -121,16 +145,11 @@ class ProgramCommits:
 
     def _keep(self, commits: Sequence[str]) -> None:
         """Keep commits under the agent's ref for them, so that git never removes them."""
-        core, ref = self._core, names.own(self._checkout.agent)
+        core, ref = self._core, names.own(self._agent)
         before = core.refs.get(ref)
         new = [cid for cid in commits if before is None or not core.graph.descends(before, cid)]
         if new:
             by = core.person_stamp()
             parents = [cid for cid in (before, *new) if cid is not None]
-            text = f"Commits that programs made as {self._checkout.agent}\n"
+            text = f"Commits that programs made as {self._agent}\n"
             core.refs.move(ref, before, core.objects.write_commit(core.empty_tree(), parents, by, by, text), "clia: keep")
-
-    def _note(self, own: str, commit: str) -> None:
-        core = self._core
-        blob = core.objects.write_blob(f"{self._checkout.agent} {commit}\n".encode())
-        core.notes.bind(names.OWN_NOTES, own, blob, core.person_stamp(), f"adopt: note of {own}\n")

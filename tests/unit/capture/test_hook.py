@@ -2,10 +2,15 @@ from __future__ import annotations
 
 import os
 import select
+from typing import TYPE_CHECKING
 
 import pytest
 
 from clia.capture import hook as main
+from support import git
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -39,3 +44,26 @@ def test_a_non_blocking_pipe_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
     assert main.read_input(read_end) == b"late"
     assert main.read_input(read_end) == b""
     os.close(read_end)
+
+
+def test_the_hook_reads_head_without_git(tmp_path: Path) -> None:
+    repo, linked = tmp_path / "repo", tmp_path / "linked"
+    git("init", "-q", "-b", "main", str(repo), cwd=tmp_path)
+    assert head_of(repo) == b""
+    git("commit", "-q", "--allow-empty", "-m", "one", cwd=repo)
+    one = git("rev-parse", "HEAD", cwd=repo).strip().encode()
+    assert head_of(repo) == one
+    git("pack-refs", "--all", cwd=repo)
+    assert head_of(repo) == one
+    git("worktree", "add", "-q", "-b", "main-2", str(linked), cwd=repo)
+    git("commit", "-q", "--allow-empty", "-m", "two", cwd=linked)
+    two = git("rev-parse", "HEAD", cwd=linked).strip().encode()
+    assert (head_of(repo), head_of(linked)) == (one, two)
+    git("checkout", "-q", "--detach", "main-2", cwd=repo)
+    assert head_of(repo) == two
+
+
+def head_of(directory: Path) -> bytes:
+    dirs = main.git_dirs(os.fsencode(directory))
+    assert dirs is not None
+    return main.head_commit(*dirs)
