@@ -22,7 +22,7 @@ from support.crashes import assert_killed, kill_self, run_all
 from support.faulty_proxy import FaultyProxy, proxy_for
 from support.git_hubs import HUBS, PASSWORD, Hub, away, by_http, by_path, kill_next_push
 from support.hub_clones import BY, sharing
-from support.space_driver import BRIEFING, Paper, Writer, check_nothing_lost, entries, postgres_url, settings
+from support.space_driver import BRIEFING, Paper, Writer, check_nothing_lost, postgres_url, settings, trace_texts
 from support.spaces import refused
 
 if TYPE_CHECKING:
@@ -380,7 +380,7 @@ def test_a_process_that_dies_when_the_hub_has_moved_and_its_clone_has_not_loses_
             elif verb == "commit":
                 assert one.log("scout")[0].kind == "finding"
                 assert one.trace_pending("scout") == []
-                assert entries(one) == {"seen": 1}
+                assert trace_texts(one) == {"seen": 1}
             else:
                 assert one.reviewing("scout") == ["other"]
             assert one.verify().clean

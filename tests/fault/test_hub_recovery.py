@@ -33,7 +33,7 @@ from support.hub_spaces import (
     work,
     work_with_trace,
 )
-from support.space_driver import BRIEFING, entries
+from support.space_driver import BRIEFING, trace_texts
 from support.spaces import refused
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def test_where_the_hub_has_moved_and_this_clone_cannot_the_next_verb_finishes_it
         made = one.commit_with_trace(name, "finding", changes={"next.txt": b"1"})
         assert (at_hub(hub)[HEADS + name], RECORDS + name in at_hub(hub)) == (made, True)
         assert verb == "spawn" or [each.subject for each in one.log("scout")].count("first") == 1
-        assert entries(one) == {"precious": 1}
+        assert trace_texts(one) == {"precious": 1}
         assert (owed(one), one.hub_status().owed, components(one).envelope.unfinished()) == ([], (), [])
         assert one.verify().clean
 
@@ -141,7 +141,7 @@ def test_a_process_killed_after_its_push_is_finished_when_the_hub_can_say_that_i
     with opened(tmp_path / "one") as one:
         work(one, "scout", "next")
         assert [each.subject for each in one.log("scout")].count("landed") == 1
-        assert (entries(one), components(one).envelope.unfinished(), owed(one)) == ({"seen": 1}, [], [])
+        assert (trace_texts(one), components(one).envelope.unfinished(), owed(one)) == ({"seen": 1}, [], [])
 
 
 def test_sync_publishes_nothing_that_a_killed_process_left_half_done(tmp_path: Path, hub: Hub) -> None:

@@ -13,7 +13,7 @@ import clia
 from clia.errors import StaleRef
 from support import git
 from support.crashes import FORK, run_all, started
-from support.space_driver import Paper, Writer, check_nothing_lost, entries, postgres_url, settings
+from support.space_driver import Paper, Writer, check_nothing_lost, postgres_url, settings, trace_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +106,7 @@ def processes_at_work(load: Load, count: int) -> None:
 def check(load: Load, count: int) -> None:
     with clia.open(load.root, settings=settings(store=load.store)) as space:
         check_nothing_lost(load.root, load.paper, space)
-        assert set(entries(space)) == {text for (text,) in load.paper.read("entry")}
+        assert set(trace_texts(space)) == {text for (text,) in load.paper.read("entry")}
         assert {edge[:3] for edge in space.relations()} == set(load.paper.read("edge"))
         assert space.reviewers(SHARED) == sorted(f"a{number}" for number in range(count))
         assert space.agents() == sorted([SHARED, *agents(count, load.rounds)])

@@ -31,7 +31,7 @@ from clia.values import refs as names
 from clia.values.typed_objects import parse
 from support import git, postgres
 from support.nursery import Nursery
-from support.space_driver import BRIEFING, Paper, check_commits, postgres_url, settings
+from support.space_driver import BRIEFING, Paper, check_commits, postgres_url, settings, trace_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -178,9 +178,9 @@ def check_nothing_lost(place: Place, space: clia.Space) -> None:
     assert report.clean, report.findings
     assert not components(space).envelope.unfinished()
     check_commits(place.root, place.paper)
-    said = Counter(hit.entry["text"] for hit in space.trace_search(".", regex=True) if hit.entry["kind"] == "console")
-    assert set(said.values()) <= {1}, said
-    assert not {text for (text,) in place.paper.read("entry")} - said.keys()
+    texts = trace_texts(space, "console")
+    assert set(texts.values()) <= {1}, texts
+    assert not {text for (text,) in place.paper.read("entry")} - texts.keys()
     for agent, request, by in place.paper.read("answer"):
         assert answers(space, agent)[request] == by
     check_sessions(space)

@@ -8,10 +8,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+import pygit2
+
 import clia
 from clia.errors import NoSuchAgent
 from clia.testing import components
-from support import git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,40 +90,45 @@ class Writer:
         self.paper.note("edge", src, kind, dst)
 
 
-def entries(space: clia.Space) -> Counter[str]:
-    """How often each text of a trace is anywhere: in notes, or pending."""
-    return Counter(hit.entry["text"] for hit in space.trace_search(".", regex=True))
+def trace_texts(space: clia.Space, kind: str | None = None) -> Counter[str]:
+    """How often each text is in a trace entry, bound or pending; ``kind``: only of entries of this kind."""
+    parts = components(space)
+    agents = sorted({*space.agents(), *space.agents(archived=True)})
+    entries = (hit.entry for hit in parts.traces.search(lambda _: True, agents))
+    return Counter(entry["text"] for entry in entries if kind in (None, entry["kind"]))
 
 
 def check_nothing_lost(root: Path, paper: Paper, space: clia.Space) -> None:
-    """Every acknowledged commit is in its agent's history, every entry is there once, and the space is sound."""
+    """Every acknowledged commit is in its agent's history, every trace entry exists once, and the space is sound."""
     report = space.verify()
     assert report.clean, report.findings
     assert not components(space).envelope.unfinished()
     check_commits(root, paper)
-    found = entries(space)
-    doubled = {text: count for text, count in found.items() if count != 1}
-    assert not doubled, doubled
-    missing = {text for (text,) in paper.read("entry")} - found.keys()
+    texts = trace_texts(space)
+    duplicates = {text: count for text, count in texts.items() if count != 1}
+    assert not duplicates, duplicates
+    missing = {text for (text,) in paper.read("entry")} - texts.keys()
     assert not missing, missing
 
 
 def check_commits(root: Path, paper: Paper) -> None:
     """Every acknowledged commit is in its agent's history."""
-    wanted: dict[str, set[str]] = {}
+    acknowledged: dict[str, set[str]] = {}
     for name, cid in paper.read("commit"):
-        wanted.setdefault(name, set()).add(cid)
-    for name, cids in wanted.items():
-        lost = cids - set(git("rev-list", head_ref(root, name), cwd=root).split())
-        assert not lost, f"{name} lost {lost}"
+        acknowledged.setdefault(name, set()).add(cid)
+    repository = pygit2.Repository(str(root))
+    for name, cids in acknowledged.items():
+        history = {str(commit.id) for commit in repository.walk(head_of(repository, name))}
+        assert cids <= history, f"{name} lost {cids - history}"
 
 
-def head_ref(root: Path, name: str) -> str:
-    refs = git("for-each-ref", "--format=%(refname)", f"refs/heads/agents/{name}", f"refs/clia/archive/agents/{name}", cwd=root)
-    found = sorted(refs.split(), reverse=True)  # at work before archived
-    if not found:
-        raise NoSuchAgent(f"{name} is gone")
-    return found[0]
+def head_of(repository: pygit2.Repository, name: str) -> pygit2.Oid:
+    """The head of an agent, at work or archived."""
+    for prefix in ("refs/heads/agents/", "refs/clia/archive/agents/"):
+        reference = repository.references.get(prefix + name)
+        if reference is not None:
+            return reference.peel(pygit2.Commit).id
+    raise NoSuchAgent(f"{name} is gone")
 
 
 def postgres_url(address: str) -> str:

@@ -355,8 +355,9 @@ class Space:
     def verify(self, *, progress: Callable[[str], None] | None = None) -> Report:
         """Check everything against git; change nothing."""
         checks = self._components.checks
-        report = checks.verify(self._components.registry.types(), progress)
-        return report.joined(*self._components.federation_checks.verify(progress, complete=checks.is_whole()))
+        complete = checks.is_whole()
+        report = checks.verify(self._components.registry.types(), progress, complete=complete)
+        return report.joined(*self._components.federation_checks.verify(progress, complete=complete))
 
     @verb("POST", "/rebuild", ADMIN, "upkeep")
     def rebuild(self, *, progress: Progress | None = None) -> Count:

@@ -66,10 +66,11 @@ class Checks:
         self._relations = relations
         self._workbench = workbench
 
-    def verify(self, types: Types, progress: Say | None = None) -> Report:
+    def verify(self, types: Types, progress: Say | None = None, *, complete: bool) -> Report:
+        """Check all agents, chains and the index; ``complete``: the clone is neither partial nor shallow."""
         say: Say = progress or (lambda _: None)
         refs = self._core.refs
-        check = _Check(self._core, types, complete=self.is_whole())
+        check = _Check(self._core, types, complete=complete)
         prefixes = (names.HEADS, names.ARCHIVE, names.RECORDS, names.TRACES, names.SESSIONS)
         for name in sorted({ref.removeprefix(prefix) for prefix in prefixes for ref, _ in refs.under(prefix)}):
             say(f"agent {name}")
