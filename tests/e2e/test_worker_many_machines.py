@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from clia.facade.config import Config
 from clia.store.procrastinate_queue import ProcrastinateQueue
 from clia.workers.setup import wake_on_notifications
+from support.crashes import KILLED, exit_code
 from support.effects import QUICK, echo, in_background, made_space, worker_for
 from support.space_driver import postgres_url
 from support.worker_driver import Place, check_answered_once, start
@@ -24,9 +25,9 @@ PATIENCE = 60.0
 def test_worker_processes_answer_each_request_once_also_when_one_is_killed_at_work(tmp_path: Path, postgres_address: str) -> None:
     place = Place(str(tmp_path / "space"), postgres_url(postgres_address), str(tmp_path / "paper")).made(2, 2)
     victim = start(place, "victim", "handling", shared=True, concurrency=1)
-    assert victim.wait(PATIENCE) == -9
+    assert exit_code(victim, PATIENCE) == KILLED
     heir = start(place, "heir", shared=True, concurrency=2)
-    assert heir.wait(PATIENCE) == 0
+    assert exit_code(heir, PATIENCE) == 0
     assert len(place.tried()) == 5  # once more than there were requests
     check_answered_once(place, 2, [0, 10])
 

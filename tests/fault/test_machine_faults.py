@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 from collections import Counter
@@ -24,19 +25,19 @@ from clia.workers.fleet import WORKER
 from clia.workers.heartbeats import HeartbeatWriter, ProcessInfo
 from clia.workers.setup import make_tools
 from support import git
+from support.crashes import apart, exit_code
 from support.effects import QUICK, in_background, worker_for
 from support.forge_server import Api, ForgeProcess, eventually
 from support.held_worker import hold, is_busy, start
-from support.machine_deaths import stumble, walk
+from support.machine_crashes import crash_at_each_point, stop_in_each_case
 from support.machines import STEPS, Machines, endings, fresh, with_sessions
 from support.own_postgres import own_server
 from support.partition import partition_of
-from support.session_driver import apart
 from support.space_driver import BRIEFING, postgres_url
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Iterator, Sequence
+    from multiprocessing.process import BaseProcess
     from pathlib import Path
 
     import clia
@@ -53,37 +54,42 @@ def test_a_verb_killed_at_any_step_is_finished_or_undone_by_another_machine(
     tmp_path: Path, postgres_address: str, soak: bool
 ) -> None:
     store = postgres_url(postgres_address)
-    apart(walk, str(tmp_path), store, ["commit", "decide", "end"], None if soak else FROM_INTENT_ON)
+    apart(crash_at_each_point, str(tmp_path), store, ["commit", "decide", "end"], None if soak else FROM_INTENT_ON)
 
 
 def test_a_machine_that_was_only_slow_finishes_what_reached_the_hub_and_nothing_else(
     tmp_path: Path, postgres_address: str, soak: bool
 ) -> None:
     """It stands still in the middle of a verb until the server has let go of its locks; another machine goes on meanwhile."""
-    apart(stumble, str(tmp_path), postgres_url(postgres_address), soak)
+    apart(stop_in_each_case, str(tmp_path), postgres_url(postgres_address), soak)
 
 
 # Workers
 
 
-def wait_for(condition: Callable[[], bool], *at_work: subprocess.Popen[bytes]) -> None:
+def wait_for(condition: Callable[[], bool], *at_work: BaseProcess) -> None:
     """Until processes have done something; none of them may end before."""
     never = threading.Event()
     until = monotonic() + PATIENCE
     while not condition():
-        assert {each.poll() for each in at_work} <= {None}
+        assert {each.exitcode for each in at_work} <= {None}
         assert monotonic() < until, "it never came"
         never.wait(0.02)
 
 
+def send(process: BaseProcess, number: signal.Signals) -> None:
+    assert process.pid is not None
+    os.kill(process.pid, number)
+
+
 @contextmanager
-def killed_at_last(*processes: subprocess.Popen[bytes]) -> Iterator[None]:
+def killed_at_last(*processes: BaseProcess) -> Iterator[None]:
     try:
         yield
     finally:
         for each in processes:
             each.kill()
-            each.wait()
+            each.join()
 
 
 def check_each_step_once(machines: Machines, agents: Sequence[str], steps: int) -> None:
@@ -109,9 +115,9 @@ def test_workers_of_two_machines_wait_for_a_server_that_is_restarted_and_do_each
         with killed_at_last(*workers):
             wait_for(lambda: {name for name, *_ in machines.tried()} == {"one", "two"}, *workers)
             server.stop()
-            assert any(each.poll() is None for each in workers)
+            assert any(each.exitcode is None for each in workers)
             server.start()
-            assert [each.wait(PATIENCE) for each in workers] == [0, 0]
+            assert [exit_code(each, PATIENCE) for each in workers] == [0, 0]
         check_each_step_once(machines, agents, 2)
         with fresh(machines) as clone:
             assert clone.verify().clean
@@ -134,24 +140,24 @@ def test_a_worker_cut_off_while_it_holds_a_lease_is_told_that_another_has_answer
 
         def cut_off() -> bool:
             """Who is cut off in the middle of a transaction keeps all others waiting, and that is another test's matter."""
-            way.fall_silent() if fault != "stopped" else first.send_signal(signal.SIGSTOP)
+            way.fall_silent() if fault != "stopped" else send(first, signal.SIGSTOP)
             if not is_busy(store, "w1"):
                 return True
             come_back(cut=False)
             return False
 
         def come_back(*, cut: bool) -> None:
-            way.heal(cut=cut) if fault != "stopped" else first.send_signal(signal.SIGCONT)
+            way.heal(cut=cut) if fault != "stopped" else send(first, signal.SIGCONT)
 
         wait_for(lambda: len(machines.tried()) == 1, first)
         wait_for(cut_off, first)
         second = start(machines, "two", "w2")
         with killed_at_last(second):
-            assert second.wait(PATIENCE) == 0
+            assert exit_code(second, PATIENCE) == 0
         check_each_step_once(machines, agents, 1)
         held.unlink()
         come_back(cut=fault == "silent for long")
-        assert first.wait(PATIENCE) == 0
+        assert exit_code(first, PATIENCE) == 0
     assert machines.tried() == [("w1", "a0", "1.1"), ("w2", "a0", "1.1")]
     assert machines.paper.read("ended") == [("w2", "1", "0", "0"), ("w1", "0", "1", "0")]  # answered, gone, given up
     check_each_step_once(machines, agents, 1)

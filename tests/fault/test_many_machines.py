@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from support.crashes import KILLED, exit_code
 from support.git_hubs import Hub, away
 from support.machines import Machines, endings, fresh, with_sessions
 from support.space_driver import postgres_url
@@ -32,18 +32,18 @@ class Fleet:
             threading.Event().wait(0.02)
 
     def _are_done(self) -> bool:
-        assert {each.poll() for each in self.at_work.values()} <= {None, 0}
-        return all(each.poll() == 0 for each in self.at_work.values())
+        assert {each.exitcode for each in self.at_work.values()} <= {None, 0}
+        return all(each.exitcode == 0 for each in self.at_work.values())
 
     def kill(self, machine: str) -> None:
         victim = self.at_work[machine]
         victim.kill()
-        assert victim.wait() == -signal.SIGKILL
+        assert exit_code(victim) == KILLED
         self.killed += 1
         self.at_work[machine] = self.machines.start(machine, f"{machine}-{self.killed}")
 
-    def wait(self) -> set[int]:
-        return {each.wait() for each in self.at_work.values()}
+    def wait(self) -> set[int | None]:
+        return {exit_code(each) for each in self.at_work.values()}
 
     def __enter__(self) -> Fleet:
         return self
@@ -51,7 +51,7 @@ class Fleet:
     def __exit__(self, *exc: object) -> None:
         for each in self.at_work.values():
             each.kill()
-            each.wait()
+            each.join()
 
 
 def check_each_step_once(machines: Machines, agents: Iterable[str]) -> None:

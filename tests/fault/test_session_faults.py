@@ -15,10 +15,11 @@ from clia.engine import runs
 from clia.errors import CliaError, GitError, StoreError
 from clia.testing import components
 from support import git, postgres
+from support.crashes import apart
 from support.disks import fill, no_file_beyond, read_only, small_disk
 from support.own_postgres import own_server
-from support.session_deaths import nobody_reads_and_is_refused
-from support.session_driver import Place, Template, apart, check_nothing_lost, make_template
+from support.session_crashes import verbs_refused_without_permissions
+from support.session_driver import Place, Template, check_nothing_lost, make_template
 from support.session_verbs import VERBS, check_done
 from support.space_driver import BRIEFING, Paper, settings
 
@@ -211,7 +212,7 @@ def test_a_repository_that_may_not_be_changed_shows_its_sessions_and_refuses_eve
         place = template.copied(Path(home) / "here")
         before = refs(place.root)
         with read_only(place.root.parent):
-            apart(nobody_reads_and_is_refused, str(place.root))
+            apart(verbs_refused_without_permissions, str(place.root))
         assert refs(place.root) == before
         check_whole(place, "resume")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from contextlib import contextmanager
 from time import monotonic
@@ -14,6 +13,7 @@ import pytest
 import clia
 from clia.errors import StoreError
 from support import git
+from support.crashes import KILLED, exit_code
 from support.effects import worker_for
 from support.own_postgres import own_server
 from support.space_driver import BRIEFING, Paper, postgres_url, settings
@@ -37,16 +37,16 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 @pytest.mark.parametrize("step", ["claimed", "handling", "handled", "answered"])
 def test_a_worker_that_is_killed_is_followed_by_another(place: Place, step: str) -> None:
     place.made(1, 2)
-    assert start(place, "first", step).wait() == -signal.SIGKILL
-    assert start(place, "second").wait() == 0
+    assert exit_code(start(place, "first", step)) == KILLED
+    assert exit_code(start(place, "second")) == 0
     check_answered_once(place, 1, [0, 10])
     assert len(place.tried()) == (3 if step in ("handling", "handled") else 2)
 
 
 def test_a_request_that_kills_every_worker_is_given_up(place: Place) -> None:
     place.made(1, 1)
-    lives = [start(place, f"w{number}", "handling", attempts=2, lease_seconds=0.2).wait() for number in range(3)]
-    assert lives == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    lives = [exit_code(start(place, f"w{number}", "handling", attempts=2, lease_seconds=0.2)) for number in range(3)]
+    assert lives == [KILLED, KILLED, 0]
     check_answered_once(place, 1, ["given up after 2 attempts: its workers were lost, or their answers could not be recorded"])
 
 
@@ -66,10 +66,10 @@ def test_a_program_dies_with_its_worker_and_the_next_attempt_starts_clean(place:
         space.spawn("scout", BRIEFING)
         space.start("scout", "code", script)
     victim = start(place, "first")
-    wait_for(lambda: mark.exists() and bool(mark.read_text()), lambda: victim.poll() is None)
+    wait_for(lambda: mark.exists() and bool(mark.read_text()), lambda: victim.exitcode is None)
     victim.kill()
-    victim.wait()
-    assert start(place, "second").wait() == 0
+    victim.join()
+    assert exit_code(start(place, "second")) == 0
     with place.open() as space:
         found = space.session("scout").result
         assert (found["exit_code"], found["output"]) == (0, "done\n")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from clia.store.store_queue import StoreQueue
+from support.crashes import KILLED, exit_code
 from support.space_driver import postgres_url
 from support.worker_driver import Place, check_answered_once, start
 
 if TYPE_CHECKING:
-    import subprocess
+    from multiprocessing.process import BaseProcess
     from pathlib import Path
     from typing import Self
 
@@ -34,19 +34,19 @@ class Crew:
         self.names = (f"w{number}" for number in count())
         self.at_work = [self._hired() for _ in range(workers)]
 
-    def _hired(self) -> tuple[str, subprocess.Popen[bytes]]:
+    def _hired(self) -> tuple[str, BaseProcess]:
         name = next(self.names)
         return name, start(self.place, name, attempts=MANY)
 
     def wait_for_tries(self, number: int) -> None:
         while len(self.place.tried()) < number:
-            assert {each.poll() for _, each in self.at_work} == {None}
+            assert {each.exitcode for _, each in self.at_work} == {None}
             threading.Event().wait(0.02)
 
     def kill_the_oldest(self) -> str:
         name, victim = self.at_work.pop(0)
         victim.kill()
-        assert victim.wait() == -signal.SIGKILL
+        assert exit_code(victim) == KILLED
         self.at_work.append(self._hired())
         return name
 
@@ -56,7 +56,7 @@ class Crew:
     def __exit__(self, *exc: object) -> None:
         for _, each in self.at_work:
             each.kill()
-            each.wait()
+            each.join()
 
 
 def check_all_is_answered_although_workers_die(place: Place, load: Load) -> None:
@@ -68,7 +68,7 @@ def check_all_is_answered_although_workers_die(place: Place, load: Load) -> None
             crew.wait_for_tries(requests * death // (load.deaths + 1))
             victim = crew.kill_the_oldest()
             in_hand += len([each for each in StoreQueue(space.core.store).waiting() if each.worker == victim])
-        assert {each.wait() for _, each in crew.at_work} == {0}
+        assert {exit_code(each) for _, each in crew.at_work} == {0}
     assert in_hand > 0  # they died with work in hand, which others then did
     calls = range(1, load.requests + 1)
     assert set(place.tried()) == {(f"a{agent}", f"1.{call}") for agent in range(load.sessions) for call in calls}

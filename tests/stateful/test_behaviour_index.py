@@ -9,9 +9,9 @@ import pytest
 import clia
 from clia.behaviours.index import ObservationIndex
 from support import git
-from support.behaviour_deaths import as_text, die_at_each_step, read_at_once
+from support.behaviour_crashes import as_text, crash_at_each_step, read_at_once
 from support.behaviour_walks import Walk, observed, rebuilt, started
-from support.session_driver import apart
+from support.crashes import apart
 from support.session_spaces import Place
 from support.spaces import BRIEFING, settings
 
@@ -182,7 +182,7 @@ def test_a_merge_with_missing_work_is_not_counted_until_it_arrives(tmp_path: Pat
 
 
 def test_a_rebuild_killed_at_any_step_is_completed_by_the_next_process(walked: Path) -> None:
-    assert int(apart(die_at_each_step, str(walked), _observed_at(walked)[1])) > 5
+    assert apart(crash_at_each_step, str(walked), _observed_at(walked)[1]) > 5
 
 
 def test_concurrent_reads_and_rebuilds_count_everything_once(walked: Path) -> None:

@@ -1,14 +1,7 @@
-"""A worker whose handler returns when it may: so that something can happen to its machine meanwhile.
-
-Started by ``start``, as a program.
-"""
+"""A worker whose handler returns when it may: so that something can happen to its machine meanwhile."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -18,10 +11,13 @@ import psycopg
 
 from clia.facade.config import Config
 from clia.hub.service import periodic_sync
+from support import crashes
 from support.effects import worker_for
 from support.machines import OPTIONS, Machines
 
 if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
     from clia.workers.effects.context import Context
 
 _BUSY = """
@@ -30,11 +26,9 @@ SELECT count(*) FROM pg_stat_activity AS each WHERE application_name = %s AND da
 """
 
 
-def start(machines: Machines, machine: str, name: str) -> subprocess.Popen[bytes]:
-    """A worker that works until nothing is left to do; what it has done is on paper then."""
-    words = json.dumps([[machines.top, f"{machines.store}&application_name={name}"], machine, name])
-    path = os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.Popen([sys.executable, "-m", "support.held_worker", words], env=os.environ | {"PYTHONPATH": path})
+def start(machines: Machines, machine: str, name: str) -> BaseProcess:
+    """Start a worker that works until nothing is left to do; the paper lists what it has done."""
+    return crashes.start(work, machines._replace(store=f"{machines.store}&application_name={name}"), machine, name)
 
 
 def hold(machines: Machines, name: str) -> Path:
@@ -64,8 +58,3 @@ def work(machines: Machines, machine: str, name: str) -> None:
         worker = worker_for(space, machines.root(machine), {"step": step}, Config(worker=OPTIONS), queue=queue, name=name)
         status = worker.run(until_idle=True)
     machines.paper.note("ended", name, str(status.answered), str(status.gone), str(status.given_up))
-
-
-if __name__ == "__main__":
-    where, *others = json.loads(sys.argv[1])
-    work(Machines(*where), *others)

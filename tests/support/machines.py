@@ -1,14 +1,8 @@
-"""Machines of one space: clones with a worker each, a hub and a PostgreSQL between them.
-
-Started by ``start``, as a program.
-"""
+"""Machines of one space: clones with a worker each that share a hub and a PostgreSQL database."""
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,12 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import clia
 from clia.facade.config import Config
 from clia.hub.service import periodic_sync
+from support import crashes
 from support.effects import QUICK, worker_for
 from support.git_hubs import bare
 from support.space_driver import BRIEFING, Paper, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from multiprocessing.process import BaseProcess
 
     from clia.workers.effects.context import Context
 
@@ -64,11 +60,9 @@ class Machines(NamedTuple):
     def open(self, machine: str) -> clia.Space:
         return clia.open(self.root(machine), settings=settings(store=self.store))
 
-    def start(self, machine: str, name: str) -> subprocess.Popen[bytes]:
-        """A worker on a machine, which works until nothing is left to do."""
-        words = json.dumps([list(self), machine, name])
-        path = os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-        return subprocess.Popen([sys.executable, "-m", "support.machines", words], env=os.environ | {"PYTHONPATH": path})
+    def start(self, machine: str, name: str) -> BaseProcess:
+        """Start a worker on a machine, which works until nothing is left to do."""
+        return crashes.start(work, self, machine, name)
 
     def tried(self) -> list[tuple[str, ...]]:
         """Machine's worker, agent and request of every call of a handler."""
@@ -119,8 +113,3 @@ def endings(space: clia.Space, agent: str) -> Iterator[str]:
     for event in read_events(space.core, tip) if tip else ():
         if event.body.get("event") == "session-ended":
             yield str(event.body["status"])
-
-
-if __name__ == "__main__":
-    where, *others = json.loads(sys.argv[1])
-    work(Machines(*where), *others)

@@ -7,20 +7,13 @@ import shutil
 import uuid
 from collections import Counter
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-# Not needed here, but by every process that is forked off: loaded once, before.
 import psycopg
-import psycopg_pool  # noqa: F401
-import pydantic_monty  # noqa: F401
 import pytest
 
 import clia
-import clia.engine.monty
-import clia.facade.opening
-import clia.store.sqlite_store
 from clia.sessions import records
 from clia.sessions.checkpoints import Checkpoints
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, OVER, SNAPSHOT
@@ -30,7 +23,6 @@ from clia.testing import components
 from clia.values import refs as names
 from clia.values.typed_objects import parse
 from support import git, postgres
-from support.nursery import Nursery
 from support.space_driver import BRIEFING, Paper, check_commits, postgres_url, settings, trace_texts
 
 if TYPE_CHECKING:
@@ -137,18 +129,6 @@ def make_template(home: str, address: str | None = None) -> None:
             space.resume(name, WORTH["tess"])
         space.decide("chair", "tess", "so far so good")
         space.ask("asker", {"question": "May I?", "choices": CHOICES})
-
-
-def apart(job: Callable[..., None], *words: Any) -> str:
-    """Runs a job of this package in a process of its own, where no flow has run yet, so that it may fork; what it said."""
-    done = _nursery().run(job.__module__, job.__name__, words)
-    assert done.code == 0, done.err
-    return done.out
-
-
-@cache
-def _nursery() -> Nursery:
-    return Nursery("support.session_deaths")
 
 
 def postgres_or_fail() -> str:

@@ -1,24 +1,23 @@
-"""A process that races others for the same requests: started by a test, ready when it says so, off when it is told, each round.
+"""Processes that race for the same requests, all starting each round together.
 
-Run as a program: what it did is on paper before it goes on, one line a step.
+What a racer did is on paper, one line per step, before it continues.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import clia
 from clia.errors import Conflict, NotFound, StaleRequest
+from support.crashes import SERVER, result_of, started_apart
 from support.space_driver import Paper, settings
+
+PATIENCE = 300.0
+"""Seconds after which a racer that is not ready for a round is a failure."""
 
 
 class Race(NamedTuple):
-    """What racers are told."""
+    """The rules of a race."""
 
     root: str
     store: str | None
@@ -28,29 +27,15 @@ class Race(NamedTuple):
 
 
 def run(race: Race, racers: int) -> None:
-    """Starts the racers, lets them off together, and waits for them."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
-    words = [sys.executable, "-m", "support.session_racer", json.dumps(race)]
-    running = [
-        subprocess.Popen(
-            [*words, str(number)], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        for number in range(racers)
-    ]
-    for _ in race.rounds:
-        for each in running:
-            assert each.stdout is not None
-            each.stdout.readline()
-        for each in running:
-            assert each.stdin is not None
-            each.stdin.write("go\n")
-            each.stdin.flush()
-    said = [(each.communicate()[1], each.returncode) for each in running]
-    assert not any(code for _, code in said), "\n".join(err for err, _ in said)
+    """Run a race and wait for its end."""
+    barrier = SERVER.Barrier(racers, timeout=PATIENCE)
+    running = [started_apart(race_all_rounds, race, str(number), barrier) for number in range(racers)]
+    for racer in running:
+        result_of(*racer)
 
 
 def answer(space: clia.Space, verb: str, requests: list[list[str]], number: str, paper: Paper) -> None:
-    """Answers every request, and notes whether it was the first."""
+    """Answer every request, and note whether this racer was first."""
     for agent, request in requests:
         value: Any = [int(number), request]
         try:
@@ -75,20 +60,13 @@ def start_and_cancel(space: clia.Space, agent: str, paper: Paper) -> None:
         paper.note("late", err.code)
 
 
-def main(told: str, number: str) -> None:
-    race = Race(*json.loads(told))
+def race_all_rounds(race: Race, number: str, barrier: Any) -> None:
     paper = Paper(race.paper)
     with clia.open(race.root, settings=settings(store=race.store)) as space:
-        space.check_flow("def main(input):\n    return input\n")  # the engine is loaded before the race
+        space.check_flow("def main(input):\n    return input\n")  # load the engine before the race
         for requests in race.rounds:
-            sys.stdout.write("ready\n")
-            sys.stdout.flush()
-            sys.stdin.readline()
+            barrier.wait()
             if race.verb == "start":
                 start_and_cancel(space, requests[0][0], paper)
             else:
                 answer(space, race.verb, requests, number, paper)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,14 +1,7 @@
-"""A worker as a process of its own, which may be told to die at a step, and what must be true when all work is done.
-
-Started by ``start``, as a program.
-"""
+"""Workers in processes of their own, which may die at a step, and what must be true when all work is done."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -18,11 +11,13 @@ import clia
 from clia.facade.config import Config
 from clia.store.procrastinate_queue import ProcrastinateQueue
 from clia.store.store_queue import StoreQueue
-from support.crashes import kill_self
+from support import crashes
 from support.effects import QUICK, fake_agent, worker_for
 from support.space_driver import BRIEFING, Paper, settings
 
 if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
     from clia.store.interface import Queue
     from clia.workers.effects.context import Context
 
@@ -63,17 +58,15 @@ class Place(NamedTuple):
         return Paper(self.paper).read("tried")
 
 
-def start(place: Place, name: str, dies_at: str = "", **options: Any) -> subprocess.Popen[bytes]:
-    """A process that works until nothing is left to do. ``shared``: over the queue of several machines."""
-    words = json.dumps([list(place), name, dies_at, {**IMPATIENT, **options}])
-    path = os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.Popen([sys.executable, "-m", "support.worker_driver", words], env=os.environ | {"PYTHONPATH": path})
+def start(place: Place, name: str, dies_at: str = "", **options: Any) -> BaseProcess:
+    """Start a worker that works until nothing is left to do. ``shared``: over the queue of several machines."""
+    return crashes.start(work, place, name, dies_at, {**IMPATIENT, **options})
 
 
 def work(place: Place, name: str, dies_at: str, options: dict[str, Any]) -> None:
     def reached(step: str) -> None:
         if step == dies_at:
-            kill_self()
+            crashes.kill_self()
 
     def handle(context: Context, payload: Any) -> Any:
         Paper(place.paper).note("tried", context.agent, context.request.id)
@@ -104,8 +97,3 @@ def check_answered_once(place: Place, agents: int, wanted: list[Any]) -> None:
         assert space.doctor() == []
         report = space.verify()
         assert report.clean, report.findings
-
-
-if __name__ == "__main__":
-    where, *others = json.loads(sys.argv[1])
-    work(Place(*where), *others)

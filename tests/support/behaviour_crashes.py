@@ -1,10 +1,8 @@
-"""Processes that read what was observed, at once or until they die; run apart, since a process that ran a flow may not fork."""
+"""Processes that read the index of observations at once, or die while they rebuild it. Call them with ``crashes.apart``."""
 
 from __future__ import annotations
 
 import json
-import signal
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import clia
 from clia.behaviours import index
 from clia.testing import components
-from support.crashes import exit_code_of, kill_self, run_all
+from support.crashes import KILLED, exit_code_of, kill_self, run_all
 from support.session_spaces import Place
 from support.spaces import settings
 
@@ -21,13 +19,15 @@ if TYPE_CHECKING:
 
 
 def as_text(space: clia.Space) -> str:
-    """All that is known, with the commits behind it."""
-    return json.dumps({cid: each.to_json() for cid, each in components(space).observations.every().items()}, sort_keys=True)
+    """All observations, with the commits behind them."""
+    return json.dumps(
+        {cid: observation.to_json() for cid, observation in components(space).observations.every().items()}, sort_keys=True
+    )
 
 
-def _each_alone() -> None:
-    """Every source is written in a transaction of its own: so many steps to die at, or to be overtaken at."""
-    index.BATCH_SIZE = 1  # this process is there for nothing else
+def _write_sources_one_by_one() -> None:
+    """Write every source in its own transaction: as many steps to die at, or to be overtaken at."""
+    index.BATCH_SIZE = 1  # this process does nothing else
 
 
 def _check(root: str, expected: str) -> None:
@@ -36,40 +36,40 @@ def _check(root: str, expected: str) -> None:
 
 
 def _rebuild_and_die(root: str, after: int) -> None:
-    _each_alone()
+    _write_sources_one_by_one()
     write: Callable[..., None] = index.ObservationIndex.write
     done = 0
 
-    def deadly(self: index.ObservationIndex, updates: Any) -> None:
+    def write_or_die(self: index.ObservationIndex, updates: Any) -> None:
         nonlocal done
         if done == after:
             kill_self()
         done += 1
         write(self, updates)
 
-    index.ObservationIndex.write = deadly  # type: ignore[method-assign]  # as above
+    index.ObservationIndex.write = write_or_die  # type: ignore[method-assign]  # as above
     with clia.open(root, settings=settings()) as space:
         components(space).observations.rebuild()
 
 
-def die_at_each_step(root: str, expected: str) -> None:
-    """Says how many steps a rebuild has: as many deaths, each followed by a look."""
+def crash_at_each_step(root: str, expected: str) -> int:
+    """Kill a rebuild at each of its steps, and read the index after each; return the number of steps."""
     steps = 0
-    while (code := exit_code_of(partial(_rebuild_and_die, root, steps))) == -signal.SIGKILL:
+    while (code := exit_code_of(partial(_rebuild_and_die, root, steps))) == KILLED:
         run_all([partial(_check, root, expected)])
         steps += 1
     assert code == 0
     run_all([partial(_check, root, expected)])
-    sys.stdout.write(str(steps))
+    return steps
 
 
 def read_at_once(root: str, expected: str) -> None:
-    """Several processes with an empty store before them, some of which forget everything again and again."""
+    """Several processes read with an empty store; some of them rebuild the index repeatedly."""
 
-    def work(times: int) -> None:
-        _each_alone()
+    def work(rebuilds: int) -> None:
+        _write_sources_one_by_one()
         with clia.open(root, settings=settings()) as space:
-            for _ in range(times):
+            for _ in range(rebuilds):
                 components(space).observations.rebuild()
             for _ in range(5):
                 assert as_text(space) == expected

@@ -1,0 +1,23 @@
+"""What forked drivers need, loaded once before they are forked.
+
+Most modules of clia load when a verb first needs them. In a process that dies after one verb this takes longer than the verb.
+"""
+
+from __future__ import annotations
+
+import gc
+import pkgutil
+from importlib import import_module
+
+import pydantic_monty  # noqa: F401
+
+import clia
+
+LIBRARY = ("behaviours", "engine", "facade", "federation", "git", "hub", "sessions", "space", "store", "values")
+"""The packages behind a space; commands, forge and MCP server are not among them."""
+
+for package in LIBRARY:
+    for module in pkgutil.walk_packages([f"{clia.__path__[0]}/{package}"], f"clia.{package}."):
+        import_module(module.name)
+gc.collect()
+gc.freeze()  # otherwise the first collection of a forked process copies all of it
