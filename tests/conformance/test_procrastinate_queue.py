@@ -276,7 +276,7 @@ def test_tables_of_an_older_procrastinate_are_refused_and_the_files_to_apply_nam
 
 
 def test_a_server_that_goes_and_comes_back_costs_an_error_that_may_be_tried_again() -> None:
-    with own_server() as server, opened(f"{server.url}&password=s3cret", "one", timeout=1.0) as queue:
+    with own_server() as server, opened(f"{server.url}&password=s3cret", "one", timeout=3.0) as queue:
         rung = threading.Event()
         queue.watch(rung.set)
         claim = queue.claim([FIRST], "w1", time.time(), LEASE)

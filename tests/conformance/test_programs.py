@@ -105,7 +105,7 @@ def test_a_program_that_is_not_there_is_a_clear_error(programs: ProgramRunner, t
 
 def test_time_that_is_up_ends_the_program_and_all_that_it_started(programs: ProgramRunner, tmp_path: Path) -> None:
     text = f"sleep 600 & echo $! > {tmp_path}/child; echo ready; wait"
-    ended, said = run(programs, shell(text, tmp_path, seconds=0.5))
+    ended, said = run(programs, shell(text, tmp_path, seconds=4.0))
     assert ended.how == TIMED_OUT
     assert said == b"ready\n"
     wait_for(lambda: not is_alive(pid_in(tmp_path / "child")))

@@ -120,12 +120,13 @@ def test_where_nobody_answers_it_is_said_without_the_token(served: Served, line:
 
 
 def test_a_forge_that_is_too_slow_is_not_asked_again(served: Served, space: Any) -> None:
-    going_on = threading.Event()
+    arrived, going_on = threading.Event(), threading.Event()
     asked = []
 
     class Slow(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
+            arrived.set()
             going_on.wait()
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
@@ -133,6 +134,7 @@ def test_a_forge_that_is_too_slow_is_not_asked_again(served: Served, space: Any)
         try:
             with RemoteSpace(f"http://127.0.0.1:{server.server_port}", "token", space="x", timeout=2.0) as slow:
                 error = refused("transport-error", slow.agents)
+            assert arrived.wait(60)
         finally:
             going_on.set()
             server.shutdown()

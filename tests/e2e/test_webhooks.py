@@ -170,7 +170,7 @@ def test_a_delivery_is_tried_until_it_is_taken_and_the_next_waits_for_it(
     place: Place, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failure of the server, a redirect, which is not followed, a refusal, and no answer in time."""
-    place.configured(configured(place, receiver.url, "timeout_seconds = 0.2"))
+    place.configured(configured(place, receiver.url, "timeout_seconds = 3.0"))
     for status in (500, 302, 403, 0):
         receiver.statuses.put(status)
     with delivering(place, monkeypatch) as space:

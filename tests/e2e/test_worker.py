@@ -256,7 +256,7 @@ def test_a_handler_that_hangs_is_given_up_and_its_late_answer_is_not_used(place:
         assert late.wait(30)
         return "in time"
 
-    config = Config(worker=QUICK, effects={"slow": {"timeout_seconds": 1.0}})
+    config = Config(worker=QUICK, effects={"slow": {"timeout_seconds": 3.0}})
     seen = place.work({"slow": slow}, config=config)
     assert place.result() == "in time"
     assert (seen.retried, seen.answered) == (1, 1)

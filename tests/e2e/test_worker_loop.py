@@ -206,7 +206,7 @@ def test_an_answer_that_waits_for_a_store_is_let_go_when_the_worker_ends(place: 
     (handing_in,) = (each for each in threading.enumerate() if each.name == "clia-halting")
     worker.stop()
     thread.join()
-    handing_in.join(10)
+    handing_in.join(60)
     assert not handing_in.is_alive()
 
 

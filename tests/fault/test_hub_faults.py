@@ -164,7 +164,8 @@ def test_a_hub_that_cannot_be_reached_holds_nobody_up(tmp_path: Path, fault: str
     """It is away, which is said with a reason and without the password; and is there again when somebody insists."""
     with proxied("http", tmp_path / "server") as (hub, proxy):
         password = "a-guess" if fault == "wrong password" else PASSWORD
-        one = sharing(tmp_path / "one", Hub(hub.url.replace("tess@", f"tess:{password}@"), hub.repository), seconds=1.0)
+        reached = Hub(hub.url.replace("tess@", f"tess:{password}@"), hub.repository)
+        one = sharing(tmp_path / "one", reached, seconds=1.0)
         first = one.commit("first")
         assert one.hub is not None
         with failing(proxy, hub, fault):
@@ -176,6 +177,8 @@ def test_a_hub_that_cannot_be_reached_holds_nobody_up(tmp_path: Path, fault: str
             assert password not in f"{found} {one.hub.address()} {one.hub.unreachable().to_json()}"
             assert not one.hub.fetch(retry_now=True)
             assert fault != "silent" or "in time" in one.hub.unreachable().message  # and not when the other side has had enough
+        one = sharing(tmp_path / "one", reached)  # a hub that is there may take its time
+        assert one.hub is not None
         if fault != "wrong password":
             assert one.hub.fetch(retry_now=True)
             assert one.hub.outage() is None

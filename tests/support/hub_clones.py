@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from support.git_hubs import Hub
 
 BY = Stamp("Tess", "tess@example.org", 1_777_000_000)
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 class RecordedWork(UnpublishedWork):

@@ -397,7 +397,7 @@ def test_leftovers_of_a_killed_process_are_removed_and_its_git_ends(peer: Peer, 
             assert len(ours.leftovers()) == 2
             process.send_signal(signal.SIGKILL)
         deadline = threading.Event()
-        for _ in range(500):
+        for _ in range(3000):
             if not _running(url):
                 break
             deadline.wait(0.02)

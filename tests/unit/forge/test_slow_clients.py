@@ -81,9 +81,9 @@ class Impatient(NamedTuple):
 
 @pytest.fixture
 def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Impatient]:
-    monkeypatch.setattr(guard, "BODY_SECONDS", 0.3)
-    monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
-    monkeypatch.setattr(events, "BEAT", 0.1)
+    monkeypatch.setattr(guard, "BODY_SECONDS", 1.0)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 1.0)
+    monkeypatch.setattr(events, "BEAT", 0.2)
     place = made_place(tmp_path.resolve() / "repo")
     made: queue.Queue[server.ForgeServer] = queue.Queue()
     serving: queue.Queue[server.ServeBanner] = queue.Queue()
@@ -124,7 +124,7 @@ def test_a_body_that_does_not_come_to_its_end_is_refused(impatient: Impatient) -
 
 
 def test_a_body_that_comes_a_byte_at_a_time_has_no_more_time_than_another(impatient: Impatient) -> None:
-    left = 500
+    left = 5000
     with connected(impatient.address) as line:
         line.sendall(impatient.head(1000))
         answered = False
