@@ -61,7 +61,7 @@ SHORT: list[dict[str, Any]] = [
     {"stop": True},
     {"end": "other"},
 ]
-INGESTS_OWN = {"entries-made", "entries-recorded", "turn-recorded", "event-recorded"}
+INGESTS_OWN = {"entries-made", "entries-recorded", "baseline-recorded", "turn-recorded", "event-recorded"}
 
 
 class Spooled(NamedTuple):
@@ -175,7 +175,7 @@ def test_a_turn_that_was_committed_before_the_death_is_not_committed_again(tmp_p
     """Also where files have changed since: those are of what comes next."""
     root = new_space(tmp_path / "space")
     told = rehearse(root, SHORT[:2] + SHORT[3:5])
-    assert_killed(partial(ingest_at, root, CrashHook(CrashPoint("turn-recorded", 2), armed=True)))
+    assert_killed(partial(ingest_at, root, CrashHook(CrashPoint("turn-recorded", 1), armed=True)))
     assert len(waiting(root)) > 0
     (root / "later.txt").write_text("later\n")
     ingest_at(root)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 NAME = "claude-code"
 PREFIX = "claude"
+_NOT_TYPED = ("<task-notification>", "<command-name>", "<command-message>", "<local-command-stdout>", "<local-command-caveat>")
 _WRITERS = frozenset(("Write", "Edit", "MultiEdit", "NotebookEdit"))
 
 
@@ -60,7 +61,7 @@ def _events(name: str, payload: Mapping[str, Any]) -> Iterator[ToolEvent]:
         case "StopFailure":
             why = field(payload, "error_details") or field(payload, "error") or as_text(payload.get("error"))
             yield ToolEvent(events.NOTE, shortened(f"the turn ended with an error: {why}"), data={"event": name})
-            yield _last_message(events.TURN_END, payload)
+            yield _last_message(events.TURN_END, payload)._replace(data={"error": True})
         case "PreCompact" | "PostCompact":
             text, summary = f"compacted ({field(payload, 'trigger') or 'auto'})", field(payload, "compact_summary")
             yield ToolEvent(events.NOTE, shortened(f"{text}: {summary}" if summary else text), data={"event": name})
@@ -71,7 +72,9 @@ def _events(name: str, payload: Mapping[str, Any]) -> Iterator[ToolEvent]:
 
 
 def _prompt(text: str, prompt: object) -> ToolEvent:
-    return ToolEvent(events.PROMPT, shortened(text), *events.key_or_digest("prompt", prompt, text))
+    """What a person typed; or a note, if the tool itself put the text into the conversation."""
+    kind = events.NOTE if text.lstrip().startswith(_NOT_TYPED) else events.PROMPT
+    return ToolEvent(kind, shortened(text), *events.key_or_digest("prompt", prompt, text))
 
 
 def _returned(kind: str, text: str, payload: Mapping[str, Any]) -> ToolEvent:

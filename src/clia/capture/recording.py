@@ -83,7 +83,7 @@ class Recorder:
     def take(self, hook: IncomingEvent) -> None:
         """Record an event, or queue it until the next start or end."""
         queued: SessionState | None = None
-        for event in hook.report.events:
+        for event in hook.report.events if not self._is_empty_session(hook) else ():
             live = self._live(hook, event)
             live.captured = _watched(live.captured, event.what, hook.record.commit)
             if event.what in BOUNDS:
@@ -97,6 +97,14 @@ class Recorder:
             self._remove(hook.record)
         else:
             queued.records.append(hook.record)
+
+    def _is_empty_session(self, hook: IncomingEvent) -> bool:
+        """Whether nothing but its end is known of a session: some commands of tools report one without a conversation."""
+        report = hook.report
+        if any(event.what != END for event in report.events) or self._lives.get(hook.tool, report.session, "") is not None:
+            return False
+        lines = transcripts.first_lines(report.transcript or "", 1 << 20)
+        return not any(hook.tool.from_line(line) for line in lines)
 
     def _bound(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         acts = {
@@ -150,11 +158,24 @@ class Recorder:
             self._trace_now(live, event._replace(what=NOTE), hook.record)
             return
         # Changes from before the session are not its work; changes that an interrupted session left are.
-        first = live.captured.started == hook.record.at
-        message = "the files as the session found them" if first else "left when the session was interrupted"
         self._accept(live)
-        self._commit(hook, live, message, trace_alone=False)
+        if live.captured.started == hook.record.at:
+            self._record_baseline(hook, live)
+        else:
+            self._commit(hook, live, "left when the session was interrupted", trace_alone=False)
         self._trace_now(live, event._replace(what=NOTE), hook.record)
+
+    def _record_baseline(self, hook: IncomingEvent, live: SessionState) -> None:
+        """Commit the files as the session found them."""
+        change = self._seen(hook, live, None)
+        try:
+            self._captures.record_baseline(live.captured, "the files as the session found them", change)
+        except InvalidInput as err:
+            self._trace_now(live, _not_taken(hook, err), hook.record)
+            return
+        self._captures.reached("baseline-recorded")
+        if change.now is not None:
+            live.captured = live.captured._replace(tree=change.now, paths=())
 
     def _sub_started(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         session = self._lives.session(hook, event)
@@ -183,7 +204,8 @@ class Recorder:
     def _turn_ended(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         message = self._said(hook, live, event)
         self._accept(live)
-        text = _subject(live.captured.prompt, "a turn")
+        failed = "model error: " if event.data.get("error") else ""
+        text = _subject(f"{failed}{live.captured.prompt}", f"{failed}a turn")
         body = self._captures.clean(message).strip()[:_BODY]
         self._commit(hook, live, f"{text}\n\n{body}" if body else text)
 
@@ -246,8 +268,7 @@ class Recorder:
         try:
             commit = self._captures.record(captured, text, change, trace_alone=trace_alone)
         except InvalidInput as err:
-            note = ToolEvent(NOTE, f"the files were not taken: {err}", f"not-taken:{hook.record.id}")
-            self._trace_now(live, note, hook.record)
+            self._trace_now(live, _not_taken(hook, err), hook.record)
             commit = self._captures.record(captured, text, DirectoryChange(None))
         self._captures.reached("turn-recorded")
         self._counts["commits"] += commit is not None
@@ -424,6 +445,10 @@ class Recorder:
                 )
                 if upto is None or begun is None or begun <= upto:
                     self.flush(self._lives.begin_sub(live, sub, "", None), upto)
+
+
+def _not_taken(hook: IncomingEvent, err: InvalidInput) -> ToolEvent:
+    return ToolEvent(NOTE, f"the files were not taken: {err}", f"not-taken:{hook.record.id}")
 
 
 def _watched(captured: CapturedSession, what: str, head: str) -> CapturedSession:

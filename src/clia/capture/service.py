@@ -210,6 +210,10 @@ class Captures:
         own = self._core.own_commits(agent, self._core.require_head(agent))
         return any((commit.meta.get(MARK) or {}).get("event") == event for commit in islice(own, _LOOK_BACK))
 
+    def record_baseline(self, captured: CapturedSession, message: str, change: DirectoryChange) -> str | None:
+        """Commit the files that a session found, which are nobody's work; returns the commit, or None if there are none."""
+        return self._commits.baseline(captured.agent, self._worktree(change), message)
+
     def _own_commits(self, captured: CapturedSession) -> ToolCommits | None:
         """The commits that the tool made in a directory of people."""
         if not captured.moves:

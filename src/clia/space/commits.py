@@ -94,6 +94,25 @@ class Commits:
             self.advance(name, kind, head, new, with_trace)
         return new
 
+    def baseline(self, name: str, worktree: Worktree, message: str) -> str | None:
+        """Commit files that the agent found, as a commit of the person; None if they are the agent's already.
+
+        The agent's own work starts after it, so ``blame`` gives none of these lines to the agent.
+        """
+        core = self._core
+        text = core.clean.text(message, "message")
+        with self._envelope.at_work(name):
+            head = core.own_head(name)
+            before = core.objects.commit(head).tree
+            tree = worktree(before)
+            if tree == before:
+                return None
+            self.snapshots.check_tree(before, tree)
+            by = core.person_stamp()
+            new = core.objects.write_commit(tree, [head], by, by, f"{text}\n")
+            self.advance(name, "baseline", head, new, with_trace=False)
+        return new
+
     def identity(self, name: str, kind: str, head: str) -> list[tuple[str, str | None]]:
         """The trailers taken over from the agent's last commit, and the behaviour of its session or briefing."""
         last = self._core.last_own(name, head)

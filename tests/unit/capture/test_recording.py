@@ -129,3 +129,52 @@ def test_a_checkout_is_updated_if_a_turn_is_committed_without_its_files(root: Pa
     assert set(space.files("scout")) == {"README.md", "new.txt"}
     (directory / "more.txt").write_text("more\n")
     space.commit_dir("scout", "finding", directory)
+
+
+def test_files_that_a_session_finds_are_nobodys_work(root: Path, space: clia.Space) -> None:
+    (root / "mine.txt").write_text("a person's\n")
+    hook(root, "SessionStart", source="startup")
+    run_ingest(root)
+    (root / "tools.txt").write_text("the tool's\n")
+    hook(root, "Stop")
+    run_ingest(root)
+    (agent,) = space.agents()
+    assert space.files(agent)["mine.txt"] == b"a person's\n"
+    assert [line.agent for line in space.blame(agent, "mine.txt")] == [None]
+    assert [line.agent for line in space.blame(agent, "tools.txt")] == [agent]
+    assert space.verify().findings == ()
+
+
+def test_a_session_of_which_only_the_end_is_known_becomes_no_agent(root: Path, space: clia.Space, tmp_path: Path) -> None:
+    (root / "mine.txt").write_text("a person's\n")
+    hook(root, "SessionEnd", reason="other", transcript_path=str(tmp_path / "missing.jsonl"))
+    report = run_ingest(root)
+    assert (report.done.events, report.done.rejected, report.trouble) == (1, 0, ())
+    assert space.agents() == []
+
+
+def test_a_session_whose_hooks_came_late_is_captured_from_its_transcript(root: Path, space: clia.Space, tmp_path: Path) -> None:
+    transcript = tmp_path / "abcdef12-9.jsonl"
+    line = {"type": "user", "timestamp": "2026-01-01T00:00:00.000Z", "message": {"content": "Hello"}}
+    transcript.write_text(json.dumps(line) + "\n")
+    hook(root, "SessionEnd", reason="other", transcript_path=str(transcript))
+    run_ingest(root)
+    assert [entry["text"] for _, entry in recorded(space) if entry["kind"] == "prompt"] == ["Hello"]
+
+
+def test_texts_that_the_tool_puts_into_the_conversation_are_not_prompts(root: Path, space: clia.Space) -> None:
+    hook(root, "UserPromptSubmit", prompt="Write the notes.", prompt_id="1")
+    hook(root, "UserPromptSubmit", prompt="<task-notification>\n<task-id>a7</task-id>", prompt_id="2")
+    hook(root, "Stop")
+    run_ingest(root)
+    (agent,) = space.agents()
+    assert space.show(agent).subject == "Write the notes."
+    assert [entry["kind"] for _, entry in recorded(space) if "task-id" in entry["text"]] == ["note"]
+
+
+def test_a_turn_that_ends_with_a_model_error_says_so(root: Path, space: clia.Space) -> None:
+    hook(root, "UserPromptSubmit", prompt="Write the notes.", prompt_id="1")
+    hook(root, "StopFailure", error="overloaded_error")
+    run_ingest(root)
+    (agent,) = space.agents()
+    assert space.show(agent).subject == "model error: Write the notes."
