@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from support import Tree, postgres
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from support.session_spaces import Place
 
 # Timing belongs to the benchmarks; a run on CI is the same every time, a developer's explores, a soak does so at length.
-settings.register_profile("usual", deadline=None, max_examples=50, derandomize=bool(os.environ.get("CI")))
-settings.register_profile("soak", deadline=None, max_examples=3000)
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("usual", UNTIMED, max_examples=50, derandomize=bool(os.environ.get("CI")))
+settings.register_profile("soak", UNTIMED, max_examples=3000)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -75,7 +75,7 @@ WHY = st.one_of(
 
 @given(why=WHY)
 @example(why="because\n\nClia-Behaviour: " + "d" * 40 + '\nClia-Event: {"cid":"' + "d" * 40 + '","event":"retire"}')
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_the_history_of_a_behaviour_has_each_reason_unchanged(space: clia.Space, why: str) -> None:
     before = space.behaviour("tone")
     other_cid = next(version.cid for version in before.versions if version.cid != before.current)

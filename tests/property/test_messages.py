@@ -141,7 +141,10 @@ def test_stock_git_reads_exactly_our_trailers_after_each_hostile_line(space: cli
 BATCHES = max(4, (settings.default.max_examples if settings.default else 100) // 25)
 
 
-@settings(max_examples=BATCHES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.large_base_example])
+@settings(
+    max_examples=BATCHES,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.large_base_example],
+)
 @given(batch=st.lists(st.tuples(messages, metas), min_size=8, max_size=20))
 def test_stock_git_reads_exactly_our_trailers_after_any_message(
     space: clia.Space, tmp_path: Path, batch: list[tuple[str, dict[str, Any]]]

@@ -123,7 +123,7 @@ def delta(old: Files, new: Files) -> dict[str, Content | None]:
     }
 
 
-@settings(max_examples=max(40, EXAMPLES // 3), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=max(40, EXAMPLES // 3), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(versions=st.lists(worktrees.map(without_clashes), min_size=1, max_size=4))
 def test_full_values_and_deltas_give_the_trees_of_stock_git(place: Place, versions: list[Files]) -> None:
     full_agent, delta_agent = place.agent(), place.agent()
@@ -148,7 +148,7 @@ def outcome(place: Place, name: str, **form: Any) -> tuple[str, ...]:
         return (err.code,)
 
 
-@settings(max_examples=max(40, EXAMPLES // 3), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=max(40, EXAMPLES // 3), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(start=worktrees.map(without_clashes), more=worktrees)
 def test_a_file_in_place_of_a_folder_is_refused_in_both_forms(place: Place, start: Files, more: Files) -> None:
     full_agent, delta_agent = place.agent(), place.agent()
@@ -208,7 +208,7 @@ def accepted(path: str) -> bool:
         return False
 
 
-@settings(max_examples=max(6, EXAMPLES // 15), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=max(6, EXAMPLES // 15), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(names=st.sets(odd | near, min_size=20, max_size=60))
 def test_git_fsck_accepts_every_path_that_clia_accepts(tmp_path_factory: pytest.TempPathFactory, names: set[str]) -> None:
     files: Files = {path: b"[core]\n" for path in names if accepted(path)}

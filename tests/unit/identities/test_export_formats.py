@@ -280,7 +280,7 @@ def test_hostile_text_in_any_field_does_not_break_out_of_any_format(tree: Tree) 
     check_all(exported(tree))
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.text(min_size=1).filter(lambda text: bool(text.strip())), st.text(st.sampled_from("<!->\n#`@-= x\"'\\"), min_size=1))
 def test_random_text_does_not_break_out_of_any_format(tree: Tree, text: str, rude: str) -> None:
     text, rude = text.encode("utf-8", "ignore").decode() or "x", f"{rude}x"

@@ -157,7 +157,7 @@ PROFILES = st.fixed_dictionaries(
 SLUGS = st.sampled_from(["scout", "yes", "null", "true", "1", "1e3", "0x1f", "2026-01-01", "a" * 64])
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
 @given(SLUGS, PROFILES)
 def test_no_profile_breaks_out_of_a_schema(tree: Tree, slug: str, content: dict[str, Any]) -> None:
     exports, summary = rendered(tree, slug, content)

@@ -260,7 +260,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.dictionaries(HOSTILE, JSON, max_size=4), JSON)
 def test_no_document_can_add_a_comment_a_heading_or_code_to_its_page(tree: Tree, fields: dict[str, Any], rules: Any) -> None:
     import json
