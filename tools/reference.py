@@ -85,7 +85,7 @@ def commands() -> str:
         f"`clia` and `clia-agent-cli` are the same program. `{HELP}` or `--help` after any command prints its options, "
         "`clia --version` the version.",
         "Results go to standard output, everything else to standard error. With `--json` the result is one JSON value, and "
-        "each [diagnostic](json.md#diagnostic) is a JSON line on standard error. `NO_COLOR` turns colours off.",
+        "each [diagnostic](json.md#shape-diagnostic) is a JSON line on standard error. `NO_COLOR` turns colours off.",
         "Exit codes: 0 done, 1 refused or findings, 2 bad input. If a document cannot be used, a read prints what it could "
         "merge and exits with 2. See [exit codes](errors.md#exit-codes).",
         *_group_sections(parser, registry.TREE),
@@ -270,7 +270,7 @@ def diagnostics_page() -> str:
         "# Diagnostics",
         "All diagnostics about documents. A read reports those of the documents it uses; `clia agents lint` reports all. An "
         "`error` makes reads exit with 2 and checks with 1; a `warning` fails only `lint --strict`. For the JSON form see "
-        "[JSON shapes](json.md#diagnostic).",
+        "[JSON shapes](json.md#shape-diagnostic).",
         table(("code", "severity", "meaning", "what to do"), rows),
     )
 
@@ -285,7 +285,7 @@ def errors_page() -> str:
     return page(
         "# Errors and exit codes",
         "An error stops a command. It has a `code` to match on, a message, hints and fields; with `--json` it goes to standard "
-        "error as [one JSON object](json.md#error). Bad input changes nothing.",
+        "error as [one JSON object](json.md#errors). Bad input changes nothing.",
         "## Exit codes",
         table(
             ("code", "meaning"),

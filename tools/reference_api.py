@@ -51,7 +51,9 @@ def api_page() -> str:
         table(("status", "what it means"), _statuses(document["components"]["responses"])),
         "## Shapes",
         "What stands in bodies and answers. A field that is not always there says so.",
-        *_shapes({**definitions(shapes), **EXTRA_SCHEMAS, "ProblemDocument": document["components"]["schemas"]["ProblemDocument"]}),
+        *shape_sections(
+            {**definitions(shapes), **EXTRA_SCHEMAS, "ProblemDocument": document["components"]["schemas"]["ProblemDocument"]}
+        ),
     )
 
 
@@ -79,41 +81,46 @@ def _section(tag: str, verbs: list[Verb]) -> Iterator[str]:
 def _param(param: Param) -> tuple[str, str, str, str]:
     places = {"path": "in the path", "query": "in the query", "body": "in the body"}
     default = "" if param.required else code(json.dumps(param.default))
-    return code(param.key), places[param.where], _type(param.shape.schema()), default
+    return code(param.key), places[param.where], type_text(param.shape.schema()), default
 
 
 def _answer(verb: Verb) -> str:
     if verb.result is None:
         said = "Answers with nothing (204)."
     elif verb.paged:
-        said = f"Answers with a list in pages: {_type(verb.result.schema()['items'])}."
+        said = f"Answers with a list in pages: {type_text(verb.result.schema()['items'])}."
     else:
-        said = f"Answers with: {_type(verb.result.schema())}."
+        said = f"Answers with: {type_text(verb.result.schema())}."
     taken = " Takes `If-Match`." if verb.route.moves else ""
     return said + taken + (" The head is the `ETag`; with `If-None-Match` it may answer 304." if verb.route.shows else "")
 
 
-def _shapes(schemas: Mapping[str, Any]) -> Iterator[str]:
+def shape_sections(schemas: Mapping[str, Any]) -> Iterator[str]:
     for name, schema in sorted(schemas.items()):
         told = prose(schema.get("description", ""))
         if "properties" not in schema:
             yield page(f"### Shape: {name}", told)
             continue
-        required = schema.get("required", ())
-        rows = [
-            (code(key), _type(each) + ("" if key in required else ", or left out"), prose(each.get("description", "")))
-            for key, each in schema["properties"].items()
-        ]
-        yield page(f"### Shape: {name}", told, table(("field", "type", "meaning"), rows))
+        yield page(f"### Shape: {name}", told, field_table(schema))
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def field_table(schema: Mapping[str, Any]) -> str:
+    """The fields of an object."""
+    required = schema.get("required", ())
+    rows = [
+        (code(key), type_text(each) + ("" if key in required else ", or left out"), prose(each.get("description", "")))
+        for key, each in schema["properties"].items()
+    ]
+    return table(("field", "type", "meaning"), rows)
+
+
+def type_text(schema: Mapping[str, Any]) -> str:
     """A schema in words."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#shape-{name.lower()})"
     if "anyOf" in schema or "oneOf" in schema:
-        kinds = dict.fromkeys(_type(each) for each in schema.get("anyOf", schema.get("oneOf", ())))
+        kinds = dict.fromkeys(type_text(each) for each in schema.get("anyOf", schema.get("oneOf", ())))
         return ("; or " if "oneOf" in schema else " or ").join(kinds)
     if "const" in schema:
         return code(json.dumps(schema["const"]))
@@ -121,15 +128,15 @@ def _type(schema: Mapping[str, Any]) -> str:
     if kind is None:
         return "any JSON"
     if isinstance(kind, list):
-        return " or ".join(_type({**schema, "type": each}) for each in kind)
+        return " or ".join(type_text({**schema, "type": each}) for each in kind)
     if kind == "array":
-        return f"list of {_type(schema['items'])}"
+        return f"list of {type_text(schema['items'])}"
     return _object(schema) if kind == "object" else _NUMBERS[kind]
 
 
 def _object(schema: Mapping[str, Any]) -> str:
     if isinstance(schema.get("additionalProperties"), dict):
-        return f"object of {_type(schema['additionalProperties'])}"
+        return f"object of {type_text(schema['additionalProperties'])}"
     if "properties" not in schema:
         return "object"
-    return f"object with {', '.join(f'{code(key)} ({_type(each)})' for key, each in schema['properties'].items())}"
+    return f"object with {', '.join(f'{code(key)} ({type_text(each)})' for key, each in schema['properties'].items())}"

@@ -1,227 +1,121 @@
-"""The reference page of JSON shapes: real output on a small tree that is made for it.
+"""The reference page of JSON shapes: what each command prints with ``--json``.
 
-Invariant: a key that is printed and not described here, or the other way round, stops the generation.
+Invariant: the shapes come from the types of the commands' answers. Every command is run, and output that does not fit its shape
+stops the generation.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import tempfile
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import clia
-import reference_json_behaviours
-import reference_json_forge
-import reference_json_sessions
-import reference_json_space
-from clia import errors
-from clia.identities import checks
-from clia.identities.journal import Note
-from clia.identities.writing import WriteLocation, journal
-from reference_markdown import code, fenced, page, table
+from jsonschema import Draft202012Validator
+
+from clia.cli import registry
+from clia.cli.main import load
+from clia.errors import ReportedError
+from reference_api import field_table, shape_sections, type_text
+from reference_examples import ERROR, Example, examples
+from reference_markdown import code, fenced, page, prose
+from reference_schemas import REF, Schemas, answer_types
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Sequence
 
-_ENTRY = {
-    "chain[].prefix": "short name: the first part of its files' names",
-    "chain[].path": "the directory that holds `.clia`; where a link leads to the agent, `link` and `realPath` stand beside it",
-    "chain[].reasons": "why it is in: `ancestor`, `submodule-root`, `symlink`, `root-chain`, `local`",
-    "chain[].documents": "the file picked for each kind, or null",
-}
-_PLACE = {
-    "path": "the file",
-    "pointer": "where in that file",
-    "sha256": "of the whole file",
-    "value": "what it says there",
-}
-_AGENTS = {"path": "the working path", "agents": "the agents that were looked at", "agents[].slug": "the agent"}
-_FINDINGS = {"findings": "what is wrong: [diagnostics](#diagnostic), sorted", "summary": "how many of each severity"}
-TOLD: dict[str, dict[str, str]] = {
-    "Context": {
-        "slug": "the agent",
-        "path": "the working path, links resolved",
-        "mode": "`default`, `explicit` or `hybrid`",
-        "default": "the contexts by containment, outermost first; entries as in `chain`",
-        "chain": "the contexts that count, outermost first; the local one is last",
-        **_ENTRY,
-        "injected": "contexts that a root chain named; entries as in `chain`",
-        "excluded": "what was met and left out",
-        "excluded[].path": "the directory or file",
-        "excluded[].reason": "`not-containing`, `not-in-root-chain`, `no-documents`, `symlink-outside` or `untrusted-owner`",
-        "diagnostics": "what reading met: [diagnostics](#diagnostic)",
-    },
-    "Diagnostic": {
-        "code": "one of the [codes](diagnostics.md)",
-        "severity": "`error`, `warning` or `info`",
-        "path": "the file or directory it is about, or null",
-        "pointer": "JSON pointer into that file; null where all of it is meant",
-        "message": "one sentence for a person",
-        "hint": "what to do",
-    },
-    "Merged document": {
-        "contextChain": "with `--root-chain`: the contexts it was merged from",
-        "contextChain[].prefix": "short name of the context",
-        "contextChain[].path": "its directory",
-        "origins": "with `--show-origin`: JSON pointer of each leaf, and its origin: `path` and `pointer` of the winner (null "
-        "where no file gave it, then with a `note`), the `rule`, and all `contributors`",
-    },
-    "Explanation": {
-        "pointer": "what was asked for",
-        "value": "the merged value",
-        "valueSha256": "of a string's text, or of any other value's canonical JSON",
-        "rule": "the [rule](merging.md) that was used",
-        "story": "the rule in words",
-        "winner": "the place that decided; null where several share it, or none gave it",
-        **{f"winner.{key}": meaning for key, meaning in _PLACE.items()},
-        "contributors": "every place that gave the value or a part of it; as `winner`",
-        "shadowed": "what other files say there; as `winner`, with a `note` on why it does not count",
-        "note": "why no file gave it; empty where one did",
-    },
-    "List": {
-        **_AGENTS,
-        "agents[].title": "merged title",
-        "agents[].role": "merged role",
-        "agents[].status": "merged status",
-        "agents[].badge": "`extensions.x-badge`",
-        "agents[].emoji": "`extensions.x-emoji`, else `emoji`",
-        "agents[].contexts": "how many contexts it has",
-        "agents[].directory": "the innermost directory that has it",
-        "diagnostics": "what reading met: [diagnostics](#diagnostic)",
-    },
-    "Lint": {
-        **_AGENTS,
-        "agents[].directory": "the innermost directory that has it",
-        "agents[].active": "false: it was left alone",
-        **_FINDINGS,
-    },
-    "Smoke": {
-        **_AGENTS,
-        "agents[].directory": "the innermost directory that has it",
-        "agents[].contexts": "how many contexts it has",
-        "agents[].ok": "whether it resolves, the same way twice, each value with an origin",
-        **_FINDINGS,
-    },
-    "Journal": {
-        "path": "the agency file",
-        "entry": "the entry as it stands there",
-        "sha256": "of the entry's canonical JSON: what a waiver names an approval by",
-        "appended": "false: an entry with that idempotency key was there already",
-        "created": "whether the file is new",
-    },
-    "Error": {
-        "error": "what stopped the command; on standard error",
-        "error.code": "one of the [codes](errors.md#codes)",
-        "error.message": "one sentence for a person",
-        "error.hints": "what to do",
-        "error.fields": "the facts, for a program",
-    },
-}
-# What stands in these is described elsewhere, or names itself.
-_CLOSED = {"default", "injected", "diagnostics", "findings", "documents", "summary", "origins", "contributors", "shadowed"}
-_CLOSED |= {"entry", "fields"}
+    from reference_schemas import Schema
+
+_SHAPE_ONLY = ("completion", "trace export", "agents schema")  # the output is long
+_TEXT_MAX = 300
 
 
 def json_page() -> str:
+    schemas = Schemas()
+    shapes = command_shapes(schemas)
+    error = schemas.of(ReportedError)
+    shown = examples()
+    check(shapes | {ERROR: error}, schemas, shown)
+    own = {
+        name: record for name, shape in shapes.items() if (record := _own_record(shape, [*shapes.values(), schemas.definitions]))
+    }
+    silent = ", ".join(code(f"clia {name}") for name in all_commands() if name not in shapes)
+    (failed,) = (example for example in shown if example.command == ERROR)
     return page(
         "# JSON shapes",
-        "What `--json` prints, as it is: first the [commands on lineage](#context), then those [on a space](#init), then those "
-        "[on sessions](#flow-define), then those [on behaviours](#behaviour-add), then those [of the forge](#user-add).",
-        "A merged document has the [fields of its kind](documents.md), and these two on demand.",
-        *_sections(_examples(), TOLD, _CLOSED),
-        *_sections(reference_json_space.examples(), reference_json_space.TOLD, reference_json_space.CLOSED),
-        *_sections(reference_json_sessions.examples(), reference_json_sessions.TOLD, reference_json_sessions.CLOSED),
-        *_sections(reference_json_behaviours.examples(), reference_json_behaviours.TOLD, reference_json_behaviours.CLOSED),
-        *_sections(reference_json_forge.examples(), reference_json_forge.TOLD, reference_json_forge.CLOSED),
+        f"What each command prints with `--json`. {silent} print no JSON.",
+        "See also: the fields of [documents](documents.md) and their [merge rules](merging.md); the codes of "
+        "[diagnostics](diagnostics.md), [errors](errors.md#codes) and [findings](space.md#findings).",
+        *(part for name in shapes for part in _section(name, shapes[name], schemas.definitions.get(own.get(name, "")), shown)),
+        "## Errors",
+        f"An error is one line on standard error: {type_text(error)}. For example, {_command(failed)}:",
+        fenced("json", json.dumps(failed.value, indent=2, ensure_ascii=False)),
+        "## Shapes",
+        "Records of several commands, and records in records. A field that is not always there says so.",
+        *shape_sections({name: schema for name, schema in schemas.definitions.items() if name not in own.values()}),
     )
 
 
-def _sections(
-    examples: Iterable[tuple[str, str, Any]], told: Mapping[str, Mapping[str, str]], closed: Container[str]
-) -> Iterator[str]:
-    for title, command, value in examples:
-        rows = _described(title, value, told[title], closed)
-        yield page(f"## {title}", f"`{command}`" if command else "", table(("key", "meaning"), rows) if rows else "")
-        yield fenced("json", json.dumps(value, indent=2, ensure_ascii=False))
+def all_commands(group: registry.Group = registry.TREE, prefix: str = "") -> Iterator[str]:
+    for name, entry in group.commands.items():
+        if isinstance(entry, registry.Group):
+            yield from all_commands(entry, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}"
 
 
-def _described(title: str, value: Any, told: Mapping[str, str], closed: Container[str]) -> list[tuple[str, str]]:
-    found = list(dict.fromkeys(_keys(value, "", closed))) if told else []  # without a word: its keys are the answer
-    if set(found) != set(told):
-        raise SystemExit(f"reference: {title} has keys that are not described, or the other way round: {set(found) ^ set(told)}")
-    return [(code(key), told[key]) for key in found]
+def command_shapes(schemas: Schemas) -> dict[str, Schema]:
+    """The schema of what each command prints, by its name; commands that print no JSON are left out."""
+    shapes = {}
+    for name in all_commands():
+        entry: Any = registry.TREE
+        for word in name.split():
+            entry = entry.commands[word]
+        kinds = [schemas.of(kind) for kind in answer_types(load(entry))]
+        if kinds:
+            shapes[name] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    return shapes
 
 
-def _keys(value: Any, at: str, closed: Container[str]) -> Iterator[str]:
+def check(shapes: dict[str, Schema], schemas: Schemas, shown: Sequence[Example]) -> None:
+    """Compare what commands printed with their shapes; every command must have been run."""
+    components = {"components": {"schemas": schemas.definitions}}
+    for example in shown:
+        for error in Draft202012Validator(shapes[example.command] | components).iter_errors(example.value):
+            place = "/".join(map(str, error.absolute_path))
+            raise SystemExit(f"reference: clia {example.words} does not print its shape: {place}: {error.message}")
+    untried = shapes.keys() - {example.command for example in shown}
+    if untried:
+        raise SystemExit(f"reference: no example of {', '.join(sorted(untried))}")
+
+
+def _own_record(shape: Schema, places: Sequence[Any]) -> str | None:
+    """The name of the record that only this command prints."""
+    reference = (shape.get("items") or shape).get("$ref", "")
+    used = json.dumps(places).count(json.dumps(reference))
+    return reference.removeprefix(REF) if used == 1 else None
+
+
+def _section(name: str, shape: Schema, record: Schema | None, shown: Sequence[Example]) -> Iterator[str]:
+    yield f"## {name}"
+    if record is None:
+        yield f"Prints {type_text(shape)}."
+    else:
+        yield f"{prose(record['description'])}{' A list of these.' if 'items' in shape else ''}"
+        yield field_table(record)
+    if name not in _SHAPE_ONLY:
+        for example in (example for example in shown if example.command == name):
+            yield f"{_command(example)}:"
+            yield fenced("json", json.dumps(_shortened(example.value), indent=2, ensure_ascii=False))
+
+
+def _command(example: Example) -> str:
+    before, separator, program = example.words.partition(" -- ")
+    return code(f"clia {before} --json{separator}{program}")
+
+
+def _shortened(value: Any) -> Any:
+    """The value with long texts cut."""
     if isinstance(value, dict):
-        for key, child in value.items():
-            yield f"{at}{key}"
-            if key not in closed:
-                yield from _keys(child, f"{at}{key}{'[]' if isinstance(child, list) else ''}.", closed)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _keys(each, at, closed)
-
-
-def _examples() -> list[tuple[str, str, Any]]:
-    with tempfile.TemporaryDirectory() as directory:
-        top = Path(directory).resolve()
-        found = _made(_plant(top / "acme"))
-        shown = json.dumps(found, ensure_ascii=False).replace(f"{top}/", "/")
-    loaded: list[tuple[str, str, Any]] = json.loads(shown)
-    return loaded
-
-
-def _plant(root: Path) -> Path:
-    """A repository with one agent, and a submodule that adds to it."""
-    inner = root / "payments"
-    plain = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    subprocess.run(["git", "init", "--quiet", str(root)], env=plain, check=True)
-    subprocess.run(["git", "init", "--quiet", str(inner)], env=plain, check=True)
-    (root / ".gitmodules").write_text('[submodule "payments"]\n\tpath = payments\n[submodule "ledger"]\n\tpath = ledger\n')
-    outer = {"slug": "scout", "title": "Scout", "role": "Explorer", "guardrails": ["Never commit secrets."]}
-    local = {"slug": "scout", "role": "Payments explorer", "inherits": ["missing.json"]}
-    for where, document in ((root, outer), (inner, local)):
-        home = where / ".clia" / "agents" / "scout"
-        home.mkdir(parents=True)
-        (home / f"scout@{where.name}.agent.triad.json").write_text(json.dumps(document, indent=2) + "\n")
-    return inner
-
-
-def _made(inner: Path) -> list[tuple[str, str, Any]]:
-    """(title, command, what it prints); the journal comes last, since it writes."""
-    ceiling = inner.parent
-    scout = clia.lineage(inner, "scout", ceiling=ceiling)
-    report = scout.context().to_json()
-    whole = scout.profile().to_json(root_chain=True, show_origin=True)
-    marked = {"contextChain": whole["contextChain"], "origins": {at: whole["origins"][at] for at in ("/role", "/guardrails/0")}}
-    linted = checks.lint(inner, environment=os.environ, ceiling=ceiling).to_json()
-    smoked = checks.smoke(inner, environment=os.environ, ceiling=ceiling).to_json()
-    return [
-        ("Context", "clia agents context --slug scout --json", report),
-        ("Diagnostic", "", report["diagnostics"][0]),
-        ("Merged document", "clia agents profile --slug scout --root-chain --show-origin --json", marked),
-        ("Explanation", "clia agents explain /role --slug scout --json", scout.explain("/role").to_json()),
-        ("List", "clia agents list --json", checks.roster(inner, ceiling=ceiling).to_json()),
-        ("Lint", "clia agents lint --json", linted),
-        ("Smoke", "clia agents smoke --json", smoked),
-        ("Error", "clia agents profile --slug nobody --json", _refusal(inner, ceiling)),
-        ("Journal", 'clia agents journal --slug scout --note "Read the build." --json', _journaled(inner)),
-    ]
-
-
-def _refusal(inner: Path, ceiling: Path) -> dict[str, Any]:
-    try:
-        clia.lineage(inner, "nobody", ceiling=ceiling)
-    except errors.CliaError as error:
-        return {"error": error.to_json()}
-    raise SystemExit("reference: an unknown agent must be an error")
-
-
-def _journaled(inner: Path) -> dict[str, Any]:
-    done, _ = journal("scout", Note("Read the build."), WriteLocation(inner), clock=lambda: datetime(2026, 1, 31, 9, tzinfo=UTC))
-    return done.to_json()
+        return {key: _shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_shortened(item) for item in value]
+    return f"{value[:_TEXT_MAX]}…" if isinstance(value, str) and len(value) > _TEXT_MAX else value

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +154,9 @@ def _signature(name: str, node: ast.FunctionDef) -> str:
 
 def _plain(annotation: str) -> str:
     """An annotation without the names that only say more on the wire."""
-    return annotation.replace("Count", "int").replace("Text", "str")
+    plain = annotation.replace("Count", "int").replace("Text", "str")
+    plain = plain.replace("LandingEvent", "dict[str, Any]").replace("TraceEntry", "Mapping[str, Any]")
+    return re.sub(r"^Annotated\[(.*), \w+\]$", r"\1", plain)
 
 
 def _docstring(what: Any) -> str:

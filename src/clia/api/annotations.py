@@ -77,7 +77,7 @@ def field_docs(record: type) -> dict[str, str]:
     docs = {}
     for field, below in zip(statements, [*statements[1:], None], strict=True):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            comment = lines[(field.end_lineno or 0) - 1].partition("  # ")[2]
+            comment = lines[(field.end_lineno or 0) - 1].partition("  # ")[2].partition("noqa")[0]
             docstring = ast.literal_eval(below.value) if isinstance(below, ast.Expr) else ""
             docs[field.target.id] = comment or " ".join(docstring.split())
     return docs

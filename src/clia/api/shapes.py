@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from clia.api.annotations import field_docs
 from clia.errors import InvalidInput
+from clia.values.records import json_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -189,20 +190,21 @@ class Mapped(_Wrapping):
 class Record:
     """A named tuple as an object with its fields' names; those with a default may be left out when it is read."""
 
-    def __init__(self, kind: type[Any], /, **fields: Shape) -> None:
-        self.kind = kind
+    def __init__(self, kind: Any, /, **fields: Shape) -> None:
+        self.kind: type[Any] = kind
         self.fields = fields
         self.name: str = kind.__name__
+        self._keys = {spec.attribute: spec.key for spec in json_keys(kind)}
 
     def encode(self, value: Any) -> Any:
         if not self.fits(value):
             raise refusal(self.name, f"a clia.{self.name}", value)
-        return {name.rstrip("_"): shape.encode(getattr(value, name)) for name, shape in self.fields.items()}
+        return {self._keys[name]: shape.encode(getattr(value, name)) for name, shape in self.fields.items()}
 
     def decode(self, given: Any, where: str) -> Any:
         if type(given) is not dict:
             raise refusal(where, f"an object ({self.name})", given)
-        known = {name.rstrip("_"): name for name in self.fields}
+        known = {key: name for name, key in self._keys.items()}
         for key in given:
             if key not in known:
                 raise InvalidInput(f"{where} has no field {key!r}", code="unknown-field", fields={"field": f"{where}.{key}"})
@@ -220,8 +222,8 @@ class Record:
 
     def definition(self) -> dict[str, Any]:
         """Its schema, with what the source says about the class and its fields."""
-        properties = {name.rstrip("_"): shape.schema() | self._docs[name] for name, shape in self.fields.items()}
-        required = [name.rstrip("_") for name in self.fields if name not in self.kind._field_defaults]
+        properties = {self._keys[name]: shape.schema() | self._docs[name] for name, shape in self.fields.items()}
+        required = [self._keys[name] for name in self.fields if name not in self.kind._field_defaults]
         doc = (self.kind.__doc__ or "").split("\n\n")[0].strip()
         about = {"description": doc} if doc and not doc.startswith(f"{self.name}(") else {}
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False, **about}

@@ -8,7 +8,7 @@ import binascii
 from clia.api.derivation import record_of
 from clia.api.shapes import FLAG, OBJECT, STRING, TEXT, JsonValue, Listed, refusal
 from clia.errors import InvalidInput
-from clia.sessions.model import Request, Session
+from clia.sessions.model import Request, Session, SessionState
 from clia.space.model import File, Link, Submodule
 from clia.values.typed_objects import ConsoleTrace, as_object, as_typed
 
@@ -136,17 +136,7 @@ TYPED = TypedOutput()
 REQUEST = record_of(Request)
 _DONE = "resumed"
 _SESSION_FIELDS: dict[str, Any] = {
-    "agent": {"type": "string"},
-    "id": {"type": "string"},
-    "status": {"type": "string"},
-    "flow": {"type": "string"},
-    "flow_cid": {"type": "string"},
-    "started_at": {"type": "string"},
-    "ended_at": {"type": ["string", "null"]},
-    "pending": {"type": "array", "items": REQUEST.schema()},
-    "result": {},
-    "failure": {"type": ["object", "null"]},
-    "forked": {"type": ["object", "null"]},
+    **record_of(SessionState).definition()["properties"],
     _DONE: {"type": "integer", "minimum": 0, "description": "number of resumes"},
 }
 SESSION_SCHEMA: dict[str, Any] = {

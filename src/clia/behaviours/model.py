@@ -23,7 +23,7 @@ ADOPT, KEEP, RETIRE, NOT_ENOUGH = "adopt", "keep", "retire", "not-enough-data"
 class BehaviourVersion(NamedTuple):
     """One version of a behaviour, and its origin."""
 
-    name: str
+    name: str  # the behaviour
     cid: str  # version id
     kind: str  # session-flow or prompt
     state: str  # current, trial, former, proposed, retired or foreign
@@ -40,10 +40,10 @@ class BehaviourVersion(NamedTuple):
 class BehaviourEvent(NamedTuple):
     """An event of a behaviour: a commit on its chain."""
 
-    commit: str
+    commit: str  # the commit on its chain
     event: str  # define, propose, trial, adopt or retire
     cid: str  # the version
-    by: str
+    by: str  # who did it
     at: int  # seconds since the epoch
     why: str  # reason that was given
     evidence: tuple[str, ...] = ()  # commits that were named as the reason
@@ -53,9 +53,9 @@ class BehaviourEvent(NamedTuple):
 class KnownBehaviour(NamedTuple):
     """A behaviour with its versions and history."""
 
-    name: str
+    name: str  # its name
     kind: str  # session-flow or prompt
-    current: str | None  # None: retired, or not adopted yet
+    current: str | None  # the current version; null: retired, or not adopted yet
     versions: tuple[BehaviourVersion, ...]  # oldest first
     history: tuple[BehaviourEvent, ...]  # newest first
 
@@ -63,25 +63,25 @@ class KnownBehaviour(NamedTuple):
 class Rate(NamedTuple):
     """A success rate with its interval; ``rate`` is None if nothing was observed."""
 
-    measure: str
+    measure: str  # what is measured
     good: Count  # successes
     n: Count  # observations
-    rate: float | None
-    low: float  # of the 95 % interval
-    high: float  # of the 95 % interval
+    rate: float | None  # share of successes; null: nothing was observed
+    low: float  # lower end of the 95 % interval
+    high: float  # upper end of the 95 % interval
 
 
 class Period(NamedTuple):
     """The rates of one day, week or month."""
 
     start: str  # its first day
-    rates: tuple[Rate, ...]
+    rates: tuple[Rate, ...]  # every measure with observations
 
 
 class BehaviourStats(NamedTuple):
     """The statistics of one version."""
 
-    cid: str
+    cid: str  # version id
     name: str | None  # None if it is on no chain here
     state: str | None  # current, trial, former, proposed, retired or foreign
     commits: Mapping[str, Count]  # by kind
@@ -97,36 +97,36 @@ class BehaviourStats(NamedTuple):
     tokens: Mapping[str, Count]  # input and output, if traces name them
     first: str | None  # the day of the first observation
     last: str | None  # the day of the last one
-    rates: tuple[Rate, ...]
+    rates: tuple[Rate, ...]  # every measure with observations
     series: tuple[Period, ...] = ()  # rates over time, if asked for
 
 
 class Compared(NamedTuple):
     """One measure of two versions."""
 
-    measure: str
-    before: Rate
-    after: Rate
+    measure: str  # what is measured
+    before: Rate  # rate of the earlier version
+    after: Rate  # rate of the later version
     better: float | None  # probability that the later one is better; None if one was never observed
-    low: float  # interval of the difference between the rates
-    high: float
+    low: float  # lower end of the interval of the difference between the rates
+    high: float  # upper end of that interval
     proven: int  # 1: the later one is proven better, -1: the earlier, 0: neither
 
 
 class Comparison(NamedTuple):
     """Two versions, side by side."""
 
-    before: BehaviourStats
-    after: BehaviourStats
-    measures: tuple[Compared, ...]
+    before: BehaviourStats  # the earlier version
+    after: BehaviourStats  # the later version
+    measures: tuple[Compared, ...]  # measures with observations
 
 
 class Candidate(NamedTuple):
     """A version that could replace the current one."""
 
-    cid: str
-    state: str
-    compared: Compared
+    cid: str  # version id
+    state: str  # as in BehaviourVersion
+    compared: Compared  # compared with the current version
     needed: Count | None  # estimated number of further observations that would prove the difference
 
 
@@ -136,9 +136,9 @@ class Suggestion(NamedTuple):
     name: str  # of the behaviour
     action: str  # adopt, keep, retire or not-enough-data
     cid: str | None  # the version it refers to
-    measure: str
-    current: Rate
-    candidates: tuple[Candidate, ...]
+    measure: str  # what was judged by
+    current: Rate  # rate of the current version
+    candidates: tuple[Candidate, ...]  # versions that could replace the current one
     why: str  # in words
     evidence: tuple[str, ...]  # the newest commits that support it
     least: Count  # required observations of each version
@@ -149,9 +149,9 @@ class Suggestion(NamedTuple):
 class ReplayStep(NamedTuple):
     """One request, and the recorded answer it got."""
 
-    kind: str
-    tag: str | None
-    payload: Any
+    kind: str  # kind of request
+    tag: str | None  # the label that the flow gave it
+    payload: Any  # what is asked
     line: int  # in the flow's source
     answered: bool  # whether a recorded answer matched
     recorded: Count | None = None  # index of the matching recorded request, from 1
@@ -162,8 +162,8 @@ class ReplayStep(NamedTuple):
 class Replayed(NamedTuple):
     """A past session replayed with another version; nothing is written."""
 
-    agent: str
-    session: str
+    agent: str  # the agent
+    session: str  # the session
     flow: str  # the version that ran
     with_: str  # the version that was tried
     same: bool  # the same requests in the same order, to the same end
@@ -172,10 +172,10 @@ class Replayed(NamedTuple):
     recorded: tuple[ReplayStep, ...]  # requests of the session, in order
     unasked: tuple[Count, ...]  # recorded requests that the tried version did not make
     ended: bool  # False: it waits for an answer
-    result: Any
+    result: Any  # what the flow returned
     failure: Mapping[str, Any] | None  # the error that ended it
-    recorded_status: str
-    recorded_result: Any
-    recorded_failure: Mapping[str, Any] | None
+    recorded_status: str  # status of the session
+    recorded_result: Any  # what the session returned
+    recorded_failure: Mapping[str, Any] | None  # the error that ended the session
     printed: str  # what the flow printed
     in_part: bool = False  # the store lost the session, and git has only some answers

@@ -22,6 +22,7 @@ from clia.files import LocalFiles
 from clia.git.libgit2 import find_repository
 from clia.values import documents
 from clia.values.clock import timestamp
+from clia.values.records import fields_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,26 +42,30 @@ _LOOKED_AT = 1000  # newest events to read for their tool
 
 
 class HookFinding(NamedTuple):
-    code: str
-    severity: str
-    tool: str | None  # None: not about one tool
-    message: str
-    hint: str
+    """A problem of hooks."""
+
+    code: str  # kind of problem
+    severity: str  # `error`, `warning` or `info`
+    tool: str | None  # null: not about one tool
+    message: str  # one sentence for a person
+    hint: str  # what to do
 
 
 class HookPlace(NamedTuple):
-    """Where a tool's hooks are installed. ``scope`` may also be a Claude Code plug-in."""
+    """Where a tool's hooks are installed."""
 
-    scope: str
-    path: str
-    events: tuple[str, ...]
+    scope: str  # `project`, `local`, `user`, or `plug-in` for Claude Code
+    path: str  # the file
+    events: tuple[str, ...]  # events that run clia
     missing: tuple[str, ...]  # events we need that do not run clia
     commands: tuple[str, ...]  # programs that they run
 
 
 class ToolHealth(NamedTuple):
-    tool: str
-    places: tuple[HookPlace, ...]
+    """The hooks of one tool."""
+
+    tool: str  # the tool
+    places: tuple[HookPlace, ...]  # where its hooks are installed
     last: str | None  # when the last event arrived
     sessions: int  # captured sessions
 
@@ -68,25 +73,25 @@ class ToolHealth(NamedTuple):
 class SpoolHealth(NamedTuple):
     """The contents of a repository's spools."""
 
-    waiting: int = 0
-    oldest: str | None = None
-    rejected: int = 0
+    waiting: int = 0  # events that wait for `clia ingest`
+    oldest: str | None = None  # when the oldest of them arrived
+    rejected: int = 0  # events that could not be parsed
     elsewhere: int = 0  # waiting in the account's own folder
 
 
 class HooksHealth(NamedTuple):
+    """The hooks of all tools."""
+
     tools: tuple[ToolHealth, ...]  # with hooks installed, or with events
-    spool: SpoolHealth | None  # None: not a space
-    findings: tuple[HookFinding, ...]
+    spool: SpoolHealth | None  # events of hooks that wait; null: not a space
+    findings: tuple[HookFinding, ...]  # problems
 
     @property
     def sound(self) -> bool:
         return all(finding.severity != ERROR for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        tools = [{**tool._asdict(), "places": [place._asdict() for place in tool.places]} for tool in self.tools]
-        spool = None if self.spool is None else self.spool._asdict()
-        return {"tools": tools, "spool": spool, "findings": [finding._asdict() for finding in self.findings]}
+        return fields_json(self)
 
 
 class HookInspection(NamedTuple):

@@ -19,6 +19,7 @@ from clia.files import LINK, MISSING, WritableLocalFiles
 from clia.git.libgit2 import find_repository
 from clia.values import documents
 from clia.values import json_text as edits
+from clia.values.records import json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,11 +47,12 @@ class SettingsFile(NamedTuple):
         return any(f"{path}/".startswith(os.path.realpath(top).rstrip("/") + "/") for top in tops if top)
 
 
+@json_form("tool", "path", "kind", "what", "diff", kind="change")
 class SettingsChange(NamedTuple):
     """The change of one file. ``after`` None: the file is removed, because nothing else is in it."""
 
-    tool: str
-    path: str
+    tool: str  # the tool
+    path: str  # the file
     real: str
     before: bytes | None
     after: bytes | None
@@ -58,6 +60,7 @@ class SettingsChange(NamedTuple):
 
     @property
     def kind(self) -> str:
+        """`create`, `edit`, `remove` or `none`."""
         if self.before == self.after:
             return "none"
         return "remove" if self.after is None else "create" if self.before is None else "edit"
@@ -74,20 +77,13 @@ class SettingsChange(NamedTuple):
 class SettingsPlan(NamedTuple):
     """All changes, and notes for the user."""
 
-    scope: str
-    changes: tuple[SettingsChange, ...]
-    notes: tuple[str, ...] = ()
+    scope: str  # `project`, `local` or `user`
+    changes: tuple[SettingsChange, ...]  # the change of each settings file
+    notes: tuple[str, ...] = ()  # notes for the user
 
     @property
     def is_empty(self) -> bool:
         return all(change.kind == "none" for change in self.changes)
-
-    def to_json(self) -> dict[str, Any]:
-        changes = [
-            {"tool": file.tool, "path": file.path, "change": file.kind, "what": list(file.what), "diff": file.diff()}
-            for file in self.changes
-        ]
-        return {"scope": self.scope, "changes": changes, "notes": list(self.notes)}
 
 
 def target(scope: str, path: str, environment: Mapping[str, str]) -> SettingsFile:

@@ -55,15 +55,15 @@ _SUBJECT, _BODY = 72, 4000
 class IngestCounts(NamedTuple):
     """Counts of what an ingest did."""
 
-    events: int = 0
-    entries: int = 0
-    agents: int = 0
-    sub_agents: int = 0
-    commits: int = 0
-    merges: int = 0
-    rejected: int = 0
-    left: int = 0  # waiting behind an event that could not be recorded
-    unreadable: int = 0  # lines of transcripts
+    events: int = 0  # events of hooks
+    entries: int = 0  # new trace entries
+    agents: int = 0  # new agents
+    sub_agents: int = 0  # new sub-agents
+    commits: int = 0  # new commits
+    merges: int = 0  # merges of sub-agents' work
+    rejected: int = 0  # events that could not be parsed, and are kept aside
+    left: int = 0  # events that wait behind one that could not be recorded
+    unreadable: int = 0  # lines of transcripts that could not be read
 
 
 class Recorder:

@@ -75,20 +75,20 @@ class RunEnvironment(NamedTuple):
 
 
 class RunReport(NamedTuple):
-    """The result of a run. ``problem``: why there is no commit; the work is kept."""
+    """The result of a run."""
 
-    agent: str
-    spawned: bool
-    directory: str
-    program: str
-    exit_code: int
-    commit: str | None
+    agent: str  # the agent
+    spawned: bool  # whether the agent is new
+    directory: str  # the worktree that the program ran in
+    program: str  # the program
+    exit_code: int  # its exit code
+    commit: str | None  # the commit of its changes
     files: int  # changed files
     traced: int  # trace entries
     left: str | None  # commit of what an interrupted run left
     adopted: int  # commits that the program made itself
     kept: tuple[str, ...]  # commits that it made and left; refs/clia/own keeps them
-    problem: CliaError | None = None
+    problem: CliaError | None = None  # why there is no commit; the work is kept
 
 
 def run_program(space: Space, options: RunOptions, world: RunEnvironment, programs: ProgramRunner | None = None) -> RunReport:

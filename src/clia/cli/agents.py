@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from clia.facade.space import Space
-    from clia.space.model import AgentState
+    from clia.space.model import AgentState, Spawned
+    from clia.store.interface import Edge
 
 
 def no_agents(space: Space) -> str:
@@ -42,7 +43,7 @@ def spawn(
     slug: str | None = IDENTITY,
     behaviour: str | None = opt("PROMPT", "prompt that renders the briefing, with the text as its task: a name or an id"),
     meta: list[str] = META,
-) -> Answer:
+) -> Answer[Spawned]:
     """Create an agent: a branch that starts from a briefing."""
     from clia.values.typed_objects import Briefing
 
@@ -77,7 +78,7 @@ def list_agents(
     archived: bool = flag("list archived agents instead"),
     limit: int | None = opt("N", "maximum number of agents, sorted by name", type=positive),
     after: str = opt("AGENT", "only agents after this name: the next page", default=""),
-) -> Answer:
+) -> Answer[list[AgentState]]:
     """List agents and their last commits."""
     states = _archived(space, after, limit) if archived else space.states(after=after, limit=limit)
     if states:
@@ -123,16 +124,16 @@ def _show_states(states: Sequence[AgentState], marks: Mapping[str, str]) -> None
 class TreeMember(NamedTuple):
     """An agent in the tree; a flat list of members can also hold cycles."""
 
-    agent: str
-    archived: bool
-    parents: list[str]
-    children: list[str]
+    agent: str  # the agent
+    archived: bool  # whether it is archived
+    parents: list[str]  # agents above it
+    children: list[str]  # its sub-agents
 
 
 @command("tree")
 def tree(
     space: Space, agent: str | None = arg("AGENT", "show only this agent and its descendants", nargs="?"), ascii_only: bool = ASCII
-) -> Answer:
+) -> Answer[list[TreeMember]]:
     """Show agents and their sub-agents as a tree."""
     members = _members(space, agent)
     if not members:
@@ -187,22 +188,47 @@ def _reachable(start: list[str], edges: list[tuple[str, str]]) -> set[str]:
     return reached
 
 
+class CheckedOut(NamedTuple):
+    """The files of an agent in a directory."""
+
+    agent: str  # the agent
+    directory: str  # the worktree
+    commit: str  # the commit that is checked out
+
+
 @command("checkout")
 def checkout(
     space: Space, agent: str = AGENT, directory: str = arg("DIR", "new directory, or an existing checkout of the agent to update")
-) -> Answer:
+) -> Answer[CheckedOut]:
     """Check out an agent's files in a separate directory."""
     commit = space.checkout(agent, directory)
     path = os.path.abspath(directory)
-    return Answer({"agent": agent, "directory": path, "commit": commit}, f"checked out {agent} at {short(commit)} in {path}")
+    return Answer(CheckedOut(agent, path, commit), f"checked out {agent} at {short(commit)} in {path}")
+
+
+class Archived(NamedTuple):
+    """An agent that was archived or restored."""
+
+    agent: str  # the agent
+    archived: bool  # false: it was restored
 
 
 @command("archive")
-def archive(space: Space, agent: str = AGENT, restore: bool = flag("restore an archived agent")) -> Answer:
+def archive(space: Space, agent: str = AGENT, restore: bool = flag("restore an archived agent")) -> Answer[Archived]:
     """Archive an agent, or restore it."""
     (space.agents.restore if restore else space.agents.archive)(agent)
     archived = f"archived {agent}; restore it with: clia archive --restore {agent}"
-    return Answer({"agent": agent, "archived": not restore}, f"restored {agent} at agents/{agent}" if restore else archived)
+    return Answer(Archived(agent, not restore), f"restored {agent} at agents/{agent}" if restore else archived)
+
+
+class Related(NamedTuple):
+    """A relation that was recorded or retracted."""
+
+    src: str  # the agent that it starts from
+    kind: str  # the kind of relation
+    dst: str  # the agent that it points to
+    origin: str  # the commit that states or retracts it
+    retracted: bool  # whether it was retracted
 
 
 @command("relate")
@@ -212,15 +238,15 @@ def relate(
     kind: str = arg("KIND", "reviews, advises, or any other verb"),
     dst: str = arg("DST", "agent the relation points to"),
     retract: bool = flag("retract the relation"),
-) -> Answer:
+) -> Answer[Related]:
     """Record or retract a relation between two agents."""
     origin = (space.relations.retract if retract else space.relate)(src, kind, dst)
-    value = {"src": src, "kind": kind, "dst": dst, "origin": origin, "retracted": retract}
+    value = Related(src, kind, dst, origin, retract)
     return Answer(value, f"{'retracted' if retract else 'recorded'}: {src} {kind} {dst} ({short(origin)})")
 
 
 @command("relations")
-def relations(space: Space, agent: str | None = arg("AGENT", "only relations of this agent", nargs="?")) -> Answer:
+def relations(space: Space, agent: str | None = arg("AGENT", "only relations of this agent", nargs="?")) -> Answer[list[Edge]]:
     """List relations between agents."""
     edges = space.relations(agent)
     if not edges:

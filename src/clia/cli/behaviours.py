@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import NamedTuple
 
 from clia.behaviours.model import ADOPT, CURRENT, FORMER, PROPOSED, RETIRED, TRIAL
 from clia.cli.behaviours_versions import (
-    behaviour_json,
     find_behaviour,
     measure_option,
     note_gaps,
@@ -16,7 +16,6 @@ from clia.cli.behaviours_versions import (
     show_version_line,
     some_ids,
     state_text,
-    version_json,
 )
 from clia.cli.command import WHY, Answer, arg, command, flag, opt, several
 from clia.cli.flows import explain_problems
@@ -25,6 +24,7 @@ from clia.cli.inputs import invalid_option, message_text, read_source, require_p
 from clia.cli.output import console, one_line, plain, write
 from clia.cli.rendering import facts_table, line_of, moment, short, show_line, show_rows, show_source, styled
 from clia.errors import CliaError, Conflict, InvalidInput
+from clia.values.records import EMBED, json_form
 from clia.values.typed_objects import PROMPT, SESSION_FLOW
 
 TYPE_CHECKING = False
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from clia.behaviours.model import BehaviourEvent, BehaviourVersion, KnownBehaviour, Suggestion
     from clia.facade.space import Space
+    from clia.identities.export_plan import ExportPlan
 
 NAME = arg("NAME", "behaviour name")
 KIND = opt(
@@ -55,6 +56,57 @@ _LIST_HEADINGS = ("behaviour", "kind", "current", "versions", "proposed", "chang
 _OPTIONAL_COLUMNS = ("changed (UTC)", "versions", "kind")  # left out in this order, so that names stay whole
 
 
+@json_form(version=EMBED + "body")
+class VersionSummary(NamedTuple):
+    """A version without its body."""
+
+    version: BehaviourVersion
+
+
+@json_form(version=EMBED)
+class ChangedVersion(NamedTuple):
+    """A version that was added, proposed or adopted."""
+
+    version: VersionSummary
+    changed: bool  # false: it was so already, and nothing was written
+
+
+@json_form(version=EMBED)
+class RetiredVersion(NamedTuple):
+    """A version that was retired."""
+
+    version: ChangedVersion
+    current: str | None  # the current version of the behaviour now
+
+
+@json_form(version=EMBED)
+class ShownVersion(NamedTuple):
+    """A version with its body."""
+
+    version: VersionSummary
+    body: str  # flow source, or the text of the prompt
+
+
+@json_form(behaviour=EMBED)
+class BehaviourSummary(NamedTuple):
+    """A behaviour without the bodies of its versions."""
+
+    behaviour: KnownBehaviour
+    versions: list[VersionSummary]  # oldest first
+
+
+@json_form(behaviour=EMBED)
+class ShownBehaviour(NamedTuple):
+    """A behaviour with the body of its current version."""
+
+    behaviour: BehaviourSummary
+    body: str | None  # body of the current version
+
+
+def _summary(behaviour: KnownBehaviour) -> BehaviourSummary:
+    return BehaviourSummary(behaviour, [VersionSummary(version) for version in behaviour.versions])
+
+
 @command("behaviour add")
 def behaviour_add(
     space: Space,
@@ -64,7 +116,7 @@ def behaviour_add(
     kind: str | None = KIND,
     message: str = WHY,
     notes: str = NOTES,
-) -> Answer:
+) -> Answer[ChangedVersion]:
     """Add a version of a behaviour and make it current."""
     require_person(f"propose it instead: clia behaviour propose {name} --from FILE --agent AGENT")
     before = _last_event(space, name)
@@ -78,7 +130,7 @@ def behaviour_add(
         show_version_line(version, state)
         _note_unfilled(version)
 
-    return Answer({**version_json(version), "changed": changed}, show)
+    return Answer(ChangedVersion(VersionSummary(version), changed), show)
 
 
 @command("behaviour propose")
@@ -93,7 +145,7 @@ def behaviour_propose(
     kind: str | None = KIND,
     message: str = WHY,
     notes: str = NOTES,
-) -> Answer:
+) -> Answer[ChangedVersion]:
     """Propose a version with its evidence; it runs once a person adopts it."""
     before = _last_event(space, name)
     body, body_kind, why = _read_version(space, name, file, kind, message)
@@ -102,7 +154,7 @@ def behaviour_propose(
             name, body, body_kind, parent=parent, evidence=evidence, why=why, notes=notes, agent=agent
         )
     changed = _last_event(space, name) != before
-    return Answer({**version_json(version), "changed": changed}, lambda: _show_proposal(version, changed=changed))
+    return Answer(ChangedVersion(VersionSummary(version), changed), lambda: _show_proposal(version, changed=changed))
 
 
 def _show_proposal(version: BehaviourVersion, *, changed: bool) -> None:
@@ -167,7 +219,7 @@ def behaviour_adopt(
     on_evidence: bool = flag("adopt what clia behaviour suggest suggests, with its evidence"),
     measure: str | None = measure_option("with --on-evidence: measure to judge by"),
     message: str = WHY,
-) -> Answer:
+) -> Answer[ChangedVersion]:
     """Make a version current, or let it run on trial.
 
     With --on-evidence, either the version that is suggested at that moment is adopted, or none.
@@ -189,7 +241,7 @@ def behaviour_adopt(
         raise InvalidInput(f"name a version of {name!r}", code="version-needed", hints=hints, fields=fields)
     adopted = space.behaviours.adopt(name, version, trial=trial, expect=expect, evidence=proof, measure=measure, why=why)
     changed = _last_event(space, local_name) != before
-    value = {**version_json(adopted), "changed": changed}
+    value = ChangedVersion(VersionSummary(adopted), changed)
     return Answer(value, lambda: _show_adopted(adopted, changed=changed, trial=trial))
 
 
@@ -246,7 +298,7 @@ def behaviour_retire(
     version: str | None = arg("CID", "version, by its id or the start of it (default: the current one)", nargs="?"),
     expect: str | None = EXPECT,
     message: str = WHY,
-) -> Answer:
+) -> Answer[RetiredVersion]:
     """Retire a version, so that it is not started again."""
     require_person(f"propose a better one: clia behaviour propose {name} --from FILE --agent AGENT")
     before = _last_event(space, name)
@@ -259,11 +311,11 @@ def behaviour_retire(
         no_current = "" if current else f"; {name} has no current version now: clia behaviour adopt {name} CID"
         show_version_line(retired, text + no_current)
 
-    return Answer({**version_json(retired), "changed": changed, "current": current}, show)
+    return Answer(RetiredVersion(ChangedVersion(VersionSummary(retired), changed), current), show)
 
 
 @command("behaviour list")
-def behaviour_list(space: Space) -> Answer:
+def behaviour_list(space: Space) -> Answer[list[BehaviourSummary]]:
     """List the behaviours of this space."""
     behaviours = space.behaviours()
     if not behaviours:
@@ -278,7 +330,7 @@ def behaviour_list(space: Space) -> Answer:
             rows.append((behaviour.name, behaviour.kind, current, len(behaviour.versions), proposed, changed))
         show_rows(*_fitting_columns(rows), right=("versions", "proposed"))
 
-    return Answer([behaviour_json(behaviour) for behaviour in behaviours], show)
+    return Answer([_summary(behaviour) for behaviour in behaviours], show)
 
 
 def _fitting_columns(rows: Sequence[Sequence[object]]) -> tuple[list[str], list[list[object]]]:
@@ -295,12 +347,12 @@ def behaviour_show(
     space: Space,
     name: str = arg("NAME|CID|PEER/NAME", "behaviour, version (its id or the start of it), or a peer's current version"),
     only_body: bool = flag("print only the body, unchanged; for a name, that of its current version", "--body"),
-) -> Answer:
+) -> Answer[ShownBehaviour | ShownVersion]:
     """Show a behaviour with its versions and history, or one version."""
     behaviour = None if only_body else find_behaviour(space, name)
     if behaviour is not None:
         current = next((version for version in behaviour.versions if version.cid == behaviour.current), None)
-        value = {**behaviour_json(behaviour), "body": current.body if current else None}
+        value = ShownBehaviour(_summary(behaviour), current.body if current else None)
         return Answer(value, lambda: _show_behaviour(behaviour, current))
     if "/" not in name and not all(char in "0123456789abcdef" for char in name):
         space.behaviours.get(name)  # it can only be a name: report it as unknown
@@ -312,7 +364,7 @@ def behaviour_show(
         else:
             _show_version(version)
 
-    return Answer({**version_json(version), "body": version.body}, show)
+    return Answer(ShownVersion(VersionSummary(version), version.body), show)
 
 
 def _show_behaviour(behaviour: KnownBehaviour, current: BehaviourVersion | None) -> None:
@@ -365,6 +417,16 @@ def _show_version(version: BehaviourVersion) -> None:
     show_source(version.body)
 
 
+@json_form(plan=EMBED + "slug")
+class ExportedBehaviour(NamedTuple):
+    """A prompt that was exported for another tool."""
+
+    behaviour: str  # the behaviour
+    cid: str  # the version
+    plan: ExportPlan
+    written: bool  # whether files were written
+
+
 @command("behaviour export")
 def behaviour_export(
     space: Space,
@@ -375,7 +437,7 @@ def behaviour_export(
     dry_run: bool = DRY_RUN,
     force: bool = FORCE,
     output_root: str | None = OUTPUT_ROOT,
-) -> Answer:
+) -> Answer[ExportedBehaviour]:
     """Write a prompt as a skill for other tools.
 
     With --check, exit code 1 if the copy is stale or missing; otherwise exit code 1 if writing is refused.
@@ -390,7 +452,5 @@ def behaviour_export(
         files = [(outcome.path, outcome.format, outcome.state, outcome.reason) for outcome in plan.outcomes]
         show_files(f"{version.name} {short(version.cid)} in {plain(plan.root)}", files, written=written)
 
-    fields = {key: value for key, value in plan.to_json().items() if key != "slug"}
     failed = not plan.is_fresh() if check else plan.blocked(force=force)
-    value = {"behaviour": version.name, "cid": version.cid, **fields, "written": written}
-    return Answer(value, show, 1 if failed else 0, plan.diagnostics)
+    return Answer(ExportedBehaviour(version.name, version.cid, plan, written), show, 1 if failed else 0, plan.diagnostics)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from clia.behaviours.measures import COMMITS_KEPT
 from clia.behaviours.model import ADOPT, CURRENT, KEEP, NOT_ENOUGH, PROPOSED, RETIRE
 from clia.cli.behaviours_versions import (
@@ -17,7 +19,7 @@ from clia.cli.behaviours_versions import (
 from clia.cli.command import Answer, arg, command, opt
 from clia.cli.output import console, counted, one_line, write
 from clia.cli.rendering import facts_table, only_ascii, short, show_block, show_line, show_rows
-from clia.space.model import as_json
+from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +34,15 @@ CHART_WIDTH = 25
 BETTER, WORSE, NO_DIFFERENCE, TOO_FEW = "better", "worse", "no-difference", "not-enough-data"
 
 
+class ShownStats(NamedTuple):
+    """What was observed of versions."""
+
+    measure: str | None  # the measure that was asked for
+    over: str | None  # `day`, `week` or `month`, if asked for
+    gaps: int  # parts of the record that this clone lacks, which are not counted
+    versions: list[BehaviourStats]  # the statistics of each version
+
+
 @command("behaviour stats")
 def behaviour_stats(
     space: Space,
@@ -39,7 +50,7 @@ def behaviour_stats(
     name: str | None = arg("NAME|CID", "behaviour or version (default: everything that ever ran)", nargs="?"),
     over: str | None = opt(None, "also show rates over time", choices=("day", "week", "month")),
     measure: str | None = measure_option("show only this measure"),
-) -> Answer:
+) -> Answer[ShownStats]:
     """Show what was observed of versions, with rates and intervals."""
     from clia.behaviours.measures import check_measure
 
@@ -57,7 +68,7 @@ def behaviour_stats(
         _show_stats(stats, over, kinds, single=single)
         note_gaps(gaps)
 
-    return Answer({"measure": measure, "over": over, "gaps": gaps, "versions": stats}, show)
+    return Answer(ShownStats(measure, over, gaps, stats), show)
 
 
 def _only_measure(stats: BehaviourStats, measure: str) -> BehaviourStats:
@@ -171,13 +182,30 @@ def _charted_measure(stats: BehaviourStats, kind: str | None) -> str | None:
     return usual if rate_by(stats.rates, usual) else next((rate.measure for rate in stats.rates), None)
 
 
+@json_form(compared=EMBED)
+class JudgedMeasure(NamedTuple):
+    """One measure of two versions, and what it shows."""
+
+    compared: Compared
+    verdict: str  # `better`, `worse` or `no-difference`, of the later one; `not-enough-data` below 20 observations of each
+
+
+@json_form(comparison=EMBED)
+class ShownComparison(NamedTuple):
+    """Two versions, compared by every measure."""
+
+    comparison: Comparison
+    measures: list[JudgedMeasure]  # measures with observations
+    gaps: int  # parts of the record that this clone lacks, which are not counted
+
+
 @command("behaviour compare")
 def behaviour_compare(
     space: Space,
     json_output: bool,
     before: str = arg("A", "version by its id or the start of it, or a name for its current version"),
     after: str = arg("B", "the other version, which may be better"),
-) -> Answer:
+) -> Answer[ShownComparison]:
     """Compare two versions by every measure."""
     with reading(hidden=json_output) as progress:
         comparison = space.behaviours.compare(before, after, progress=progress)
@@ -187,8 +215,8 @@ def behaviour_compare(
         _show_comparison(comparison)
         note_gaps(gaps)
 
-    measures = [{**as_json(compared), "verdict": verdict(compared)} for compared in comparison.measures]
-    return Answer({**as_json(comparison), "measures": measures, "gaps": gaps}, show)
+    measures = [JudgedMeasure(compared, verdict(compared)) for compared in comparison.measures]
+    return Answer(ShownComparison(comparison, measures, gaps), show)
 
 
 def verdict(compared: Compared) -> str:
@@ -236,6 +264,15 @@ def _points(value: float) -> str:
     return f"{max(min(value, 99.9), -99.9):+.1f}" if is_near else f"{value:+.0f}"
 
 
+@json_form(suggestion=EMBED)
+class ShownSuggestion(NamedTuple):
+    """A suggestion, and the command that follows it."""
+
+    suggestion: Suggestion
+    next: str | None  # the command that follows; null: nothing to do
+    gaps: int  # parts of the record that this clone lacks, which are not counted
+
+
 @command("behaviour suggest")
 def behaviour_suggest(
     space: Space,
@@ -244,7 +281,7 @@ def behaviour_suggest(
     measure: str | None = measure_option(
         "measure to judge by (default: the operator's policy, else finished for a flow, merged for a prompt)"
     ),
-) -> Answer:
+) -> Answer[ShownSuggestion]:
     """Suggest to adopt, keep or retire a version, based on the record."""
     with reading(hidden=json_output) as progress:
         suggestion = space.behaviours.suggest(name, measure, progress=progress)
@@ -254,7 +291,7 @@ def behaviour_suggest(
         _show_suggestion(suggestion)
         note_gaps(gaps)
 
-    return Answer({**as_json(suggestion), "next": next_command(suggestion, str), "gaps": gaps}, show)
+    return Answer(ShownSuggestion(suggestion, next_command(suggestion, str), gaps), show)
 
 
 def next_command(suggestion: Suggestion, format_id: Callable[[str], str]) -> str | None:

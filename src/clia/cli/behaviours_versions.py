@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from clia.behaviours.model import CURRENT, FOREIGN, FORMER, PROPOSED, RETIRED, TRIAL
 from clia.cli.command import ASCII, Answer, arg, command, opt
@@ -26,7 +27,6 @@ from clia.cli.rendering import (
 )
 from clia.errors import InvalidInput, NotFound
 from clia.sessions.model import CANCELLED, FINISHED
-from clia.space.model import as_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,19 +51,6 @@ def find_behaviour(space: Space, name: str) -> KnownBehaviour | None:
         return space.behaviours.get(name)
     except NotFound:
         return None
-
-
-def version_json(version: BehaviourVersion) -> dict[str, Any]:
-    """A version without its body."""
-    fields: dict[str, Any] = as_json(version)
-    del fields["body"]
-    return fields
-
-
-def behaviour_json(behaviour: KnownBehaviour) -> dict[str, Any]:
-    """A behaviour without the bodies of its versions."""
-    fields: dict[str, Any] = as_json(behaviour)
-    return fields | {"versions": [version_json(version) for version in behaviour.versions]}
 
 
 def show_version_line(version: BehaviourVersion, text: str) -> None:
@@ -110,6 +97,14 @@ def note_gaps(gaps: int) -> None:
         write(f"{note}; fetch it (git fetch --unshallow, and the refs of all agents), then run this again\n", sys.stderr)
 
 
+class VersionDifference(NamedTuple):
+    """What changed between two versions."""
+
+    before: str  # id of one version
+    after: str  # id of the other
+    patch: str  # the changes
+
+
 @command("behaviour diff")
 def behaviour_diff(
     space: Space,
@@ -120,7 +115,7 @@ def behaviour_diff(
         "with its parent if nothing is proposed",
         nargs="+",
     ),
-) -> Answer:
+) -> Answer[VersionDifference]:
     """Show what changed between two versions.
 
     A terminal gets the patch with colours; a pipe or a file gets it unchanged.
@@ -134,7 +129,7 @@ def behaviour_diff(
         else:
             write("note: the versions are identical\n", sys.stderr)
 
-    return Answer({"before": before, "after": after, "patch": patch}, show)
+    return Answer(VersionDifference(before, after, patch), show)
 
 
 def _version_pair(space: Space, names: Sequence[str]) -> tuple[str, str]:
@@ -172,6 +167,30 @@ def _pair_with_parent(version: BehaviourVersion) -> tuple[str, str]:
     return version.parent, version.cid
 
 
+class VersionNode(NamedTuple):
+    """A version in the tree of a behaviour."""
+
+    cid: str  # version id
+    state: str  # as in BehaviourVersion
+    parent: str | None  # the version that it derives from
+    children: list[str]  # versions that derive from it
+    by: str  # who added it first
+    at: int  # seconds since the epoch
+    why: str  # reason that was given
+    rate: Rate | None  # its success rate; null: never observed
+
+
+class VersionTree(NamedTuple):
+    """The versions of a behaviour, with their rates."""
+
+    name: str  # the behaviour
+    kind: str  # `session-flow` or `prompt`
+    current: str | None  # the current version
+    measure: str  # what the rates measure
+    versions: list[VersionNode]  # oldest first
+    gaps: int  # parts of the record that this clone lacks, which are not counted
+
+
 @command("behaviour lineage")
 def behaviour_lineage(
     space: Space,
@@ -179,7 +198,7 @@ def behaviour_lineage(
     name: str = arg("NAME", "behaviour name"),
     measure: str | None = measure_option("rate to show (default: finished for a flow, merged for a prompt)"),
     ascii_only: bool = ASCII,
-) -> Answer:
+) -> Answer[VersionTree]:
     """Draw which version is derived from which, with their rates."""
     from clia.behaviours.measures import check_measure, usual_measure
 
@@ -198,21 +217,11 @@ def behaviour_lineage(
         show_lineage(behaviour, rates, children, ascii_only=ascii_only or only_ascii())
         note_gaps(gaps)
 
-    versions = [
-        {
-            "cid": version.cid,
-            "state": version.state,
-            "parent": version.parent,
-            "children": children[version.cid],
-            "by": version.by,
-            "at": version.at,
-            "why": version.why,
-            "rate": rates.get(version.cid),
-        }
-        for version in behaviour.versions
-    ]
-    head = {"name": behaviour.name, "kind": behaviour.kind, "current": behaviour.current, "measure": measure}
-    return Answer({**head, "versions": versions, "gaps": gaps}, show)
+    versions = []
+    for version in behaviour.versions:
+        origin = version.cid, version.state, version.parent, children[version.cid], version.by, version.at, version.why
+        versions.append(VersionNode(*origin, rates.get(version.cid)))
+    return Answer(VersionTree(behaviour.name, behaviour.kind, behaviour.current, measure, versions, gaps), show)
 
 
 def split_deep_branches(versions: Iterable[str], children: Mapping[str, list[str]]) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -259,7 +268,7 @@ def behaviour_replay(
     with_version: str = opt(
         "CID|NAME", "version to try: its id, the start of it, or a name for its current version", "--with", required=True
     ),
-) -> Answer:
+) -> Answer[Replayed]:
     """Replay a past session with another version of its flow; nothing is written."""
     agent, _, session_id = session.partition("/")
     replayed = space.behaviours.replay(agent, with_version, session_id or None)

@@ -9,7 +9,7 @@ options.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from clia.cli.output import console, emit_json, one_line, show_diagnostics, write
 from clia.errors import NoSuchAgent, NoSuchObject
@@ -18,20 +18,25 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
-    from typing import Any, TypeVar
+    from typing import Any
 
     from clia.facade.settings import Settings
     from clia.identities.diagnostics import Diagnostic
 
-    CommandFunction = TypeVar("CommandFunction", bound="Callable[..., Answer | int]")
+    CommandFunction = TypeVar("CommandFunction", bound="Callable[..., Answer[Any] | int]")
 
+ValueType = TypeVar("ValueType")
 SYNC_HINT = "fetch the work of other machines with: clia hub sync"
 
 
-class Answer(NamedTuple):
-    """The result of a command: the value that ``--json`` prints, and one line or a function that shows it to people."""
+class Answer(NamedTuple, Generic[ValueType]):
+    """The result of a command: the value that ``--json`` prints, and one line or a function that shows it to people.
 
-    value: Any
+    The type of the value is the shape in the reference. A command that prints by itself returns the exit code, with the shape as
+    in ``Annotated[int, Shape]``.
+    """
+
+    value: ValueType
     show: Callable[[], object] | str
     exit_code: int = 0
     diagnostics: Sequence[Diagnostic] = ()  # shown to people after the rest
@@ -49,7 +54,7 @@ class Option(NamedTuple):
 
 class Definition(NamedTuple):
     name: str
-    function: Callable[..., Answer | int]
+    function: Callable[..., Answer[Any] | int]
     others: dict[str, Option]
     example: str
     runs_program: bool  # everything after ``--`` belongs to another program
@@ -222,12 +227,7 @@ def _call(definition: Definition, values: dict[str, Any]) -> int:
     if isinstance(answer, int):
         return answer
     if values["json_output"]:
-        value = answer.value
-        if "space" in values:  # without one, a command returns JSON, and need not load the records
-            from clia.space.model import as_json
-
-            value = as_json(value)
-        emit_json(value)
+        emit_json(answer.value)
         return answer.exit_code
     if isinstance(answer.show, str):
         write(f"{one_line(answer.show)}\n")

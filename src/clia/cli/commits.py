@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from clia.cli.command import AGENT, IDENTITY, MESSAGE, META, NO_REDACT, Answer, arg, command, flag, many, opt
 from clia.cli.inputs import file_content, invalid_option, message_text, meta_fields, path_pairs
@@ -14,11 +15,13 @@ from clia.cli.output import counted, one_line, show_error, write
 from clia.cli.rendering import short, show_line
 from clia.errors import FileError, InvalidInput
 from clia.space.model import File
+from clia.values.records import as_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
+    from typing import Annotated
 
     from clia.capture.run_program import RunReport
     from clia.facade.space import Space
@@ -30,6 +33,18 @@ NOT_RECORDED = 125
 NOT_RUN = {"program-not-executable": 126, "program-not-found": 127}
 _NEW_AGENT = "for an agent that does not exist yet"
 _FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH)
+
+
+class Committed(NamedTuple):
+    """A new commit of an agent."""
+
+    commit: str  # the commit
+    parent: str  # the head before
+    agent: str  # the agent
+    kind: str  # kind of commit
+    traced: int  # trace entries attached to it
+    adopted: list[str]  # commits of the agent for those that a program made itself in the directory, oldest first
+    kept: tuple[str, ...]  # commits that the program made and left, for example by amending them; `refs/clia/own` keeps them
 
 
 @command("commit", no_redact=NO_REDACT)
@@ -46,7 +61,7 @@ def commit(
     meta: list[str] = META,
     base: str | None = opt("COMMIT", "head that the files are based on; refused if the agent's head has moved"),
     trace: bool = flag("attach the trace entries recorded since the last commit with a trace"),
-) -> Answer:
+) -> Answer[Committed]:
     """Record an agent's work as a typed commit."""
     changes = _changes(set_, remove, executable)
     if directory is not None and changes:
@@ -62,8 +77,7 @@ def commit(
     recorded, bound = space.show(cid), space.traces.of(cid) if trace else None
     entries = len(bound.entries) if bound else 0
     adopted = [] if changes else space.captures.adopted(cid)
-    value = {"commit": cid, "parent": recorded.parents[0], "agent": agent, "kind": kind, "traced": entries}
-    value |= {"adopted": adopted, "kept": list(recorded.kept)}
+    value = Committed(cid, recorded.parents[0], agent, kind, entries, adopted, recorded.kept)
 
     def show() -> None:
         by = f" {one_line(recorded.kind)} by ", (one_line(recorded.agent), "bold"), f": {one_line(recorded.subject)}"
@@ -129,7 +143,7 @@ def run(
     slug: str | None = IDENTITY._replace(section=_NEW_AGENT),
     no_redact: bool = NO_REDACT,
     program: list[str] = arg("-- PROGRAM ARGS", "program to run, and its arguments", nargs="*"),
-) -> int:
+) -> Annotated[int, RunReport]:
     """Run any program as an agent and record its output and its changes.
 
     Standard output and the exit code are those of the program; messages of clia go to standard error. Exit codes of clia: 125
@@ -165,12 +179,12 @@ def _report_run(result: RunReport, file: str | None, *, quiet: bool, json_output
     if file is not None:
         try:
             with open(file, "w", encoding="utf-8") as output:
-                output.write(json.dumps(_report_json(result), ensure_ascii=False, indent=2) + "\n")
+                output.write(json.dumps(as_json(result), ensure_ascii=False, indent=2) + "\n")
         except OSError as err:
             result = result._replace(problem=result.problem or _report_error(file, str(err.strerror)))
     with suppress(OSError):
         if json_output:
-            write(json.dumps(_report_json(result), ensure_ascii=False) + "\n", sys.stderr)
+            write(json.dumps(as_json(result), ensure_ascii=False) + "\n", sys.stderr)
         elif result.problem is not None:
             show_error(result.problem, as_json=False)
         if not json_output and (result.problem is not None or not quiet):
@@ -192,11 +206,6 @@ def _summary(result: RunReport) -> str:
 def _kept_text(kept: Sequence[str], agent: str) -> str:
     listed = " ".join(short(commit) for commit in kept)
     return f"kept {counted(len(kept), 'commit')} that the program amended, reset or left, under refs/clia/own/{agent}: {listed}"
-
-
-def _report_json(result: RunReport) -> Mapping[str, object]:
-    problem = None if result.problem is None else result.problem.to_json()
-    return result._asdict() | {"problem": problem}
 
 
 def _report_error(file: str, reason: str) -> FileError:

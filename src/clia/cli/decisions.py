@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
+from typing import Any, NamedTuple
 
 from clia.cli import sessions
 from clia.cli.command import AGENT, WHY, Answer, arg, command, flag, opt
@@ -17,8 +18,9 @@ from clia.sessions.model import FINISHED, is_for_people, is_human, question_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Annotated
 
+    from clia.cli.sessions import AskedRequest
     from clia.facade.space import Space
     from clia.sessions.model import Decision, Request, Session
 
@@ -32,7 +34,7 @@ def inbox(
     path: str,
     agent: str | None = arg("AGENT", "only questions of this agent", nargs="?"),
     everything: bool = flag("also show requests for workers", "--all"),
-) -> Answer:
+) -> Answer[list[AskedRequest]]:
     """List the questions that wait for you, oldest first."""
     waiting = space.sessions.pending(agent)
     chosen = [(request, space.sessions.rule(request)) for request in waiting if everything or is_for_people(request)]
@@ -47,7 +49,7 @@ def inbox(
         total = counted(len(chosen), "request waits", "requests wait") if everything else counted(len(chosen), "question")
         write(f"{total if chosen else 'nothing waits for you'}{rest}\n")
 
-    value = [sessions.request_json(request, rule, attempts.get((request.agent, request.id))) for request, rule in chosen]
+    value = [sessions.asked_request(request, rule, attempts.get((request.agent, request.id))) for request, rule in chosen]
     return Answer(value, show)
 
 
@@ -63,7 +65,7 @@ def decide(
     request: str | None = REQUEST,
     by: str | None = opt("WHO", "person who decides (default: the accountable person)"),
     message: str = WHY,
-) -> Answer:
+) -> Answer[Decision]:
     """Answer a question: record the decision as a commit and resume the session."""
     require_person("the question waits in their inbox: clia inbox")
     if value is None:
@@ -85,7 +87,7 @@ def decide(
         show_line(*head, (one_line(json_text(decision.value)), "bold"), (f" on {decision.request}", "dim"))
         sessions.show_session(decision.session)
 
-    return Answer({**decision._asdict(), "session": decision.session.to_json()}, show)
+    return Answer(decision, show)
 
 
 def _candidates(space: Space, agent: str, request_id: str | None) -> list[Request]:
@@ -162,6 +164,15 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+class GivenAnswer(NamedTuple):
+    """The answer to a question."""
+
+    agent: str  # the agent that asked
+    request: str  # request id
+    value: Any  # the answer
+    decision: str | None  # the decision's commit
+
+
 @command("ask")
 def ask(
     space: Space,
@@ -174,7 +185,7 @@ def ask(
     wait: float | None = opt(
         "SECONDS", "wait for the answer (default: without limit) and print it", nargs="?", type=_seconds, const=FOREVER
     ),
-) -> Answer | int:
+) -> Answer[AskedRequest] | Annotated[int, GivenAnswer]:
     """Ask people a question on behalf of an agent.
 
     With --wait, standard output carries only the answer. Exit code 3 if nobody answered in time, or the question was cancelled;
@@ -183,7 +194,7 @@ def ask(
     request = space.sessions.ask(agent, _ask_payload(question, choices, context))
     if wait is None:
         line = (request.id, "yellow"), f"  answer: {one_line(sessions.decide_command(request, path=path))}"
-        return Answer(sessions.request_json(request, space.sessions.rule(request)), lambda: show_line(*line))
+        return Answer(sessions.asked_request(request, space.sessions.rule(request)), lambda: show_line(*line))
     if not json_output:
         write(f"{request.id}: {one_line(sessions.decide_command(request, path=path))}\n", sys.stderr)
     return _print_answer(request, _wait_for_answer(space, request, wait), path, json_output=json_output)
@@ -219,7 +230,7 @@ def _print_answer(request: Request, session: Session, path: str, *, json_output:
     if session.status == FINISHED:
         if json_output:
             decision = session.decisions[0][1] if session.decisions else None
-            emit_json({"agent": request.agent, "request": request.id, "value": session.result, "decision": decision})
+            emit_json(GivenAnswer(request.agent, request.id, session.result, decision))
         else:
             text = sessions.value_text(session.result)
             write(f"{plain(text) if sys.stdout.isatty() else text}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from clia import __version__
 from clia.cli.command import CEILING, WORKING_PATH, Answer, command, flag, opt
@@ -12,9 +13,9 @@ from clia.cli.identities_checks import show_doctor_report
 from clia.cli.output import console, counted, one_line, write
 from clia.cli.peers import is_missing_directory
 from clia.cli.rendering import show_line, styled
-from clia.errors import CliaError
+from clia.errors import CliaError, ReportedError
 from clia.identities.diagnostics import has_errors
-from clia.space.model import as_json
+from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,13 +31,24 @@ if TYPE_CHECKING:
     HealthRow = tuple[str, str, bool]
 
 
+@json_form(health=EMBED)
+class FullReport(NamedTuple):
+    """Everything that ``clia doctor`` checks."""
+
+    clia: str  # version of clia
+    health: HealthReport
+    hooks: HooksHealth  # hooks of coding tools
+    peers: list[Peer] | ReportedError  # each peer, or why they cannot be read
+    hub: HubStatus | ReportedError | None  # as `clia hub status` prints it; null: there is none
+
+
 @command("doctor", store=opt("URL", "postgresql://… for a store on a server (default: CLIA_STORE)"))
 def doctor(
     settings: Settings,
     path: str = WORKING_PATH,
     ceiling: str | None = CEILING,
     repair: bool = flag("repair problems of sessions where possible"),
-) -> Answer:
+) -> Answer[FullReport]:
     """Check the installation, the space, sessions, hooks, peers, the hub and all identities.
 
     Exit code 1 on errors, or if a session has a problem that was not repaired.
@@ -59,8 +71,9 @@ def doctor(
         show_doctor_report(report.agents)
 
     broken = (report.space is not None and not report.space.sound) or not hooks.sound or has_errors(report.agents.all_findings())
-    others = {"hooks": hooks.to_json(), "peers": _json_or_error(peers), "hub": _json_or_error(hub)}
-    return Answer({"clia": __version__, **report.to_json(), **others}, show, exit_code=1 if broken else 0)
+    shown_peers = ReportedError(peers) if isinstance(peers, CliaError) else peers
+    shown_hub = ReportedError(hub) if isinstance(hub, CliaError) else hub
+    return Answer(FullReport(__version__, report, hooks, shown_peers, shown_hub), show, exit_code=1 if broken else 0)
 
 
 def _peers_and_hub(path: str, settings: Settings) -> tuple[list[Peer] | CliaError, HubStatus | CliaError | None]:
@@ -76,10 +89,6 @@ def _peers_and_hub(path: str, settings: Settings) -> tuple[list[Peer] | CliaErro
                 return err, hub
     except CliaError as err:
         return err, err
-
-
-def _json_or_error(value: object) -> object:
-    return {"error": value.to_json()} if isinstance(value, CliaError) else as_json(value)
 
 
 def _show_health(report: HealthReport, others: Sequence[HealthRow]) -> None:

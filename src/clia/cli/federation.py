@@ -67,7 +67,7 @@ def announce(
     peer: str | None = arg("PEER", "peer to tell (default: every peer that something is shared with)", nargs="?"),
     snapshot: bool = flag("announce everything again; this repairs whatever a peer has missed"),
     push: str | None = opt("REMOTE", "git remote to push the announcement to, such as origin; pushes earlier announcements too"),
-) -> Answer:
+) -> Answer[list[Announced]]:
     """Tell peers what is new in what is shared with them.
 
     If the push fails, the announcement is still recorded.
@@ -122,7 +122,7 @@ def _show_announced(announced: Announced, push: str | None) -> None:
 @command("sync")
 def sync(
     space: Space, json_output: bool, peer: str | None = arg("PEER", "peer to read (default: every peer with an address)", nargs="?")
-) -> Answer:
+) -> Answer[list[Synced]]:
     """Read what peers announce, and track what is granted.
 
     What no grant allows is refused, with exit code 0. Exit code 1 if a peer could not be read, or if its identity is in doubt:
@@ -224,7 +224,7 @@ def remotes(
     json_output: bool,
     peer: str | None = arg("PEER", "only this peer", nargs="?"),
     only_behaviours: bool = flag("only behaviours; with --json, these instead of agents", "--behaviours"),
-) -> Answer:
+) -> Answer[Sequence[Remote] | Sequence[RemoteBehaviour]]:
     """List the tracked agents and behaviours of peers."""
     agents = [] if only_behaviours else space.peers.remotes(peer)
     behaviours = space.peers.behaviours(peer) if only_behaviours or not json_output else []
@@ -267,7 +267,7 @@ def cap_grant(
     follow: bool = flag("instead of TYPE and TRIGGER: grant everything needed to follow its agents, and show what that is"),
     execute: bool = flag("also let behaviours run here: for TYPE and TRIGGER behaviour"),
     expires: str | None = opt("WHEN", "end of the grant: 2027-01-31 (00:00 UTC), or 30d from now"),
-) -> Answer:
+) -> Answer[list[Grant]]:
     """Accept something from a peer.
 
     Either all grants are made, or none.
@@ -339,7 +339,7 @@ def cap_revoke(
     type_: str | None = arg("TYPE", "only grants for this type (default: every grant)", nargs="?"),
     trigger: str | None = arg("TRIGGER", "only grants for this trigger", nargs="?"),
     grant_id: str | None = opt("CID", "only this grant; clia cap list shows the ids", "--id"),
-) -> Answer:
+) -> Answer[list[Grant]]:
     """Revoke grants of a peer, with immediate effect.
 
     What is already tracked stays.
@@ -367,7 +367,7 @@ def _full_id(space: Space, peer: str, start: str) -> str:
 
 
 @command("cap list")
-def cap_list(space: Space, peer: str | None = arg("PEER", "only grants of this peer", nargs="?")) -> Answer:
+def cap_list(space: Space, peer: str | None = arg("PEER", "only grants of this peer", nargs="?")) -> Answer[list[Grant]]:
     """List grants that were not revoked."""
     grants = space.peers.grants(peer)
     if not grants:
@@ -395,7 +395,7 @@ def cap_explain(
     type_: str = arg("TYPE", "type, such as finding"),
     trigger: str = arg("TRIGGER", _TRIGGERS),
     execute: bool = flag("whether it may also run: for TYPE and TRIGGER behaviour"),
-) -> Answer:
+) -> Answer[Explained]:
     """Explain why something from a peer is accepted, or what is missing.
 
     Exit code 1 if it is not accepted.

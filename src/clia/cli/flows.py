@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from clia.cli.command import WHY, Answer, arg, command, flag
 from clia.cli.inputs import invalid_option, message_text, read_source, require_person
@@ -10,6 +11,7 @@ from clia.cli.output import console, counted, one_line, plain, write
 from clia.cli.rendering import facts_table, line_of, moment, short, show_line, show_source, show_table
 from clia.engine.records import Problem
 from clia.errors import InvalidFlow, InvalidInput, NotFound
+from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +27,29 @@ _SEVERITY_STYLES = {ERROR: "bold red", WARNING: "yellow"}
 _TAB = "    "
 
 
+@json_form(flow=EMBED + "source")
+class FlowSummary(NamedTuple):
+    """A flow without its source."""
+
+    flow: Flow
+
+
+@json_form(flow=EMBED)
+class DefinedFlow(NamedTuple):
+    """A flow that was defined."""
+
+    flow: FlowSummary
+    changed: bool  # false: this version was already current, and nothing was written
+
+
+@json_form(flow=EMBED)
+class ShownFlow(NamedTuple):
+    """A flow with its source."""
+
+    flow: FlowSummary
+    source: str  # source of the version
+
+
 @command("flow define")
 def flow_define(
     space: Space,
@@ -32,7 +57,7 @@ def flow_define(
     name: str = arg("NAME", "flow name"),
     file: str = arg("FILE", "source: Python with a main(input) ('-': standard input)"),
     message: str = WHY,
-) -> Answer:
+) -> Answer[DefinedFlow]:
     """Define a flow, or a new version of it."""
     require_person(f"propose it instead: clia behaviour propose {name} --from FILE --agent AGENT")
     if file == message == "-":
@@ -47,25 +72,18 @@ def flow_define(
 
     version = f"version {len(flow.versions)}" if changed else "unchanged; nothing was written"
     line = (one_line(flow.name), "bold"), " ", (short(flow.cid), "yellow"), f"  {version}"
-    return Answer({**_flow_json(flow), "changed": changed}, lambda: show_line(*line))
-
-
-def _flow_json(flow: Flow) -> dict[str, object]:
-    """A flow without its source."""
-    fields = flow._asdict() | {"versions": list(flow.versions)}
-    del fields["source"]
-    return fields
+    return Answer(DefinedFlow(FlowSummary(flow), changed), lambda: show_line(*line))
 
 
 @command("flow list")
-def flow_list(space: Space) -> Answer:
+def flow_list(space: Space) -> Answer[list[FlowSummary]]:
     """List the flows of this space."""
     flows = space.sessions.flows()
     if not flows:
         return Answer([], "no flows yet; define one with: clia flow define NAME FILE")
     rows = [(flow.name, short(flow.cid), len(flow.versions), flow.why.split("\n")[0], flow.by, moment(flow.at)) for flow in flows]
     headings = ("flow", "id", "versions", "why", "by", "when (UTC)")
-    return Answer([_flow_json(flow) for flow in flows], lambda: show_table(headings, rows))
+    return Answer([FlowSummary(flow) for flow in flows], lambda: show_table(headings, rows))
 
 
 @command("flow show")
@@ -73,7 +91,7 @@ def flow_show(
     space: Space,
     name: str = arg("NAME|CID", "flow name, or the id of one version"),
     source: bool = flag("print only the source, unchanged"),
-) -> Answer:
+) -> Answer[ShownFlow]:
     """Show a flow, its versions and its source."""
     flow = space.sessions.flow(name)
 
@@ -83,7 +101,7 @@ def flow_show(
         else:
             _show_flow(flow)
 
-    return Answer({**_flow_json(flow), "source": flow.source}, show)
+    return Answer(ShownFlow(FlowSummary(flow), flow.source), show)
 
 
 def _show_flow(flow: Flow) -> None:
@@ -96,10 +114,18 @@ def _show_flow(flow: Flow) -> None:
     show_source(flow.source)
 
 
+class CheckedFlow(NamedTuple):
+    """The problems of a flow."""
+
+    file: str  # file that was checked
+    works: bool  # false, and exit code 1: there is an error
+    problems: list[Problem]  # by line
+
+
 @command("flow check")
 def flow_check(
     file: str = arg("FILE", "source of a flow ('-': standard input)"), no_types: bool = flag("do not check types")
-) -> Answer:
+) -> Answer[CheckedFlow]:
     """Check a flow for errors.
 
     Exit code 1 if there is an error.
@@ -114,8 +140,7 @@ def flow_check(
         show_problems(problems, source, file)
         write(f"{one_line(file)}: {problem_count(problems)}\n")
 
-    value = {"file": file, "works": works, "problems": [problem._asdict() for problem in problems]}
-    return Answer(value, show, exit_code=0 if works else 1)
+    return Answer(CheckedFlow(file, works, problems), show, exit_code=0 if works else 1)
 
 
 @contextmanager

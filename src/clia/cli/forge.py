@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+from typing import NamedTuple
 
 from clia import __version__
 from clia.cli.command import CONFIG, IN_SPACE, Answer, arg, command, flag, many, opt
@@ -15,16 +16,18 @@ from clia.cli.output import console, emit_json, one_line, write
 from clia.cli.rendering import minute, show_table
 from clia.errors import InvalidInput
 from clia.users.service import ROLES, VIEWER, users_of
+from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Annotated
 
     from clia.facade.settings import Settings
     from clia.facade.space import Space
     from clia.forge.forge import Forge, LoadedApp, Site
     from clia.forge.server import ServeBanner
-    from clia.users.service import UserInfo
+    from clia.users.service import TokenInfo, User, UserInfo
 
 USER = arg("NAME", "user name")
 _DEFAULT_ADDRESS = "http://127.0.0.1:8337"
@@ -46,7 +49,7 @@ def serve(
     directories: list[str] = many("DIR", "space to serve (repeatable; default: the one at --path)", "--space"),
     user: str | None = opt("NAME", "user of the login link (default: the first administrator)"),
     quiet: bool = flag("no access log"),
-) -> int:
+) -> Annotated[int, ServeBanner]:
     """Run the forge: the web pages where people watch and answer agents, and the API.
 
     Standard output carries the address and the login link; the access log goes to standard error.
@@ -88,7 +91,7 @@ def _mcp_endpoint(forge: Forge) -> LoadedApp:
 
 def _show_served(served: ServeBanner, host: str, json_output: bool) -> None:
     if json_output:
-        emit_json(served._asdict())
+        emit_json(served)
     else:
         write(f"serving {one_line(', '.join(served.spaces))} at {served.address}\n")
         write(f"log in as {served.user}: {served.link}\n")
@@ -160,20 +163,19 @@ def user_add(
     role: str = opt(None, "may read, also answer, or also manage (default: viewer)", choices=ROLES, default=VIEWER),
     display: str = opt("DISPLAY", "display name, recorded in decisions", "--name", default=""),
     email: str = opt("ADDRESS", "e-mail address, recorded in decisions", default=""),
-) -> Answer:
+) -> Answer[User]:
     """Add a user of the forge."""
     added = users_of(space).add(user, role, display, email)
     return Answer(added, f"added {added.name} as {added.role}; decisions are recorded as {added.by}")
 
 
 @command("user list")
-def user_list(space: Space) -> Answer:
+def user_list(space: Space) -> Answer[list[UserInfo]]:
     """List users and their tokens."""
     users = users_of(space).all()
     if not users:
         return Answer([], "no users yet; add one with: clia user add NAME")
-    value = [{**user._asdict(), "created_at": created, "tokens": tokens} for user, created, tokens in users]
-    return Answer(value, lambda: _show_users(users))
+    return Answer(users, lambda: _show_users(users))
 
 
 def _show_users(users: Sequence[UserInfo]) -> None:
@@ -196,7 +198,7 @@ def user_change(
     role: str | None = opt(None, "may read, also answer, or also manage", choices=ROLES),
     display: str | None = opt("DISPLAY", "display name, recorded in decisions", "--name"),
     email: str | None = opt("ADDRESS", "e-mail address, recorded in decisions"),
-) -> Answer:
+) -> Answer[User]:
     """Change the role, name or address of a user.
 
     The change applies at once to every token and login of the user.
@@ -207,13 +209,21 @@ def user_change(
     return Answer(changed, f"{changed.name} is now {changed.role}; decisions are recorded as {changed.by}")
 
 
+class LoginLink(NamedTuple):
+    """A link that logs a user in."""
+
+    user: str  # the user
+    link: str  # the link, which works once
+    minutes: int  # minutes until it expires
+
+
 @command("user link")
 def user_link(
     space: Space,
     user: str = USER,
     minutes: int = opt("N", "minutes until the link expires (default: 15)", type=positive, default=15),
     address: str | None = opt("URL", f"address of the forge (default: as configured, else {_DEFAULT_ADDRESS})"),
-) -> Answer:
+) -> Answer[LoginLink]:
     """Print a link that logs a user in, once.
 
     Standard output carries only the link.
@@ -225,7 +235,24 @@ def user_link(
         write(f"{link}\n")
         write(f"valid once, for {minutes} minutes\n", sys.stderr)
 
-    return Answer({"user": user, "link": link, "minutes": minutes}, show)
+    return Answer(LoginLink(user, link, minutes), show)
+
+
+@json_form(info=EMBED)
+class NewToken(NamedTuple):
+    """A new token."""
+
+    token: str  # the secret, which is not shown again: only its hash is stored
+    user: str  # the user
+    info: TokenInfo
+
+
+class RevokedToken(NamedTuple):
+    """A token that was revoked."""
+
+    user: str  # the user
+    id: str  # token id
+    revoked: bool  # true
 
 
 @command("user token")
@@ -236,7 +263,7 @@ def user_token(
     role: str | None = opt(None, "role of the token, at most the user's (default: the same)", choices=ROLES),
     days: int | None = opt("N", "days until the token expires (default: never)", type=positive),
     revoke: str | None = opt("ID", "revoke this token instead; clia user list shows the ids"),
-) -> Answer:
+) -> Answer[NewToken | RevokedToken]:
     """Create an API token for a user, or revoke one.
 
     Standard output carries only the secret, which is not shown again.
@@ -246,7 +273,7 @@ def user_token(
         if label or role or days:
             raise invalid_option("--revoke excludes --label, --role and --days")
         users.revoke_token(user, revoke)
-        return Answer({"user": user, "id": revoke, "revoked": True}, f"revoked token {revoke} of {user}")
+        return Answer(RevokedToken(user, revoke, True), f"revoked token {revoke} of {user}")
     secret, token = users.make_token(user, label, role, days)
 
     def show() -> None:
@@ -254,14 +281,21 @@ def user_token(
         until = f"until {token.expires_at}" if token.expires_at else "until it is revoked"
         write(f"token {token.id} of {user}, {token.role}, valid {until}; it is not shown again\n", sys.stderr)
 
-    return Answer({"token": secret, "user": user, **token._asdict()}, show)
+    return Answer(NewToken(secret, user, token), show)
+
+
+class RemovedUser(NamedTuple):
+    """A user that was removed, with all tokens and logins."""
+
+    user: str  # the user
+    removed: bool  # true
 
 
 @command("user remove")
-def user_remove(space: Space, user: str = USER, force: bool = flag("remove even the last administrator")) -> Answer:
+def user_remove(space: Space, user: str = USER, force: bool = flag("remove even the last administrator")) -> Answer[RemovedUser]:
     """Remove a user with all tokens and logins.
 
     The user's decisions stay.
     """
     users_of(space).remove(user, force=force)
-    return Answer({"user": user, "removed": True}, f"removed {user}, with all tokens and logins")
+    return Answer(RemovedUser(user, True), f"removed {user}, with all tokens and logins")

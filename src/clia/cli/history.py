@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NamedTuple
 
 from clia.cli.agents import no_agents
 from clia.cli.command import ASCII, Answer, arg, command, flag, opt, several
@@ -24,8 +25,8 @@ from clia.cli.rendering import (
 )
 from clia.errors import NotFound
 from clia.sessions.records import ASK
-from clia.space.model import as_json
 from clia.values.graph_lanes import GraphNode, layout
+from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,10 +38,21 @@ if TYPE_CHECKING:
 
     from clia.facade.space import Space
     from clia.git.records import FileChange
+    from clia.sessions.model import Request, Session
+    from clia.space.merging import LandingEvent
     from clia.space.model import AgentCommit, BlamedLine
     from clia.values.graph_lanes import GraphRow
+    from clia.values.typed_objects import Briefing, TraceEntry
 
     T = TypeVar("T")
+
+
+@json_form(commit=EMBED)
+class TracedCommit(NamedTuple):
+    """A commit with its trace."""
+
+    commit: AgentCommit
+    trace: list[TraceEntry]  # entries of its trace
 
 
 @command("log")
@@ -50,7 +62,7 @@ def log(
     own: bool = flag("only the agent's own commits"),
     number: int = opt("N", "maximum number of commits (default: 30)", "-n --number", type=positive, default=30),
     trace: bool = flag("show the trace of each commit"),
-) -> Answer:
+) -> Answer[list[AgentCommit] | list[TracedCommit]]:
     """Show the commits of an agent, newest first."""
     commits = space.log(name, own=own, limit=number)
     traces = {}
@@ -66,11 +78,47 @@ def log(
             show_line(*head, kind, f"  {one_line(commit.subject)}")
             show_entries(traces.get(commit.cid, ()))
 
-    return Answer([as_json(commit) | ({"trace": traces[commit.cid]} if trace else {}) for commit in commits], show)
+    return Answer([TracedCommit(commit, traces[commit.cid]) for commit in commits] if trace else commits, show)
+
+
+class TraceSize(NamedTuple):
+    """The trace of a commit, in short."""
+
+    cid: str | None  # id of the trace
+    entries: int  # number of its entries
+
+
+@json_form(commit=EMBED)
+class ShownCommit(NamedTuple):
+    """A commit with the files that it changed."""
+
+    commit: AgentCommit
+    files: list[FileChange]  # files that changed
+    trace: TraceSize | None  # its trace; null: it has none
+
+
+class ShownAgent(NamedTuple):
+    """An agent; null stands for what this clone does not hold."""
+
+    agent: str  # the agent
+    archived: bool  # whether it is archived
+    branch: str | None  # its branch; null: it is archived
+    head: str  # its newest commit
+    genesis: str | None  # its first commit
+    parent: str | None  # the agent whose sub-agent it is
+    sub_agents: list[str]  # its own sub-agents
+    briefing: Briefing | None  # what it was spawned with
+    profile: dict[str, Any] | None  # its identity as merged when it was spawned
+    pending: int  # trace entries since its last commit with a trace
+    landings: list[LandingEvent]  # newest first
+    session: Session | None  # its live session, else the last one; null: it never had one
+    asks: list[Request]  # open questions outside its session
 
 
 @command("show")
-def show(space: Space, name: str = arg("AGENT|COMMIT", "agent or commit; PEER/AGENT: the last commit of a peer's agent")) -> Answer:
+def show(
+    space: Space, name: str = arg("AGENT|COMMIT", "agent or commit; PEER/AGENT: the last commit of a peer's agent")
+) -> Answer[ShownAgent | ShownCommit]:
     """Show an agent or a commit."""
     archived = name in space.agents(archived=True)
     if archived or name in space.agents():
@@ -80,29 +128,27 @@ def show(space: Space, name: str = arg("AGENT|COMMIT", "agent or commit; PEER/AG
     files = space.history.changed(commit.cid)
     cid, trace = space.traces.id_of(commit.cid), space.traces.of(commit.cid)
     entries = len(trace.entries) if trace else 0
-    value = {**as_json(commit), "files": files, "trace": {"cid": cid, "entries": entries} if trace else None}
+    value = ShownCommit(commit, files, TraceSize(cid, entries) if trace else None)
     return Answer(value, lambda: _show_commit(commit, files, entries))
 
 
-def _agent_details(space: Space, name: str, archived: bool) -> dict[str, Any]:
-    """An agent as ``--json`` shows it; None for what this clone does not hold."""
-    record, session = _unless_missing(space.agents.record, name) or {}, _unless_missing(space.sessions.get, name)
-    return {
-        "agent": name,
-        "archived": archived,
-        "branch": None if archived else f"agents/{name}",
-        "head": space.find(name),
-        "genesis": _unless_missing(space.agents.genesis, name),
-        "parent": space.relations.parent(name),
-        "sub_agents": space.relations.sub_agents(name),
-        "briefing": _unless_missing(space.agents.briefing, name),
-        "profile": record.get("profile.json"),
-        "pending": 0 if archived else len(space.traces.pending(name)),
-        "landings": space.history.landings(name),
-        "session": None if session is None else session.to_json(),
-        # Open questions outside its session.
-        "asks": [request for request in space.sessions.pending(name) if request.session.startswith(ASK)],
-    }
+def _agent_details(space: Space, name: str, archived: bool) -> ShownAgent:
+    record = _unless_missing(space.agents.record, name) or {}
+    return ShownAgent(
+        name,
+        archived,
+        None if archived else f"agents/{name}",
+        space.find(name),
+        _unless_missing(space.agents.genesis, name),
+        space.relations.parent(name),
+        space.relations.sub_agents(name),
+        _unless_missing(space.agents.briefing, name),
+        record.get("profile.json"),
+        0 if archived else len(space.traces.pending(name)),
+        space.history.landings(name),
+        _unless_missing(space.sessions.get, name),
+        [request for request in space.sessions.pending(name) if request.session.startswith(ASK)],
+    )
 
 
 def _unless_missing(read: Callable[[str], T], name: str) -> T | None:
@@ -112,23 +158,23 @@ def _unless_missing(read: Callable[[str], T], name: str) -> T | None:
         return None
 
 
-def _show_agent(agent: dict[str, Any]) -> None:
+def _show_agent(agent: ShownAgent) -> None:
     terminal = console()
-    terminal.print(line_of((one_line(agent["agent"]), "bold"), ("  archived" if agent["archived"] else "", "yellow")))
-    if agent["profile"]:
-        _show_profile(agent["profile"])
-    pending = counted(agent["pending"], "trace entry", "trace entries") if agent["pending"] else None
-    facts: list[tuple[str, object]] = [(name, agent[name]) for name in ("head", "genesis", "branch", "parent")]
-    facts += [("sub-agents", ", ".join(agent["sub_agents"])), ("pending", pending)]
-    if (session := agent["session"]) is not None:
-        requests = ", ".join(f"{request['kind']} ({request['id']})" for request in session["pending"])
-        state = f"{session['id']} ({session['flow']}): {session['status']}"
+    terminal.print(line_of((one_line(agent.agent), "bold"), ("  archived" if agent.archived else "", "yellow")))
+    if agent.profile:
+        _show_profile(agent.profile)
+    pending = counted(agent.pending, "trace entry", "trace entries") if agent.pending else None
+    facts: list[tuple[str, object]] = [(name, getattr(agent, name)) for name in ("head", "genesis", "branch", "parent")]
+    facts += [("sub-agents", ", ".join(agent.sub_agents)), ("pending", pending)]
+    if (session := agent.session) is not None:
+        requests = ", ".join(f"{request.kind} ({request.id})" for request in session.pending)
+        state = f"{session.id} ({session.flow}): {session.status}"
         facts.append(("session", f"{state}, waits for {requests}" if requests else state))
-    facts += [("asks", request.id) for request in agent["asks"]]
-    for landing in agent["landings"]:
+    facts += [("asks", request.id) for request in agent.asks]
+    for landing in agent.landings:
         facts.append(("landed on", f"{landing['onto']} as {short(landing['cid'])} ({landing.get('how')})"))
     terminal.print(_facts(facts))
-    if briefing := agent["briefing"]:
+    if briefing := agent.briefing:
         terminal.print(line_of(("\nBriefing: ", "cyan"), one_line(briefing.title)))
         show_block(briefing.text)
         if briefing.meta:
@@ -186,6 +232,13 @@ def file_table(files: Sequence[FileChange]) -> RenderableType:
     return table
 
 
+class Difference(NamedTuple):
+    """What an agent or a commit changed."""
+
+    patch: str | None  # the patch; null with `--stat`
+    files: list[FileChange]  # files that changed
+
+
 @command("diff")
 def diff(
     space: Space,
@@ -194,15 +247,14 @@ def diff(
     other: str | None = arg("B", "agent or commit to compare with", nargs="?"),
     stat: bool = flag("show only which files changed, and by how much"),
     paths: list[str] = several("PATH", "only these files and directories"),
-) -> Answer:
+) -> Answer[Difference]:
     """Show what an agent or a commit changed.
 
     A terminal gets the patch with colours; a pipe or a file gets a patch that git apply accepts.
     """
     patch = None if stat else space.diff(one, other, paths=paths)
     files = space.history.changed(one, other, paths=paths) if stat or json_output else []
-    value = {"patch": patch, "files": files}
-    return Answer(value, lambda: console().print(file_table(files)) if patch is None else show_patch(patch))
+    return Answer(Difference(patch, files), lambda: console().print(file_table(files)) if patch is None else show_patch(patch))
 
 
 @command("blame")
@@ -210,7 +262,7 @@ def blame(
     space: Space,
     name: str = arg("AGENT|COMMIT", "commit to look at, or an agent for its head"),
     file: str = arg("PATH", "file, relative to the top of the repository"),
-) -> Answer:
+) -> Answer[list[BlamedLine]]:
     """Show who wrote each line of a file: agent, kind of commit and commit.
 
     A star marks commits that have a trace.
@@ -228,20 +280,47 @@ def _blame_lines(lines: Sequence[BlamedLine]) -> Iterator[Text]:
         yield line_of(*place, *commit, f"  {one_line(line.text)}")
 
 
+class ShownNode(NamedTuple):
+    """A commit in the graph."""
+
+    id: str  # the commit
+    lane: int  # its column, from 0
+    agent: str | None  # who made it; null: people
+    kind: str | None  # its kind
+    subject: str  # first line of its message
+    at: int  # seconds since the epoch
+    heads: list[str]  # agents and branches whose head it is
+
+
+class ShownEdge(NamedTuple):
+    """A line from a commit to its parent."""
+
+    from_: str  # the child
+    to: str  # the parent; it may be outside the window
+    lane: int  # the column in which the line leaves the child
+
+
+class Graph(NamedTuple):
+    """The commit graph of agents."""
+
+    nodes: list[ShownNode]  # commits, newest first
+    edges: list[ShownEdge]  # lines between them
+
+
 @command("graph")
 def graph(
     space: Space,
     agents: list[str] = arg("AGENT", "agents or branches to draw (default: all agents)", nargs="*"),
     number: int = opt("N", "maximum number of commits (default: 50)", "-n --number", type=positive, default=50),
     ascii_only: bool = ASCII,
-) -> Answer:
+) -> Answer[Graph]:
     """Draw the commit graph of agents."""
     commits = {commit.cid: commit for commit in space.history.window(agents, number)}
     heads: dict[str, list[str]] = {}
     for name in space.agents():
         heads.setdefault(space.head(name), []).append(name)
     rows = layout([GraphNode(commit.cid, commit.parents, commit.agent or "") for commit in commits.values()])
-    value = _graph_json(rows, commits, heads)
+    value = _graph(rows, commits, heads)
     if not rows:
         return Answer(value, no_agents(space))
 
@@ -258,19 +337,14 @@ def graph(
     return Answer(value, show)
 
 
-def _graph_json(rows: Sequence[GraphRow], commits: Mapping[str, AgentCommit], heads: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Nodes newest first; an edge's lane is the one in which its line leaves the child."""
+def _graph(rows: Sequence[GraphRow], commits: Mapping[str, AgentCommit], heads: Mapping[str, list[str]]) -> Graph:
     nodes = []
     for row in rows:
         commit = commits[row.node.id]
-        facts = {"agent": commit.agent, "kind": commit.kind, "subject": commit.subject, "at": commit.committer.at}
-        nodes.append({"id": commit.cid, "lane": row.lane, **facts, "heads": heads.get(commit.cid, [])})
-    edges = [
-        {"from": row.node.id, "to": parent, "lane": lane}
-        for row in rows
-        for parent, lane in zip(row.node.parents, row.edges, strict=True)
-    ]
-    return {"nodes": nodes, "edges": edges}
+        facts = (commit.agent, commit.kind, commit.subject, commit.committer.at)
+        nodes.append(ShownNode(commit.cid, row.lane, *facts, heads.get(commit.cid, [])))
+    pairs = [(row.node.id, *pair) for row in rows for pair in zip(row.node.parents, row.edges, strict=True)]
+    return Graph(nodes, [ShownEdge(*pair) for pair in pairs])
 
 
 def _graph_label(commit: AgentCommit, heads: Sequence[str]) -> Text:
@@ -284,16 +358,22 @@ def _graph_label(commit: AgentCommit, heads: Sequence[str]) -> Text:
     return label.append(f" {one_line(commit.subject)}")
 
 
+class ForkPoint(NamedTuple):
+    """The newest commit that two agents share."""
+
+    fork_point: str | None  # the commit; null, and exit code 1: they share none
+
+
 @command("fork-point")
 def fork_point(
     space: Space, one: str = arg("A", "agent, commit or branch"), other: str = arg("B", "agent, commit or branch")
-) -> Answer:
+) -> Answer[ForkPoint]:
     """Show the newest commit that two agents share.
 
     Exit code 1 if they share none.
     """
     commit = space.fork_point(one, other)
     if commit is not None:
-        return Answer({"fork_point": commit}, commit)
+        return Answer(ForkPoint(commit), commit)
     message = f"{one_line(one)} and {one_line(other)} share no commit\n"
-    return Answer({"fork_point": None}, lambda: write(message, sys.stderr), exit_code=1)
+    return Answer(ForkPoint(None), lambda: write(message, sys.stderr), exit_code=1)

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypedDict
 
 from clia.capture.hook_tools import SCOPES, TOOLS
 from clia.cli.command import IN_SPACE, JSON, PATH, Answer, arg, command, flag, opt
@@ -15,16 +16,19 @@ from clia.cli.inputs import positive, read_bytes, require_confirmation
 from clia.cli.output import console, counted, emit_json, one_line, plain, show_error, write
 from clia.cli.rendering import progress_bar, show_line, show_table
 from clia.errors import FileError, InvalidDocument, InvalidInput, NotFound
+from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
+    from typing import Annotated
 
     from clia.capture.hook_settings import SettingsFile, SettingsPlan
     from clia.capture.hook_tools import CliaProgram, HookTool
+    from clia.capture.recording import IngestCounts
     from clia.capture.rehearsal import Setting
     from clia.capture.rehearsal.script import ScriptStep
+    from clia.errors import CliaError
     from clia.facade.settings import Settings
 
 _WRITTEN = {"create": "created", "edit": "changed", "remove": "removed"}
@@ -64,7 +68,7 @@ def hook_install(
     dry_run: bool = DRY_RUN,
     json_output: bool = JSON,
     mcp: bool = flag("also add clia's MCP server to the tools"),
-) -> int:
+) -> Annotated[int, AppliedPlan]:
     """Make tools run clia for each of their events.
 
     Shows the change to their settings and asks before it writes. Exit code 1 if that is not confirmed.
@@ -87,7 +91,7 @@ def hook_uninstall(
     yes: bool = YES,
     dry_run: bool = DRY_RUN,
     json_output: bool = JSON,
-) -> int:
+) -> Annotated[int, AppliedPlan]:
     """Remove clia from the settings of tools."""
     from clia.capture.hook_settings import target, uninstall
     from clia.capture.hook_tools import tool_named
@@ -124,6 +128,14 @@ def this_program() -> CliaProgram:
     return CliaProgram(next((path for path in candidates if os.access(path, os.X_OK)), beside), on_path)
 
 
+@json_form(plan=EMBED)
+class AppliedPlan(NamedTuple):
+    """A change of the settings of tools."""
+
+    plan: SettingsPlan
+    written: bool  # whether it was written
+
+
 def _apply_plan(plan: SettingsPlan, unchanged: str, *, yes: bool, dry_run: bool, json_output: bool) -> int:
     """Show a change of settings, ask, and write it."""
     from clia.capture.hook_settings import apply
@@ -132,7 +144,7 @@ def _apply_plan(plan: SettingsPlan, unchanged: str, *, yes: bool, dry_run: bool,
     if json_output:
         if confirmed:
             apply(plan)
-        emit_json({**plan.to_json(), "written": confirmed and not plan.is_empty})
+        emit_json(AppliedPlan(plan, confirmed and not plan.is_empty))
         if not (confirmed or dry_run or plan.is_empty):
             require_confirmation("", ask=False)
         return 0
@@ -177,20 +189,27 @@ for _tool in TOOLS.values():
     command(f"hook {_tool.name}", json_output=_json)(_record_event(_tool))
 
 
+@json_form(done=EMBED)
+class IngestAnswer(NamedTuple):
+    """The result of an ingest."""
+
+    done: IngestCounts
+    trouble: tuple[CliaError, ...]  # why events wait
+
+
 @command("ingest", **IN_SPACE)
 def ingest(
     settings: Settings,
     path: str,
     json_output: bool,
     quiet: bool = flag("print nothing, and exit if another process is already ingesting"),
-) -> Answer | int:
+) -> Answer[IngestAnswer] | int:
     """Turn recorded events into agents, traces and commits.
 
     Exit code 1 if some events could not be ingested.
     """
     from clia.capture.ingest import ingest as ingest_events  # loads git and the store: 0.1 s
     from clia.facade.opening import open_space
-    from clia.space.model import as_json
 
     with open_space(path, settings=settings) as space:
         if quiet:
@@ -206,14 +225,29 @@ def ingest(
         if report.done.rejected:
             console(stderr=True).print("some events were rejected; see which, and why: clia doctor", style="yellow")
 
-    value = as_json(report.done) | {"trouble": [error.to_json() for error in report.trouble]}
-    return Answer(value, show, exit_code=1 if report.trouble else 0)
+    return Answer(IngestAnswer(report.done, report.trouble), show, exit_code=1 if report.trouble else 0)
 
 
 def _seed(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) >= 2**31:
         raise argparse.ArgumentTypeError(f"must be a number from 0 on, not {text!r}")
     return int(text)
+
+
+class RehearsalReport(TypedDict):
+    """A simulated session of a tool."""
+
+    tool: str  # the tool
+    version: str  # its version
+    seed: int  # seed of all ids
+    session: str  # id of the session; the last one, if there were several
+    sessions: list[str]  # ids of all sessions
+    directory: str  # directory that the tool works in
+    home: str  # directory of its transcripts
+    transcript: str  # transcript of the session
+    agents: list[dict[str, Any]]  # its sub-agents: `id` and `type`, among others
+    ended: str  # `done`, `stopped` or `crashed`
+    events: list[dict[str, Any]]  # number `n`, `kind`, `agent`, `text`, the `hook` that was run, and its `exit` code
 
 
 @command("hook rehearse")
@@ -228,7 +262,7 @@ def hook_rehearse(
     start: str | None = opt("TIME", "time at which the session begins, such as 2026-05-01T09:00:00Z (default: now)"),
     stop_after: int | None = opt("N", "stop after N events, as if the terminal were closed", type=positive),
     path: str = opt("DIR", "directory that the tool works in (default: current directory)", default="."),
-) -> Answer:
+) -> Answer[Annotated[dict[str, Any], RehearsalReport]]:
     """Simulate a session of a tool, to try hooks out.
 
     Exit code 1 if a hook failed.

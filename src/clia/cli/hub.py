@@ -6,6 +6,7 @@ import argparse
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from clia.cli.command import IN_SPACE, Answer, arg, command, flag, many, opt
 from clia.cli.inputs import invalid_option, require_person
@@ -52,14 +53,13 @@ def hub_set(
         "the shared database is permanently lost; replace it with this machine's, or without one give each machine its own"
     ),
     new_hub: bool = flag("the old hub of machines that share a database is permanently lost; replace it with this one"),
-) -> Answer:
+) -> Answer[HubStatus]:
     """Choose the hub of this space, or change it.
 
     Publishes and fetches nothing yet. A hub that is unreachable or holds another space is refused.
     """
     from clia.facade.joining import HubTarget
     from clia.facade.setup import set_hub
-    from clia.space.model import as_json
     from clia.workers.hub_inspection import address_at
 
     before = address_at(path, settings)
@@ -71,7 +71,7 @@ def hub_set(
         show_hints([] if is_in_sync(status) else [_SYNC_HINT])
         show_hints(restart_hints(before, status))
 
-    return Answer(as_json(status), show)
+    return Answer(status, show)
 
 
 @command("hub status")
@@ -81,7 +81,7 @@ def hub_status(
     path: str,
     json_output: bool,
     fetch: bool = flag("ask the hub first, instead of showing the last known state"),
-) -> Answer:
+) -> Answer[HubStatus]:
     """Show whether this clone is in sync with the hub, and what is unpublished, forked or on another machine."""
     if fetch and space.has_hub:
         from clia.workers.hub_inspection import fetch_hub
@@ -103,6 +103,13 @@ class _AddFork(argparse.Action):
         setattr(namespace, self.dest, forks | {agent: new})
 
 
+class HubSyncAnswer(NamedTuple):
+    """The result of a sync with the hub."""
+
+    synced: list[HubSynced]  # refs that differed
+    status: HubStatus  # as `clia hub status` prints it, afterwards
+
+
 @command("hub sync")
 def hub_sync(
     space: Space,
@@ -117,7 +124,7 @@ def hub_sync(
     abandon: list[str] = many(
         "AGENT", "give up work on an agent, or on (types) and the like, that another machine has not published (repeatable)"
     ),
-) -> Answer:
+) -> Answer[HubSyncAnswer]:
     """Fetch what is new on the hub, and publish what it lacks.
 
     Each ref is new, followed (ahead in --json: the hub had more), united with ours, gone, published, or left for a reason: a
@@ -138,7 +145,7 @@ def hub_sync(
         show_hints(_live_session_hints(space, abandon))
 
     left = status.forks or any(result.what not in (*_DONE, *_HARMLESS) for result in synced)
-    return Answer({"synced": synced, "status": status}, show, exit_code=1 if left else 0)
+    return Answer(HubSyncAnswer(synced, status), show, exit_code=1 if left else 0)
 
 
 def _worktree_hints(space: Space, synced: Sequence[HubSynced]) -> list[str]:

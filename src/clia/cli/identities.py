@@ -13,20 +13,24 @@ from clia.identities.diagnostics import ERROR, has_errors
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Annotated, Any
 
-    from clia.identities.lineage import Lineage
+    from clia.identities.lineage import ContextReport, Lineage, MergedJson
+    from clia.identities.origins import Explanation
     from clia.identities.roster import Roster
+
+    ShownDocument = Annotated[dict[str, Any], MergedJson] | None
 
 ROOT_CHAIN = flag("add the contexts it was merged from")
 SHOW_ORIGIN = flag("add the origin of every value")
 
 
-def _show_document(kind: str, title: str) -> Callable[..., Answer]:
+def _show_document(kind: str, title: str) -> Callable[..., Answer[ShownDocument]]:
     """The command that shows one kind of merged document."""
 
     def show_document(
         json_output: bool, lineage: Lineage = LINEAGE, root_chain: bool = ROOT_CHAIN, show_origin: bool = SHOW_ORIGIN
-    ) -> Answer:
+    ) -> Answer[ShownDocument]:
         merged = lineage.merged(kind)
 
         def show() -> None:
@@ -53,7 +57,9 @@ command("agents agency")(_show_document("agency", "journal"))
 
 
 @command("agents context")
-def agents_context(lineage: Lineage = LINEAGE, explain: bool = flag("say why each context is included or excluded")) -> Answer:
+def agents_context(
+    lineage: Lineage = LINEAGE, explain: bool = flag("say why each context is included or excluded")
+) -> Answer[ContextReport]:
     """Show which directories an identity is merged from, and why.
 
     Exit code 2 if a document could not be used.
@@ -65,7 +71,7 @@ def agents_context(lineage: Lineage = LINEAGE, explain: bool = flag("say why eac
 
         show_context(report, explain=explain)
 
-    return Answer(report.to_json(), show, 2 if has_errors(report.diagnostics) else 0, report.diagnostics)
+    return Answer(report, show, 2 if has_errors(report.diagnostics) else 0, report.diagnostics)
 
 
 @command("agents explain")
@@ -74,7 +80,7 @@ def agents_explain(
     pointer: str = arg(None, "JSON pointer into the merged document: /title, /guardrails/0"),
     document: str = opt(None, "merged document (default: agent)", choices=KINDS, default=AGENT),
     lineage: Lineage = LINEAGE,
-) -> Answer:
+) -> Answer[Explanation]:
     """Show where a merged value comes from.
 
     Exit code 2 if a document could not be used.
@@ -89,7 +95,7 @@ def agents_explain(
 
     if json_output:
         show_diagnostics(diagnostics, as_json=True)
-    return Answer(explanation.to_json(), show, 2 if has_errors(diagnostics) else 0, diagnostics)
+    return Answer(explanation, show, 2 if has_errors(diagnostics) else 0, diagnostics)
 
 
 @command("agents list")
@@ -97,7 +103,7 @@ def agents_list(
     path: str = WORKING_PATH,
     ceiling: str | None = CEILING,
     everything: bool = flag("also list root, templates and names with a leading underscore", "--all"),
-) -> Answer:
+) -> Answer[Roster]:
     """List the identities that are visible here.
 
     Exit code 2 if a document could not be used; a directory that is not an identity is only mentioned.
@@ -107,7 +113,7 @@ def agents_list(
     listed = roster(path, ceiling=ceiling, everything=everything)
 
     failed = any(diagnostic.severity == ERROR and diagnostic.code != "invalid-slug" for diagnostic in listed.diagnostics)
-    return Answer(listed.to_json(), lambda: _show_roster(listed), 2 if failed else 0, listed.diagnostics)
+    return Answer(listed, lambda: _show_roster(listed), 2 if failed else 0, listed.diagnostics)
 
 
 def _show_roster(roster: Roster) -> None:
@@ -128,7 +134,7 @@ def _show_roster(roster: Roster) -> None:
 @command("agents schema")
 def agents_schema(
     document: str | None = arg(None, "kind of document (default: all three, in one object)", nargs="?", choices=KINDS),
-) -> Answer:
+) -> Answer[dict[str, Any]]:
     """Print the JSON Schemas of the documents."""
     from clia.cli.output import emit_json
     from clia.identities.checks import schemas

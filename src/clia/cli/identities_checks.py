@@ -18,11 +18,11 @@ from clia.identities.diagnostics import CODES, ERROR, INFO, WARNING, has_errors
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
+    from typing import Annotated, Any
 
     from clia.identities.checks import DoctorReport, ExaminedIdentity, ResolvedIdentity
     from clia.identities.diagnostics import Diagnostic
-    from clia.identities.lint import FindingsReport
+    from clia.identities.lint import CheckedIdentity, FindingsReport
 
 FORMATS = ("text", "json", "sarif", "github")
 _INDENT = " " * 11
@@ -39,7 +39,7 @@ def agents_lint(
     slugs: list[str] = many("SLUG", "check only this identity (repeatable)", "--slug"),
     strict: bool = flag("fail on warnings too"),
     output_format: str | None = opt(None, "output format (default: text)", "--format", choices=FORMATS),
-) -> int:
+) -> Annotated[int, FindingsReport[CheckedIdentity]]:
     """Check the documents of all identities.
 
     Exit code 1 on errors, and with --strict on warnings.
@@ -50,7 +50,7 @@ def agents_lint(
     with progress_bar("Checking identities", hidden=form != "text") as progress:
         report = lint(path, environment=os.environ, slugs=slugs, ceiling=ceiling, watch=progress)
     if form == "json":
-        emit_json(report.to_json())
+        emit_json(report)
     elif form == "text":
         show_findings(report.findings, report.path)
         inactive = sum(not identity.active for identity in report.agents)
@@ -75,7 +75,9 @@ def _github_workspace(path: str) -> str:
 
 
 @command("agents smoke")
-def agents_smoke(json_output: bool, path: str = WORKING_PATH, ceiling: str | None = CEILING) -> Answer:
+def agents_smoke(
+    json_output: bool, path: str = WORKING_PATH, ceiling: str | None = CEILING
+) -> Answer[FindingsReport[ResolvedIdentity]]:
     """Resolve every identity of a tree, for CI.
 
     Exit code 1 if one does not resolve.
@@ -84,7 +86,7 @@ def agents_smoke(json_output: bool, path: str = WORKING_PATH, ceiling: str | Non
 
     with progress_bar("Resolving identities", hidden=json_output) as progress:
         report = smoke(path, environment=os.environ, ceiling=ceiling, watch=progress)
-    return Answer(report.to_json(), lambda: _show_smoke(report), exit_code=1 if has_errors(report.findings) else 0)
+    return Answer(report, lambda: _show_smoke(report), exit_code=1 if has_errors(report.findings) else 0)
 
 
 def _show_smoke(report: FindingsReport[ResolvedIdentity]) -> None:
@@ -98,7 +100,7 @@ def _show_smoke(report: FindingsReport[ResolvedIdentity]) -> None:
 
 
 @command("agents doctor")
-def agents_doctor(path: str = WORKING_PATH, ceiling: str | None = CEILING) -> Answer:
+def agents_doctor(path: str = WORKING_PATH, ceiling: str | None = CEILING) -> Answer[DoctorReport]:
     """Show the chain, inheritance and findings of each identity.
 
     Exit code 1 on errors.
@@ -107,7 +109,7 @@ def agents_doctor(path: str = WORKING_PATH, ceiling: str | None = CEILING) -> An
 
     report = doctor(path, environment=os.environ, ceiling=ceiling)
     failed = has_errors(report.all_findings())
-    return Answer(report.to_json(), lambda: show_doctor_report(report), exit_code=1 if failed else 0)
+    return Answer(report, lambda: show_doctor_report(report), exit_code=1 if failed else 0)
 
 
 def show_doctor_report(report: DoctorReport) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from clia.cli.command import LINEAGE, SLUG, TARGET, WORKING_PATH, Answer, arg, command, flag, many, opt, several
 from clia.cli.output import console, counted, plain, show_diagnostics
 from clia.cli.rendering import show_line, show_lines, styled
 from clia.identities.export_formats import ALL_FORMATS, FORMATS
+from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from clia.identities.diagnostics import Diagnostic
+    from clia.identities.export_plan import ExportPlan
+    from clia.identities.journal import JournalResult, TransferPlan
     from clia.identities.lineage import Lineage
-    from clia.identities.writing import WriteLocation
+    from clia.identities.mirrors import MirrorPlan
+    from clia.identities.writing import ConsolidationPlan, WriteLocation
 
 AGENTS_DIR = opt("DIR", "directory of identities, if the path is not in a repository")
 APPLY = flag("write the changes; without it, only show them", "--apply")
@@ -28,6 +35,13 @@ FORCE = flag("overwrite files of clia that were edited by hand")
 OUTPUT_ROOT = opt("DIR", "write below this directory (default: the nearest repository root)")
 
 
+class CreatedIdentity(NamedTuple):
+    """The documents of a new identity."""
+
+    slug: str  # the identity
+    created: list[str]  # files
+
+
 @command("agents init", agents_dir=AGENTS_DIR)
 def agents_init(
     slug: str = arg(None, "new identity; `root` creates the root directives"),
@@ -38,12 +52,12 @@ def agents_init(
     inherits: list[str] = many("FILE", "document to inherit from (default: the root directives; repeatable)"),
     operator: bool = flag("create the profile of a person, whose approvals count"),
     target: WriteLocation = TARGET,
-) -> Answer:
+) -> Answer[CreatedIdentity]:
     """Create the three documents of an identity."""
     from clia.identities.writing import NewIdentity, init
 
     created = init(slug, NewIdentity(title, role, purpose, guardrails, inherits, operator), target)
-    return Answer({"slug": slug, "created": created}, lambda: show_lines(plain(f"created {path}") for path in created))
+    return Answer(CreatedIdentity(slug, created), lambda: show_lines(plain(f"created {path}") for path in created))
 
 
 @command("agents journal", agents_dir=AGENTS_DIR)
@@ -56,7 +70,7 @@ def agents_journal(
     dirs_touched: list[str] = several("DIR", "directories that the work touched"),
     idempotency_key: str | None = opt("KEY", "write only one entry per key"),
     target: WriteLocation = TARGET,
-) -> Answer:
+) -> Answer[JournalResult]:
     """Append an entry to the journal of an identity."""
     from clia.identities.journal import Note
     from clia.identities.writing import journal
@@ -67,7 +81,16 @@ def agents_journal(
     text = f"{'appended to' if written.appended else 'already in'} {written.path}\nsha256 {written.sha256}"
     if json_output:
         show_diagnostics(diagnostics, as_json=True)
-    return Answer(written.to_json(), lambda: show_line(plain(text)), diagnostics=diagnostics)
+    return Answer(written, lambda: show_line(plain(text)), diagnostics=diagnostics)
+
+
+@json_form(plan=EMBED)
+class Transfer(NamedTuple):
+    """A transfer of journal entries to an enclosing directory."""
+
+    plan: TransferPlan
+    applied: bool  # false: nothing was written
+    copied: int  # number of entries that were copied
 
 
 @command("agents transfer")
@@ -77,7 +100,7 @@ def agents_transfer(
     entries: list[str] = several("ENTRY", "sha256 (six digits or more), timestamp or its start, tag:NAME, or all (default: all)"),
     confirmed: bool = APPLY,
     target: WriteLocation = TARGET,
-) -> Answer:
+) -> Answer[Transfer]:
     """Copy journal entries to an enclosing directory."""
     from clia.identities.writing import transfer
 
@@ -89,13 +112,21 @@ def agents_transfer(
 
         title = f"{plan.slug}: {counted(len(plan.entries), 'entry', 'entries')} to {plain(plan.target.directory)}"
         table = Table("entry", "when", "what", "", title=title, title_justify="left")
-        for entry in plan.to_json()["entries"]:
-            state = "copied" if confirmed and entry["new"] else "new" if entry["new"] else "already there"
-            table.add_row(entry["sha256"][:12], Text(plain(entry["timestamp"] or "")), Text(plain(entry["summary"] or "")), state)
+        for entry, new in plan.summaries:
+            state = "copied" if confirmed and new else "new" if new else "already there"
+            table.add_row(entry.sha256[:12], Text(plain(entry.timestamp or "")), Text(plain(entry.summary or "")), state)
         console().print(table)
         show_line(plain(f"receipt: {plan.receipt}") if confirmed else _NOT_APPLIED)
 
-    return Answer({**plan.to_json(), "applied": confirmed, "copied": len(copied)}, show)
+    return Answer(Transfer(plan, confirmed, len(copied)), show)
+
+
+@json_form(plan=EMBED)
+class Consolidation(NamedTuple):
+    """A consolidation of one identity into another."""
+
+    plan: ConsolidationPlan
+    applied: bool  # false: nothing was written
 
 
 @command("agents consolidate")
@@ -104,7 +135,7 @@ def agents_consolidate(
     into: str = opt("SLUG", "identity that keeps the archive", required=True),
     confirmed: bool = APPLY,
     target: WriteLocation = TARGET,
-) -> Answer:
+) -> Answer[Consolidation]:
     """Archive one identity inside another, then remove it."""
     from clia.identities.writing import consolidate
 
@@ -114,7 +145,15 @@ def agents_consolidate(
         show_lines(plain(line) for line in (plan.home, f"  -> {plan.archive}", *(f"  {name}" for name in plan.files)))
         show_line("archived and removed" if confirmed else _NOT_APPLIED)
 
-    return Answer({**plan.to_json(), "applied": confirmed}, show)
+    return Answer(Consolidation(plan, confirmed), show)
+
+
+@json_form(plan=EMBED)
+class WrittenMirrors(NamedTuple):
+    """The mirrors of documents."""
+
+    plan: MirrorPlan
+    written: bool  # whether files were written
 
 
 @command("agents mirrors")
@@ -123,7 +162,7 @@ def agents_mirrors(
     path: str = WORKING_PATH,
     merged: bool = flag("also mirror the merged documents"),
     check: bool = flag("write nothing; exit 1 if a mirror is stale or missing"),
-) -> Answer:
+) -> Answer[WrittenMirrors]:
     """Render documents as Markdown under .generated/.
 
     With --check, exit code 1 if a mirror is stale or missing.
@@ -137,7 +176,16 @@ def agents_mirrors(
         show_files(plain(plan.root), files, written=not check)
 
     failed = check and not plan.is_fresh()
-    return Answer({**plan.to_json(), "written": not check}, show, 1 if failed else 0, plan.diagnostics)
+    return Answer(WrittenMirrors(plan, not check), show, 1 if failed else 0, plan.diagnostics)
+
+
+@json_form(plan=EMBED)
+class ExportedIdentity(NamedTuple):
+    """A profile that was exported for other tools."""
+
+    plan: ExportPlan
+    diagnostics: list[Diagnostic]  # problems of the profile and of the export
+    written: bool  # whether files were written
 
 
 @command("agents export")
@@ -151,7 +199,7 @@ def agents_export(
     url: str | None = opt("URL", "a2a-card: address of the agent"),
     tools: str | None = opt("A,B", "claude-agent: tools it may use"),
     model: str | None = opt("MODEL", "claude-agent: model it runs on"),
-) -> Answer:
+) -> Answer[ExportedIdentity]:
     """Write the profile for other tools.
 
     With --check, exit code 1 if a copy is stale or missing; otherwise exit code 1 if writing is refused.
@@ -170,8 +218,7 @@ def agents_export(
         show_files(f"{plan.slug} in {plain(plan.root)}", files, written=written)
 
     failed = not plan.is_fresh() if check else plan.blocked(force=force)
-    value = {**plan.to_json(), "diagnostics": [diagnostic.to_json() for diagnostic in diagnostics], "written": written}
-    return Answer(value, show, 1 if failed else 0, diagnostics)
+    return Answer(ExportedIdentity(plan, diagnostics, written), show, 1 if failed else 0, diagnostics)
 
 
 def show_files(title: str, files: Iterable[tuple[str, str, str, str]], *, written: bool) -> None:

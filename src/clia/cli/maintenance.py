@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from clia.cli.command import Answer, command, flag, opt
 from clia.cli.output import counted, one_line, write
 from clia.cli.rendering import progress_bar, short, show_table, spinner
+from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.space.checks import Report
+    from clia.space.merging import Relinked
+    from clia.space.model import Maintained
+
+
+@json_form(report=EMBED)
+class Verified(NamedTuple):
+    """The result of a verification."""
+
+    clean: bool  # whether nothing was found
+    report: Report
 
 
 @command("verify")
-def verify(space: Space, json_output: bool) -> Answer:
+def verify(space: Space, json_output: bool) -> Answer[Verified]:
     """Check that all recorded objects exist and are consistent.
 
     Exit code 1 if something is wrong.
     """
-    from clia.space.model import as_json
-
     with spinner("Checking", hidden=json_output) as say:
         report = space.verify(progress=say)
-    return Answer({"clean": report.clean, **as_json(report)}, lambda: _show_report(report), exit_code=0 if report.clean else 1)
+    return Answer(Verified(report.clean, report), lambda: _show_report(report), exit_code=0 if report.clean else 1)
 
 
 def _show_report(report: Report) -> None:
@@ -35,19 +46,25 @@ def _show_report(report: Report) -> None:
     write(f"{', '.join(counted(*count) for count in counts)}: {result}\n")
 
 
+class Rebuilt(NamedTuple):
+    """The index that was rebuilt."""
+
+    edges: int  # relations
+
+
 @command("rebuild")
-def rebuild(space: Space, json_output: bool) -> Answer:
+def rebuild(space: Space, json_output: bool) -> Answer[Rebuilt]:
     """Rebuild the index from git."""
     with progress_bar("Reading git", hidden=json_output) as progress:
         edges = space.rebuild(progress=progress)
     behaviours = ", and the observations of behaviours" if not json_output and space.behaviours() else ""
-    return Answer({"edges": edges}, f"rebuilt the index: {counted(edges, 'relation')}{behaviours}")
+    return Answer(Rebuilt(edges), f"rebuilt the index: {counted(edges, 'relation')}{behaviours}")
 
 
 @command("relink")
 def relink(
     space: Space, json_output: bool, onto: str | None = opt("BRANCH", "look only on this branch (default: all branches)")
-) -> Answer:
+) -> Answer[list[Relinked]]:
     """Attach traces to the commits that a squash or rebase made of theirs."""
     with spinner("Comparing commits", hidden=json_output):
         links = space.traces.relink(onto=onto)
@@ -55,6 +72,14 @@ def relink(
         return Answer([], "nothing to relink: no commit with a trace was squashed or rebased")
     rows = [(short(link.commit), link.agent, " ".join(map(short, link.sources)), link.by) for link in links]
     return Answer(links, lambda: show_table(("commit", "agent", "trace of", "same"), rows))
+
+
+@json_form(report=EMBED)
+class Maintenance(NamedTuple):
+    """The result of maintenance."""
+
+    report: Maintained
+    dry_run: bool  # whether nothing was changed
 
 
 @command("maintain")
@@ -65,7 +90,7 @@ def maintain(
         "DAYS", "archive agents that were idle for this long and whose work was merged or landed", type=int
     ),
     dry_run: bool = flag("change nothing; show what would be done"),
-) -> Answer:
+) -> Answer[Maintenance]:
     """Pack the repository and archive finished agents."""
     with spinner("Packing", hidden=json_output):
         report = space.maintain(archive_idle_days=archive_idle, dry_run=dry_run)
@@ -80,4 +105,4 @@ def maintain(
         else:
             write(f"objects took {decimal(report.before)}, now {decimal(report.after)}\n")
 
-    return Answer({**report._asdict(), "dry_run": dry_run}, show)
+    return Answer(Maintenance(report, dry_run), show)

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import NamedTuple
 
 from clia.cli.command import AGENT, MESSAGE, META, Answer, arg, command, flag, many, opt
 from clia.cli.inputs import file_content, invalid_option, message_text, meta_fields, path_pairs
 from clia.cli.output import counted, emit_json, one_line, write
 from clia.cli.rendering import short, show_line, show_lines, show_table, styled
 from clia.errors import FileError, InvalidInput
-from clia.space.model import Conflicts, Landed, UpToDate, as_json
+from clia.space.model import Conflicts, Landed, UpToDate
+from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.facade.space import Space
-    from clia.space.model import Content
+    from clia.git.records import Pushed
+    from clia.space.model import Content, Merged
 
 INTO = arg("INTO", "agent that receives the work")
 FROM = arg("FROM", "agent whose work is merged; PEER/AGENT: an agent of a peer")
 _PUSH_STYLES = {"new": "green", "moved": "green", "same": "dim", "refused": "red"}
 
 
+@json_form(outcome=EMBED)
+class MergeAnswer(NamedTuple):
+    """The result of a merge."""
+
+    result: str  # `merged`, `up-to-date` or `conflicts`
+    outcome: Merged | UpToDate | Conflicts
+
+
 @command("merge")
-def merge(space: Space, into: str = INTO, from_: str = FROM, message: str = MESSAGE, meta: list[str] = META) -> Answer:
+def merge(space: Space, into: str = INTO, from_: str = FROM, message: str = MESSAGE, meta: list[str] = META) -> Answer[MergeAnswer]:
     """Merge an agent's work into another agent.
 
     Exit code 1 on conflicts.
@@ -35,11 +46,11 @@ def merge(space: Space, into: str = INTO, from_: str = FROM, message: str = MESS
             show_conflicts(result)
             write(f"nothing was committed; resolve the conflicts with: {resolve_hint(result.into, result.from_)}\n")
 
-        return Answer({"result": "conflicts", **as_json(result)}, show, exit_code=1)
+        return Answer(MergeAnswer("conflicts", result), show, exit_code=1)
     if isinstance(result, UpToDate):
         text = f"{into} already has all work of {from_}, at {short(result.head)}"
-        return Answer({"result": "up-to-date", **as_json(result)}, text)
-    return Answer({"result": "merged", **as_json(result)}, f"merged {from_} into {into}: {result.cid}")
+        return Answer(MergeAnswer("up-to-date", result), text)
+    return Answer(MergeAnswer("merged", result), f"merged {from_} into {into}: {result.cid}")
 
 
 def resolve_hint(into: str, from_: str) -> str:
@@ -75,7 +86,7 @@ def resolve(
     theirs: str | None = opt("COMMIT", "FROM's head (default: as of the last refused merge)"),
     message: str = MESSAGE,
     meta: list[str] = META,
-) -> Answer:
+) -> Answer[MergeAnswer]:
     """Finish a merge that had conflicts.
 
     The resolution applies to the two heads of the refused merge; it is refused if one of them has moved.
@@ -96,7 +107,7 @@ def resolve(
         message=message_text(message),
         meta=meta_fields(meta),
     )
-    return Answer({"result": "merged", **as_json(merged)}, f"merged {from_} into {into}: {merged.cid}")
+    return Answer(MergeAnswer("merged", merged), f"merged {from_} into {into}: {merged.cid}")
 
 
 def _unresolved(space: Space, into: str, from_: str, *, json_output: bool) -> InvalidInput:
@@ -105,7 +116,7 @@ def _unresolved(space: Space, into: str, from_: str, *, json_output: bool) -> In
     if conflicts is None:
         return InvalidInput(f"{into} and {from_} have no conflict", code="no-conflict", hints=[f"clia merge {into} {from_}"])
     if json_output:
-        emit_json({"result": "conflicts", **as_json(conflicts)})
+        emit_json(MergeAnswer("conflicts", conflicts))
     else:
         show_conflicts(conflicts)
     fields = {"paths": [conflict.path for conflict in conflicts.paths]}
@@ -163,6 +174,14 @@ def _raise_file_error(err: OSError) -> None:
     raise FileError(f"{err.filename}: {err.strerror}", fields={"path": err.filename, "reason": err.strerror}) from None
 
 
+@json_form(outcome=EMBED)
+class LandAnswer(NamedTuple):
+    """The result of landing an agent's work on a branch."""
+
+    result: str  # `landed`, `up-to-date` or `conflicts`
+    outcome: Landed | UpToDate | Conflicts
+
+
 @command("land")
 def land(
     space: Space,
@@ -171,15 +190,15 @@ def land(
     squash: bool = flag("land everything as one commit"),
     no_ff: bool = flag("always create a merge commit"),
     message: str = MESSAGE,
-) -> Answer:
+) -> Answer[LandAnswer]:
     """Land an agent's work on a branch.
 
     Exit code 1 on conflicts.
     """
     result = space.land(agent, onto, squash, no_ff=no_ff, message=message_text(message))
     word = "landed" if isinstance(result, Landed) else "up-to-date" if isinstance(result, UpToDate) else "conflicts"
-    value = {"result": word, **as_json(result)}
-    return Answer(value, lambda: _show_landing(agent, onto, result), exit_code=1 if isinstance(result, Conflicts) else 0)
+    exit_code = 1 if isinstance(result, Conflicts) else 0
+    return Answer(LandAnswer(word, result), lambda: _show_landing(agent, onto, result), exit_code)
 
 
 def _show_landing(agent: str, onto: str, result: Landed | UpToDate | Conflicts) -> None:
@@ -204,7 +223,7 @@ def publish(
     remote: str = opt("NAME", "remote to push to (default: origin)", default="origin"),
     federation: bool = flag("also publish the space's public keys and the grants of peers"),
     no_traces: bool = flag("leave out traces"),
-) -> Answer:
+) -> Answer[list[Pushed]]:
     """Push agents to a remote.
 
     Exit code 1 if the remote refused something; then it accepted nothing.

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 
 def emit_json(value: Any) -> None:
-    """Print a JSON value."""
-    write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    """Print a value or a record as JSON."""
+    from clia.values.records import as_json  # help does not need it
+
+    write(json.dumps(as_json(value), indent=2, ensure_ascii=False) + "\n")
 
 
 def use_utf8() -> None:

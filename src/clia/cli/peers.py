@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NamedTuple
 
 from clia.cli.command import Answer, arg, command, flag, opt, several
 from clia.cli.federation import HEARD_HINT, follow_hints, reason, show_refusals, show_remotes
@@ -12,7 +13,7 @@ from clia.cli.output import console, counted, one_line, write
 from clia.cli.rendering import MAX_ROWS, facts_table, is_wide, line_of, moment, short, show_hints, show_rows, styled
 from clia.errors import InvalidInput
 from clia.federation.keys import fingerprint
-from clia.space.model import as_json
+from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.facade.space import Space
-    from clia.federation.model import Key, Peer, Share, Untaken
+    from clia.federation.model import Key, Peer, Refused, Remote, RemoteBehaviour, Share, Untaken
 
 NAME = arg("NAME", "peer name")
 _NO_TRUST = "accept nothing from it, whatever is granted, and do not let it fetch from a forge here"
@@ -32,7 +33,7 @@ _MAX_REFUSALS = 10
 
 
 @command("key show")
-def key_show(space: Space) -> Answer:
+def key_show(space: Space) -> Answer[Key]:
     """Print the key that other spaces pin to identify this one.
 
     Standard output carries only the key; the rest goes to standard error.
@@ -44,7 +45,7 @@ def key_show(space: Space) -> Answer:
 @command("key rotate")
 def key_rotate(
     space: Space, lost: bool = flag("the private key is lost: create a new identity, which every peer has to add again")
-) -> Answer:
+) -> Answer[Key]:
     """Replace the key of this space; the old key signs the new one."""
     key = space.peers.rotate_key(lost=lost)
 
@@ -78,7 +79,7 @@ def peer_add(
         "URL", "address: a directory, any git address, or its forge's https://forge.example.org/federation/SPACE"
     ),
     no_trust: bool = flag(_NO_TRUST),
-) -> Answer:
+) -> Answer[Peer]:
     """Add another space as a peer, identified by its key."""
     added = space.peers.add(peer, key, _absolute_address(url), trusted=not no_trust)
 
@@ -92,7 +93,7 @@ def peer_add(
 
 
 @command("peer list")
-def peer_list(space: Space) -> Answer:
+def peer_list(space: Space) -> Answer[list[Peer]]:
     """List peers."""
     peers = space.peers()
     if not peers:
@@ -113,8 +114,20 @@ def _show_peers(peers: Sequence[Peer]) -> None:
     show_rows(headings, rows, cut=(*shared, "url"), right=("agents", "waiting"))
 
 
+@json_form(peer=EMBED)
+class ShownPeer(NamedTuple):
+    """A peer, what is tracked of it, what waits and why."""
+
+    peer: Peer
+    fingerprints: list[str]  # of its keys, newest last
+    tracked: list[Remote]  # agents that are tracked
+    behaviours: list[RemoteBehaviour]  # behaviours that are tracked
+    claims: list[Untaken]  # announcements that are not applied
+    refusals: list[Refused]  # refused statements, newest first
+
+
 @command("peer show")
-def peer_show(space: Space, peer: str = NAME) -> Answer:
+def peer_show(space: Space, peer: str = NAME) -> Answer[ShownPeer]:
     """Show a peer: its keys, what is tracked, what waits and why."""
     details = space.peers.get(peer)
     agents, behaviours = space.peers.remotes(peer), space.peers.behaviours(peer)
@@ -132,15 +145,8 @@ def peer_show(space: Space, peer: str = NAME) -> Answer:
             show_refusals(refusals[:_MAX_REFUSALS], moment)
             _show_rest(len(refusals) - _MAX_REFUSALS)
 
-    value = {
-        **as_json(details),
-        "fingerprints": [fingerprint(key) for key in details.keys],
-        "tracked": agents,
-        "behaviours": behaviours,
-        "claims": waiting,
-        "refusals": refusals,
-    }
-    return Answer(value, show)
+    fingerprints = [fingerprint(key) for key in details.keys]
+    return Answer(ShownPeer(details, fingerprints, agents, behaviours, waiting, refusals), show)
 
 
 def _show_peer(peer: Peer) -> None:
@@ -183,7 +189,7 @@ def peer_change(
     peer: str = NAME,
     url: str | None = opt("URL", "new address"),
     trust: bool | None = TRUST,
-) -> Answer:
+) -> Answer[Peer]:
     """Change the address or the trust of a peer."""
     if url is None and trust is None:
         raise InvalidInput("give --url, --trust or --no-trust", code="usage", hints=["clia peer change --help"])
@@ -206,7 +212,7 @@ def peer_share(
     sessions: bool = flag("share the state of their sessions"),
     behaviours: list[str] = several("NAME", "behaviours to share; '*': all", "--behaviour"),
     nothing: bool = flag("stop sharing; the peer keeps what it already has"),
-) -> Answer:
+) -> Answer[Share]:
     """Choose what a peer is told about. Nothing is shared by default.
 
     The options replace what was shared before: what they do not name is no longer shared.
@@ -242,14 +248,21 @@ def _unknown_names(space: Space, agents: Sequence[str], behaviours: Sequence[str
     return notes + [f"no behaviour {name!r} exists yet" for name in behaviours if name not in known_behaviours]
 
 
+class RemovedPeer(NamedTuple):
+    """A peer that was removed."""
+
+    peer: str  # its name
+    removed: bool  # true
+
+
 @command("peer remove")
-def peer_remove(space: Space, peer: str = NAME) -> Answer:
+def peer_remove(space: Space, peer: str = NAME) -> Answer[RemovedPeer]:
     """Remove a peer, its grants and everything tracked from it.
 
     Merged work stays.
     """
     space.peers.remove(peer)
-    return Answer({"peer": peer, "removed": True}, f"removed {peer}, its grants and what was tracked from it; merged work stays")
+    return Answer(RemovedPeer(peer, True), f"removed {peer}, its grants and what was tracked from it; merged work stays")
 
 
 def share_text(share: Share) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from datetime import UTC, datetime
 from string import ascii_lowercase
+from typing import Any, NamedTuple
 
 from clia.cli.command import AGENT, WHY, Answer, arg, command, flag, opt
 from clia.cli.inputs import given_text, json_or_text, json_value, message_text, read_source
@@ -16,11 +17,11 @@ from clia.cli.rendering import facts_table, json_text, minute, short, show_block
 from clia.errors import InvalidInput
 from clia.sessions.model import CANCELLED, DIVERGED, FAILED, FINISHED, RUNNING, SUSPENDED, context_of, is_for_people, question_of
 from clia.sessions.records import ASK, COPIED, RESUMED, STARTED, Resumed
+from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
     from rich.text import Text
 
@@ -42,8 +43,8 @@ _STATUS_STYLES = {
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
 
 
-def _session_answer(session: Session) -> Answer:
-    return Answer(session.to_json(), lambda: show_session(session))
+def _session_answer(session: Session) -> Answer[Session]:
+    return Answer(session, lambda: show_session(session))
 
 
 @command("session start")
@@ -53,12 +54,39 @@ def session_start(
     flow: str = arg("FLOW", "flow name, or the id of one version"),
     input_json: str | None = opt("JSON", "argument of main() (default: null)", "--input", one_of="input"),
     input_file: str | None = opt("FILE", "file with that JSON ('-': standard input)", one_of="input"),
-) -> Answer:
+) -> Answer[Session]:
     """Start a flow for an agent and run it to its first request."""
     value = None if input_json is None else json_value(input_json, "--input")
     if input_file is not None:
         value = json_value(read_source(input_file, "input"), "--input-file")
     return _session_answer(space.sessions.start(agent, flow, value))
+
+
+class DecisionPosition(NamedTuple):
+    """An answer that was a decision."""
+
+    position: int  # in `resumes`, from 0
+    commit: str  # the decision's commit
+
+
+@json_form(session=EMBED)
+class SessionDetails(NamedTuple):
+    """A session with its input and its answers."""
+
+    session: Session
+    input: Any  # argument of `main`
+    resumes: list[Any]  # the answers so far, in order; `{"error": …}` if a request was given up
+    decisions: list[DecisionPosition]  # which of them are decisions
+
+
+@json_form(details=EMBED)
+class SessionJournal(NamedTuple):
+    """A session with every recorded event."""
+
+    details: SessionDetails
+    journal: list[dict[str, Any]]
+    """The events, in order. A `resume` is a list: number of the call, hash of the request, value, error, decision, by whom, when;
+    without nulls at its end"""
 
 
 @command("session show")
@@ -68,7 +96,7 @@ def session_show(
     agent: str = AGENT,
     session: str | None = opt("ID", "session id (default: the live session, else the last one)"),
     with_journal: bool = flag("show every recorded event", "--journal"),
-) -> Answer:
+) -> Answer[SessionDetails | SessionJournal]:
     """Show a session: its status, pending requests and answers."""
     current = space.sessions.get(agent, session)
     journal = space.sessions.journal(agent, current.id) if with_journal else None
@@ -83,9 +111,9 @@ def session_show(
             rows = [(number, event["event"], *_event_cells(event)) for number, event in enumerate(journal, 1)]
             show_table(("", "event", "what", "by", "when (UTC)"), rows)
 
-    decisions = [{"position": position, "commit": commit} for position, commit in current.decisions]
-    details = {"input": current.input, "resumes": current.resumes, "decisions": decisions}
-    return Answer(current.to_json() | details | ({} if journal is None else {"journal": journal}), show)
+    decisions = [DecisionPosition(*decision) for decision in current.decisions]
+    details = SessionDetails(current, current.input, current.resumes, decisions)
+    return Answer(details if journal is None else SessionJournal(details, journal), show)
 
 
 def _event_cells(event: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -111,7 +139,7 @@ def session_resume(
     as_text: bool = AS_TEXT,
     request: str | None = REQUEST,
     error: str | None = opt("REASON", "instead of a value: let the request fail in the flow, for this reason"),
-) -> Answer:
+) -> Answer[Session]:
     """Answer a request that is not a question for people."""
     if error is not None and value is None:
         return _session_answer(space.sessions.give_up(agent, error, request))
@@ -128,7 +156,7 @@ def session_fork(
     agent: str = AGENT,
     new: str = arg("NEW", "name of the new agent"),
     at: str | None = opt("COMMIT", "fork the session as of this commit (default: its current state)"),
-) -> Answer:
+) -> Answer[Session]:
     """Copy an agent's session to a new agent."""
     return _session_answer(space.sessions.fork(agent, new, at))
 
@@ -139,7 +167,7 @@ def session_cancel(
     agent: str = AGENT,
     session: str | None = opt("ID", "session id, or an open question such as ask-1 (default: the live session)"),
     message: str = WHY,
-) -> Answer:
+) -> Answer[Session]:
     """Cancel a session."""
     return _session_answer(space.sessions.cancel(agent, message_text(message), session_id=session))
 
@@ -149,12 +177,12 @@ def session_list(
     space: Space,
     agent: str | None = arg("AGENT", "only sessions of this agent", nargs="?"),
     live: bool = flag("only live sessions"),
-) -> Answer:
+) -> Answer[list[Session]]:
     """List sessions, live ones first."""
     sessions = space.sessions(agent, live=live)
     if not sessions:
         return Answer([], "no live sessions" if live else "no sessions yet; start one with: clia session start AGENT FLOW")
-    return Answer([session.to_json() for session in sessions], lambda: _show_sessions(sessions))
+    return Answer(sessions, lambda: _show_sessions(sessions))
 
 
 def _show_sessions(sessions: Sequence[Session]) -> None:
@@ -234,10 +262,28 @@ def decide_command(request: Request, value: str | None = None, *, path: str = ".
     return shlex.join(words)
 
 
-def request_json(request: Request, rule: Rule, attempts: Waiting | None = None) -> dict[str, Any]:
-    tried = None if attempts is None else {key: value for key, value in attempts._asdict().items() if key != "task"}
-    question = {"question": question_of(request), "choices": list(rule.choices), "schema": rule.schema}
-    return {**request._asdict(), **question, "for_people": is_for_people(request), "tried": tried}
+@json_form(waiting=EMBED + "task")
+class Attempts(NamedTuple):
+    """What workers have tried."""
+
+    waiting: Waiting
+
+
+@json_form(request=EMBED)
+class AskedRequest(NamedTuple):
+    """A pending request, and what its answer may be."""
+
+    request: Request
+    question: str  # text for people: `question`, `prompt` or `title` of the payload, else the tag, else the kind
+    choices: list[Any]  # answers to choose from; empty: unknown, or anything
+    schema: Any  # JSON Schema of the answer: the operator's, else the request's own; null: anything
+    for_people: bool  # whether only people answer it
+    tried: Attempts | None  # with `--all`: what workers have tried
+
+
+def asked_request(request: Request, rule: Rule, attempts: Waiting | None = None) -> AskedRequest:
+    tried = None if attempts is None else Attempts(attempts)
+    return AskedRequest(request, question_of(request), list(rule.choices), rule.schema, is_for_people(request), tried)
 
 
 def show_request(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from clia.cli.command import Answer, arg, command, flag, many, opt
 from clia.cli.hub import heads_option, restart_hints, show_forks_and_elsewhere, show_standing
 from clia.cli.inputs import invalid_option
@@ -10,17 +12,37 @@ from clia.cli.rendering import only_ascii, progress_bar, short, show_hints, show
 from clia.errors import InvalidInput, NotFound, TransportError
 from clia.hub.records import ELSEWHERE, PUBLISHED, REMOVED
 from clia.space.adoption import AHEAD, NEW, UNITED, Adopted
-from clia.space.model import as_json
 from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
+    from collections.abc import Mapping, Sequence
 
     from clia.facade.joining import HubTarget
     from clia.facade.settings import Settings
     from clia.facade.space import Space
+    from clia.facade.store_migration import Moved
+    from clia.hub.records import HubStatus
+
+
+class FetchedRemote(NamedTuple):
+    """A remote of the repository."""
+
+    name: str  # its name
+    fetch: Sequence[str]  # refspecs of the space that `git fetch` uses
+
+
+class Initialized(NamedTuple):
+    """A space that was created or adopted."""
+
+    space: str  # id of the space
+    path: str  # the repository
+    created: bool  # false: it existed, or came from a remote
+    adopted: tuple[Adopted, ...]  # refs of remotes that were adopted
+    remotes: list[FetchedRemote]  # the remotes of the repository
+    hub: HubStatus | None  # as `clia hub status` prints it; null: there is none
+    published: list[str]  # refs that the hub did not have before
+    moved: Moved | None  # what `--store` moved from the local store to a server; null: nothing
 
 
 @command("init")
@@ -33,7 +55,7 @@ def init(
     hub: str | None = opt("URL", "repository on any git server through which the machines of this space exchange work"),
     heads: str | None = heads_option("--hub-heads"),
     claim: list[str] = many("AGENT", "take over an agent of another clone (repeatable)"),
-) -> Answer:
+) -> Answer[Initialized]:
     """Create a space in this repository, or adopt the one of its remote.
 
     Running it again only fetches what is new from remotes and the hub. A password is never written to a file.
@@ -57,7 +79,7 @@ def init(
         _show_report(report)
         show_hints(hints)
 
-    return Answer(as_json(report), show)
+    return Answer(report, show)
 
 
 def _check_store(store: str) -> None:
@@ -88,7 +110,7 @@ def _init(
     adopt: bool,
     move: bool,
     json_output: bool,
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[Initialized, list[str]]:
     """Create or adopt the space; return what was done, and hints for what to do next."""
     from clia.facade.joining import check
     from clia.facade.setup import move_store, set_up
@@ -111,17 +133,9 @@ def _init(
         adopted = (*done.adopted, *(Adopted(item.ref, item.what, item.cid or "") for item in fetched))
         published = [item.ref for item in synced if item.what == PUBLISHED]
         published += [names.SPACE] if done.created and target is not None else []
-        report = {
-            "space": space.id,
-            "path": done.path,
-            "created": done.created,
-            "adopted": adopted,
-            # clia's rules among the fetch rules of each remote
-            "remotes": [{"name": name, "fetch": rules} for name, rules in done.rules],
-            "hub": space.hub.status() if space.has_hub else None,
-            "published": published,  # refs that the hub did not have
-            "moved": moved,  # from the local store to a server
-        }
+        remotes = [FetchedRemote(*rules) for rules in done.rules]
+        status = space.hub.status() if space.has_hub else None
+        report = Initialized(space.id, done.path, done.created, adopted, remotes, status, published, moved)
     return report, hints or []
 
 
@@ -140,27 +154,27 @@ def _set_hub(directory: str, settings: Settings, target: HubTarget) -> list[str]
         raise
 
 
-def _show_report(report: dict[str, Any]) -> None:
-    adopted_space = any(item.ref == names.SPACE and item.what == "new" for item in report["adopted"])
-    what = "new space" if report["created"] else "adopted the space" if adopted_space else "space"
-    show_line(f"{what} ", (report["space"], "bold"), f" in {one_line(report['path'])}")
-    for item in report["adopted"]:
+def _show_report(report: Initialized) -> None:
+    adopted_space = any(item.ref == names.SPACE and item.what == "new" for item in report.adopted)
+    what = "new space" if report.created else "adopted the space" if adopted_space else "space"
+    show_line(f"{what} ", (report.space, "bold"), f" in {one_line(report.path)}")
+    for item in report.adopted:
         style = "green" if item.what in (NEW, AHEAD, UNITED, REMOVED) else "yellow"
         show_line("  ", (f"{item.what:<8}", style), f" {one_line(item.ref)}  {short(item.cid)}")
-    for remote in report["remotes"]:
-        if remote["fetch"]:
-            show_line(f"git fetch {one_line(remote['name'])} also fetches")
-            show_lines(styled(f"  {rule}", "dim") for rule in remote["fetch"])
-    if moved := report["moved"]:
+    for remote in report.remotes:
+        if remote.fetch:
+            show_line(f"git fetch {one_line(remote.name)} also fetches")
+            show_lines(styled(f"  {rule}", "dim") for rule in remote.fetch)
+    if moved := report.moved:
         live, users = counted(moved.sessions, "live session"), counted(moved.users, "user")
         write(f"moved to PostgreSQL: {live}, {counted(moved.traces, 'pending trace entry', 'pending trace entries')}, {users}\n")
         show_hints(["restart the workers and forges that run here"])
-    if report["hub"]:
-        if report["published"]:
-            write(f"published {counted(len(report['published']), 'ref')}\n")
-        show_standing(report["hub"])
-        show_forks_and_elsewhere(report["hub"])
-    if report["created"]:
+    if report.hub:
+        if report.published:
+            write(f"published {counted(len(report.published), 'ref')}\n")
+        show_standing(report.hub)
+        show_forks_and_elsewhere(report.hub)
+    if report.created:
         show_line("next: clia spawn NAME --title TITLE")
 
 
@@ -169,7 +183,7 @@ def types(
     space: Space,
     add: str | None = opt("NAME", "register a type; this cannot be undone"),
     parent: str | None = opt("TYPE", "supertype of the new type; agent-commit for a kind of commit"),
-) -> Answer:
+) -> Answer[Mapping[str, str | None]]:
     """List the types of commits and objects, or register one."""
     if (add is None) != (parent is None):
         raise invalid_option("--add and --parent go together", ["clia types --add review --parent agent-commit"])
@@ -190,14 +204,21 @@ def types(
     return Answer(parents, show)
 
 
+class CompletionScript(NamedTuple):
+    """A completion script."""
+
+    shell: str  # the shell
+    script: str  # the script
+
+
 @command("completion", json_output=flag("print the script as a JSON string", "--json"))
 def completion(
     shell: str = arg(None, 'then run: eval "$(clia completion bash)"', choices=("bash", "zsh", "fish", "tcsh")),
-) -> Answer:
+) -> Answer[CompletionScript]:
     """Print a completion script for your shell."""
     import shtab
 
     from clia.cli.main import group_parser
 
     script: str = shtab.complete(group_parser(whole=True), shell)
-    return Answer({"shell": shell, "script": script}, lambda: write(script))
+    return Answer(CompletionScript(shell, script), lambda: write(script))

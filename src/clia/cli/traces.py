@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from contextlib import closing
+from typing import Any, NamedTuple
 
 from clia import __version__
 from clia.cli.command import AGENT, NO_REDACT, Answer, arg, command, flag, many, opt
@@ -14,17 +15,19 @@ from clia.cli.inputs import invalid_option, positive, read_bytes, read_text, req
 from clia.cli.output import counted, one_line, write
 from clia.cli.rendering import moment, progress_bar, short, show_entries, show_line, show_table, spinner
 from clia.errors import CliaError, InvalidInput, TransportError
+from clia.space.model import BoundTrace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
+    from typing import Annotated
 
     from clia.facade.space import Space
-    from clia.space.model import TraceHit
+    from clia.space.model import TraceChange, TraceHit
+    from clia.space.purging import Purged
     from clia.telemetry.export import ExportSelection
     from clia.telemetry.otlp import OtlpSender
-    from clia.values.typed_objects import ConsoleTrace
+    from clia.values.typed_objects import ConsoleTrace, TraceEntry
 
 COMMIT = arg("COMMIT", "commit, or an agent for its newest commit")
 _HEADER_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
@@ -33,21 +36,29 @@ _AGO = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
+class AddedEntry(NamedTuple):
+    """An entry that was appended to a trace."""
+
+    agent: str  # the agent
+    kind: str  # kind of the entry
+    position: int  # its number among the pending entries
+
+
 @command("trace add", no_redact=NO_REDACT)
 def trace_add(
     space: Space,
     agent: str = AGENT,
     text: str = arg("TEXT", "text of the entry (default, or '-': standard input)", nargs="?", default="-"),
     kind: str = opt("KIND", "console (default), tool-call, or any other word", default="console"),
-) -> Answer:
+) -> Answer[AddedEntry]:
     """Append an entry to an agent's trace."""
     space.head(agent)  # refuse an unknown agent before reading standard input
     position = space.traces.add(agent, kind, read_text("-") if text == "-" else text)
-    return Answer({"agent": agent, "kind": kind, "position": position}, f"added entry {position} to the trace of {agent}")
+    return Answer(AddedEntry(agent, kind, position), f"added entry {position} to the trace of {agent}")
 
 
 @command("trace pending")
-def trace_pending(space: Space, agent: str = AGENT) -> Answer:
+def trace_pending(space: Space, agent: str = AGENT) -> Answer[Sequence[TraceEntry]]:
     """Show trace entries recorded since the agent's last commit with a trace."""
     entries = space.traces.pending(agent)
     if not entries:
@@ -60,7 +71,7 @@ def trace_show(
     space: Space,
     name: str = arg("COMMIT|AGENT", "commit, or an agent for all its traces, newest first"),
     limit: int | None = opt("N", "maximum number of traces of an agent", "-n", type=positive),
-) -> Answer:
+) -> Answer[Sequence[BoundTrace] | BoundTrace | None]:
     """Show the trace of a commit, or all traces of an agent."""
     if _is_agent(space, name):
         bound = space.traces.of_agent(name)[:limit]
@@ -68,10 +79,10 @@ def trace_show(
             return Answer([], f"no commit of {name} has a trace")
         return Answer(bound, lambda: _show_traces(space, [binding.trace for binding in bound]))
     commit = space.find(name)
-    trace = space.traces.of(commit)
-    if trace is None:
+    trace, cid = space.traces.of(commit), space.traces.id_of(commit)
+    if trace is None or cid is None:
         return Answer(None, f"commit {commit} has no trace")
-    return Answer({"cid": space.traces.id_of(commit), "trace": trace}, lambda: _show_traces(space, [trace]))
+    return Answer(BoundTrace(cid, trace), lambda: _show_traces(space, [trace]))
 
 
 def _is_agent(space: Space, name: str) -> bool:
@@ -89,6 +100,13 @@ def _show_traces(space: Space, traces: Sequence[ConsoleTrace]) -> None:
         show_entries(trace.entries)
 
 
+class AttachedTrace(NamedTuple):
+    """A trace that was attached to a commit."""
+
+    commit: str  # the commit
+    cid: str  # id of the trace
+
+
 @command("trace attach", no_redact=NO_REDACT)
 def trace_attach(
     space: Space,
@@ -97,7 +115,7 @@ def trace_attach(
     entries: str | None = opt("FILE", "JSON list of entries, each with a text ('-': standard input)"),
     agent: str | None = opt("AGENT", "agent the trace belongs to, if the commit has none"),
     kind: str | None = opt("KIND", "kind of the entry (default: console)"),
-) -> Answer:
+) -> Answer[AttachedTrace]:
     """Attach a trace to an existing commit."""
     if file is not None and entries is not None:
         raise invalid_option("FILE and --entries exclude each other")
@@ -108,7 +126,7 @@ def trace_attach(
         require_agent(space, agent)  # a trace of an unknown agent would never be found again
     text_entries = [{"kind": kind or "console", "text": read_text(file or "-")}] if entries is None else _read_entries(entries)
     cid = space.traces.attach(commit, text_entries, agent=agent)
-    return Answer({"commit": commit, "cid": cid}, f"attached trace {short(cid)} to {commit}")
+    return Answer(AttachedTrace(commit, cid), f"attached trace {short(cid)} to {commit}")
 
 
 def _read_entries(path: str) -> list[dict[str, Any]]:
@@ -122,7 +140,7 @@ def _read_entries(path: str) -> list[dict[str, Any]]:
 
 
 @command("trace history")
-def trace_history(space: Space, commit: str = COMMIT) -> Answer:
+def trace_history(space: Space, commit: str = COMMIT) -> Answer[list[TraceChange]]:
     """List every trace that was ever attached to a commit."""
     commit = space.find(commit)
     bindings = space.traces.history(commit)
@@ -142,7 +160,7 @@ def trace_search(
     text: str = arg("TEXT", "text to search for, ignoring case"),
     agent: str | None = opt("AGENT", "search only the traces of this agent"),
     regex: bool = flag("TEXT is a regular expression; case matters"),
-) -> Answer:
+) -> Answer[list[TraceHit]]:
     """Search all traces for a text."""
     with spinner("Searching traces", hidden=json_output):
         if agent is not None:
@@ -168,7 +186,7 @@ def trace_purge(
     agent: str = AGENT,
     text: str | None = opt("TEXT", "leaked text (default: standard input, which keeps it out of the shell history)"),
     yes: bool = flag("do not ask for confirmation"),
-) -> Answer:
+) -> Answer[Purged]:
     """Remove a leaked text from an agent's traces and their history."""
     require_agent(space, agent)
     leak = _leaked_text() if text is None else text
@@ -193,6 +211,13 @@ def _leaked_text() -> str:
     return read_text("-").removesuffix("\n").removesuffix("\r")  # echo and editors add these
 
 
+class SpanExport(NamedTuple):
+    """The spans of one session, as OTLP/JSON: an `ExportTraceServiceRequest` on a line."""
+
+    resourceSpans: list[dict[str, Any]]  # noqa: N815
+    """As in OpenTelemetry's protocol"""
+
+
 @command("trace export")
 def trace_export(
     space: Space,
@@ -203,7 +228,7 @@ def trace_export(
     header: list[str] = many("NAME=VALUE", "HTTP header for the collector (repeatable)"),
     timeout: int = opt("SECONDS", "timeout of each request (default: 10)", type=positive, default=10),
     content: bool = flag("include texts: prompts, output, messages (default: only their lengths)"),
-) -> int:
+) -> Annotated[int, SpanExport]:
     """Export sessions and traces as OpenTelemetry spans.
 
     Exit code 1 if the collector rejected some of them.

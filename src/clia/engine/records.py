@@ -83,10 +83,10 @@ class Problem(NamedTuple):
     """Something that cannot work in a flow or, as a warning, may not work."""
 
     code: str  # syntax, no-main, unsupported, suspends-in-callback, unknown-name, type, …
-    message: str
-    line: int
-    column: int
-    severity: str = "error"  # or "warning"
+    message: str  # one sentence for a person
+    line: int  # from 1
+    column: int  # from 1
+    severity: str = "error"  # `error`, or `warning` if it may work
 
 
 class FlowRun(Protocol):

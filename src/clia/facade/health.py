@@ -6,11 +6,12 @@ Opening a space completes or undoes operations of crashed processes. Nothing els
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from clia.errors import CliaError, NotFound
+from clia.errors import CliaError, NotFound, ReportedError
 from clia.identities.checks import doctor
 from clia.identities.git_history import GitHistory
+from clia.values.records import json_form
 
 if TYPE_CHECKING:
     import os
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
     Path = str | os.PathLike[str]
 
 
+@json_form("id", "agents", "ailments", "beside")
 class SpaceHealth(NamedTuple):
     """The space at a path: its id, its agents and broken sessions, or the error that prevents opening it."""
 
-    id: str | None = None
-    agents: int = 0
+    id: str | None = None  # id of the space
+    agents: int = 0  # number of active agents
     error: CliaError | None = None
-    ailments: tuple[Ailment, ...] = ()
+    ailments: tuple[Ailment, ...] = ()  # problems of sessions
     beside: int = 0  # live sessions in the repository's own store while another store is in use
 
     @property
@@ -37,30 +39,30 @@ class SpaceHealth(NamedTuple):
         """Whether the space opens and every problem found has been repaired."""
         return self.error is None and all(ailment.repaired for ailment in self.ailments)
 
-    def to_json(self) -> dict[str, Any]:
-        if self.error is not None:
-            return {"error": self.error.to_json()}
-        ailments = [ailment._asdict() for ailment in self.ailments]
-        return {"id": self.id, "agents": self.agents, "ailments": ailments, "beside": self.beside}
 
-
+@json_form("python", "git", "path", "repository", "opened", "agents", opened="space")
 class HealthReport(NamedTuple):
     """The versions of Python and git, and the health of the identities and the space at a path."""
 
-    python: str
-    git: str | None
-    agents: DoctorReport
+    python: str  # version of Python
+    git: str | None  # version of git; null: it was not found
+    agents: DoctorReport  # as `clia agents doctor` prints it
     space: SpaceHealth | None  # None: no space encloses the path
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "python": self.python,
-            "git": self.git,
-            "path": self.agents.path,
-            "repository": self.agents.repository,
-            "space": None if self.space is None else self.space.to_json(),
-            "agents": self.agents.to_json(),
-        }
+    @property
+    def path(self) -> str:
+        """The working path."""
+        return self.agents.path
+
+    @property
+    def repository(self) -> str | None:
+        """The innermost repository that contains the path."""
+        return self.agents.repository
+
+    @property
+    def opened(self) -> SpaceHealth | ReportedError | None:
+        """The space that encloses the path, or why it cannot be opened; null: there is none."""
+        return self.space if self.space is None or self.space.error is None else ReportedError(self.space.error)
 
 
 def health(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from clia.facade.components import Components
     from clia.git.records import FileChange
-    from clia.space.merging import Relinked
+    from clia.space.merging import LandingEvent, Relinked
     from clia.space.model import AgentCommit, BoundTrace, Conflicts, TraceChange, TraceHit
     from clia.space.purging import Purged
     from clia.store.interface import Edge
@@ -129,7 +129,7 @@ class HistoryService:
         return self._components.history.changes(text, other, paths)
 
     @verb("GET", "/agents/{name}/landings", VIEWER, "commits")
-    def landings(self, name: str) -> list[dict[str, Any]]:
+    def landings(self, name: str) -> list[LandingEvent]:
         """Every landing of the agent, newest first."""
         return self._components.landing.landings(name)
 

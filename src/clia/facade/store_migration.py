@@ -42,7 +42,7 @@ class Moved(NamedTuple):
 
     sessions: int  # live sessions
     traces: int  # pending entries
-    users: int
+    users: int  # users of the forge
 
 
 def move_store(git: Git, space_id: str, settings: Settings) -> Moved | None:

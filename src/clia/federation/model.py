@@ -18,7 +18,7 @@ class Key(NamedTuple):
     text: str  # the key with its space, as peers pin it
     space: str  # id of the space
     key: str  # public key
-    mine: bool
+    mine: bool  # whether this clone has the private key
     chain: tuple[str, ...]  # all keys, oldest first
     fingerprint: str  # of the key, for people to compare
     url: str | None = None  # URL of this clone's forge, if it runs
@@ -27,16 +27,16 @@ class Key(NamedTuple):
 class Share(NamedTuple):
     """What is announced to a peer. The name ``*`` stands for all."""
 
-    agents: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()  # names of agents
     traces: bool = False  # whether their traces are included
     sessions: bool = False  # whether their sessions are included
-    behaviours: tuple[str, ...] = ()
+    behaviours: tuple[str, ...] = ()  # names of behaviours
 
 
 class Peer(NamedTuple):
     """Another space."""
 
-    name: str
+    name: str  # its name here
     space: str  # id of the space
     keys: tuple[str, ...]  # pinned, newest last
     fingerprint: str  # of the newest, for people to compare
@@ -57,8 +57,8 @@ class Grant(NamedTuple):
     cid: str  # id of the capability
     peer: str  # its name, or its space id if it is not a peer
     space: str  # id of the space
-    type: str
-    trigger: str
+    type: str  # type that is accepted, with its subtypes
+    trigger: str  # trigger that is accepted
     execute: bool  # whether it may run code
     expires: int | None  # seconds since the epoch; None: never
     by: str  # who granted it
@@ -69,33 +69,33 @@ class Missing(NamedTuple):
     """One reason why something is not allowed, and how to change it."""
 
     what: str  # trust, grant, execute, expired, type
-    message: str
-    hint: str
+    message: str  # one sentence for a person
+    hint: str  # what to do
 
 
 class Explained(NamedTuple):
     """Why something is allowed, or what is missing."""
 
-    peer: str
+    peer: str  # the peer
     type: str  # the commit kind or ref type in question
     trigger: str  # head-move, spawn, merge, note, …
     execute: bool  # whether it asks to run code
-    allowed: bool
-    trusted: bool
+    allowed: bool  # whether it is accepted
+    trusted: bool  # whether the peer is trusted
     grants: tuple[Grant, ...]  # that allow it
     path: tuple[str, ...]  # the type and its parents, which a grant may name
-    missing: tuple[Missing, ...]
+    missing: tuple[Missing, ...]  # what is missing
 
 
 class Announced(NamedTuple):
     """What was announced to a peer. ``rung``: whether its forge accepted the notification; None if it has no forge."""
 
-    peer: str
+    peer: str  # the peer
     seq: Count  # number of the last statement
     statements: Count  # how many were made
     snapshot: bool  # whether the last one states every ref, not only the moves
     moves: tuple[Mapping[str, Any], ...]  # ref, old, new, type, trigger
-    rung: bool | None = None
+    rung: bool | None = None  # whether its forge accepted the notification; null: it has no forge
 
 
 class Move(NamedTuple):
@@ -103,9 +103,9 @@ class Move(NamedTuple):
 
     place: str  # agents/scout, notes/trace/scout, types/security-review
     old: str | None  # the tracked commit before
-    new: str | None
-    type: str
-    trigger: str
+    new: str | None  # the tracked commit now; null: no longer shared
+    type: str  # type of the object
+    trigger: str  # what moved it: head-move, spawn, merge, note, …
 
 
 class Untaken(NamedTuple):
@@ -114,19 +114,19 @@ class Untaken(NamedTuple):
     place: str  # agents/scout, notes/trace/scout, …
     old: str | None  # the tracked commit
     new: str | None  # the announced commit; None: no longer shared
-    type: str
-    trigger: str
+    type: str  # type of the object
+    trigger: str  # what moved it: head-move, spawn, merge, note, …
     code: str  # capability-denied, not-synced, or that of the refusal
-    why: str
-    hint: str
+    why: str  # the reason
+    hint: str  # what to do
 
 
 class Refused(NamedTuple):
     """Something refused from a peer, and why."""
 
-    code: str
-    message: str
-    ref: str | None = None
+    code: str  # error code
+    message: str  # one sentence for a person
+    ref: str | None = None  # the ref
     seq: int | None = None  # the statement, if it is about one
     at: int = 0  # seconds since the epoch
 
@@ -134,11 +134,11 @@ class Refused(NamedTuple):
 class Synced(NamedTuple):
     """The result of syncing from a peer."""
 
-    peer: str
+    peer: str  # the peer
     accepted: Count  # statements
     seq: Count  # number of the last accepted statement
-    moves: tuple[Move, ...]
-    refused: tuple[Refused, ...]
+    moves: tuple[Move, ...]  # tracked refs that moved
+    refused: tuple[Refused, ...]  # statements that were refused
     keys: int = 0  # number of new keys
     error: Mapping[str, Any] | None = None  # why the sync failed, as JSON
     waiting: Count = 0  # claims that are not applied, including older ones
@@ -148,9 +148,9 @@ class Synced(NamedTuple):
 class Remote(NamedTuple):
     """A tracked agent of a peer."""
 
-    peer: str
-    agent: str
-    head: str
+    peer: str  # the peer
+    agent: str  # the agent
+    head: str  # its newest commit
     kind: str | None  # of the head
     subject: str  # first line of the message of the head
     at: int  # time of the head, in seconds since the epoch
@@ -161,7 +161,7 @@ class Remote(NamedTuple):
 class RemoteBehaviour(NamedTuple):
     """A tracked behaviour of a peer; ``runs``: whether a grant allows it to run."""
 
-    peer: str
-    name: str
+    peer: str  # the peer
+    name: str  # the behaviour
     cid: str  # of its current version
-    runs: bool
+    runs: bool  # whether a grant allows it to run

@@ -57,10 +57,10 @@ class ServeOptions(NamedTuple):
 class ServeBanner(NamedTuple):
     """What ``clia serve`` prints at start."""
 
-    address: str
-    link: str | None
-    user: str | None
-    spaces: Sequence[str]
+    address: str  # address of the forge, as browsers reach it
+    link: str | None  # a login link, which works once
+    user: str | None  # the user of the link
+    spaces: Sequence[str]  # short names of the spaces
 
 
 class NoAddress(BackendError):

@@ -22,8 +22,8 @@ FILE, EXECUTABLE, LINK, SUBMODULE, FOLDER = 0o100644, 0o100755, 0o120000, 0o1600
 class Stamp(NamedTuple):
     """Name, email address and time of an author or committer, in seconds since the epoch."""
 
-    name: str
-    email: str
+    name: str  # name
+    email: str  # e-mail address
     at: int  # seconds since the epoch
 
 
@@ -129,11 +129,13 @@ class LineOrigin(NamedTuple):
 
 
 class FileChange(NamedTuple):
+    """A file that changed."""
+
     status: str  # A, D, M, R, C or T, as in git
-    path: str
+    path: str  # the path
     old_path: str | None  # if it was renamed or copied
-    added: Count | None  # None for binary files
-    removed: Count | None
+    added: Count | None  # lines added; null: a binary file
+    removed: Count | None  # lines removed; null: a binary file
 
 
 class Checkout(NamedTuple):
@@ -156,7 +158,9 @@ class WorktreeHead(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    ref: str
+    """The result of a push for one ref."""
+
+    ref: str  # the ref
     state: str  # new, moved, same, refused
     reason: str  # the server's message, if it refused
 

@@ -17,7 +17,7 @@ from clia.identities import git_history
 from clia.identities import lint as linting
 from clia.identities import roster as rosters
 from clia.identities.contexts import KINDS, IdentityContext
-from clia.identities.diagnostics import Diagnostic, diagnostic, has_errors, in_order, record_json
+from clia.identities.diagnostics import Diagnostic, diagnostic, has_errors, in_order
 from clia.identities.git_history import GitHistory
 from clia.identities.layers import INHERITED
 from clia.identities.lineage import Lineage, survey_path
@@ -29,6 +29,7 @@ from clia.values import pointer as pointers
 from clia.values.json_text import children, skip_blanks
 from clia.values.names import check_slug
 from clia.values.pointer import leaves
+from clia.values.records import fields_json, json_form
 
 if TYPE_CHECKING:
     import os
@@ -55,37 +56,47 @@ def line_of(data: bytes, path: str, pointer: str | None) -> int:
         return cast("int", error.fields.get("line") or 1)
 
 
+@json_form(by="inheritedBy")
 class InheritedDocument(NamedTuple):
-    document: str  # its kind
-    path: str
-    by: str
+    """A document that another one inherits from."""
 
-    def to_json(self) -> dict[str, str]:
-        return {"document": self.document, "path": self.path, "inheritedBy": self.by}
+    document: str  # its kind
+    path: str  # its file
+    by: str  # the file that inherits from it
 
 
 class ExaminedIdentity(NamedTuple):
-    slug: str
-    title: str | None
-    status: str | None
-    active: bool
-    mode: str | None  # None: the root chain is invalid
-    chain: tuple[IdentityContext, ...]
-    inherits: tuple[InheritedDocument, ...]
-    findings: tuple[Diagnostic, ...]
+    """An identity as ``clia agents doctor`` shows it."""
+
+    slug: str  # the identity
+    title: str | None  # merged title
+    status: str | None  # merged status
+    active: bool  # false: lint skips it
+    mode: str | None  # of its root chain; null: the root chain is invalid
+    chain: tuple[IdentityContext, ...]  # contexts that count, outermost first
+    inherits: tuple[InheritedDocument, ...]  # documents that it inherits from
+    findings: tuple[Diagnostic, ...]  # problems of its documents
 
 
+@json_form("path", "repository", "agents", "findings", "summary")
 class DoctorReport(NamedTuple):
-    path: str
+    """The identities that are visible at a path, and their problems."""
+
+    path: str  # the working path
     repository: str | None  # the innermost one that contains the path
-    agents: tuple[ExaminedIdentity, ...]
-    findings: tuple[Diagnostic, ...]  # not specific to one identity
+    agents: tuple[ExaminedIdentity, ...]  # the identities
+    findings: tuple[Diagnostic, ...]  # problems that are not specific to one identity
 
     def all_findings(self) -> list[Diagnostic]:
         return in_order([*self.findings, *(item for agent in self.agents for item in agent.findings)])
 
+    @property
+    def summary(self) -> dict[str, int]:
+        """The number of all findings by severity."""
+        return count_severities(self.all_findings())
+
     def to_json(self) -> dict[str, Any]:
-        return {**record_json(self._asdict()), "summary": count_severities(self.all_findings())}
+        return fields_json(self)
 
 
 def doctor(path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None) -> DoctorReport:
@@ -133,10 +144,12 @@ def _examine_identity(subject: LintSubject, checker: Checker) -> ExaminedIdentit
 
 
 class ResolvedIdentity(NamedTuple):
-    slug: str
+    """An identity as ``clia agents smoke`` found it."""
+
+    slug: str  # the identity
     directory: str  # the innermost domain directory, or the searched path
-    contexts: int
-    ok: bool
+    contexts: int  # number of its contexts
+    ok: bool  # whether it resolves, twice the same way, with an origin of each value
 
 
 def smoke_tree(

@@ -14,6 +14,7 @@ from clia.files import DIRECTORY, FILE, LINK, MISSING, DirectoryEntry, LocalFile
 from clia.identities.diagnostics import Diagnostic, diagnostic
 from clia.identities.working_path import WorkingPath, below, depth, find_target, inside, is_owned_by
 from clia.values.documents import type_name
+from clia.values.records import fields_json, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,34 +27,39 @@ AGENTS = ".clia/agents"
 ARCHIVE = "legacy-imports"  # holds the files of consolidated identities
 
 
+_CONTEXT_KEYS = {"directory": "path", "link": "link?", "real_path": "realPath?"}
+
+
+@json_form("prefix", "directory", "reasons", "documents", "link", "real_path", **_CONTEXT_KEYS)
 class IdentityContext(NamedTuple):
     """A directory with documents of the identity."""
 
     directory: str  # the domain directory, with `.clia`
     home: str  # <directory>/.clia/agents/<slug>
     real_home: str
-    prefix: str
-    reasons: tuple[str, ...]
-    documents: Mapping[str, str | None]  # kind -> path as found, or None
+    prefix: str  # short name: the first part of the names of its files
+    reasons: tuple[str, ...]  # why it counts: `ancestor`, `submodule-root`, `symlink`, `root-chain` or `local`
+    documents: Mapping[str, str | None]  # path of the document of each kind, as found
+
+    @property
+    def link(self) -> str | None:
+        """The directory of the identity, if it is behind a link."""
+        return self.home if self.real_home != self.home else None
+
+    @property
+    def real_path(self) -> str | None:
+        """Where the link leads."""
+        return self.real_home if self.real_home != self.home else None
 
     def to_json(self) -> dict[str, Any]:
-        shown: dict[str, Any] = {
-            "prefix": self.prefix,
-            "path": self.directory,
-            "reasons": list(self.reasons),
-            "documents": dict(self.documents),
-        }
-        if self.real_home != self.home:
-            shown["link"] = self.home
-            shown["realPath"] = self.real_home
-        return shown
+        return fields_json(self)
 
 
 class ExcludedPath(NamedTuple):
     """A path that was found and does not count."""
 
-    path: str
-    reason: str
+    path: str  # the directory or file
+    reason: str  # `not-containing`, `not-in-root-chain`, `no-documents`, `symlink-outside` or `untrusted-owner`
 
 
 class ContextSearch:

@@ -6,7 +6,7 @@ documentation are generated from this table.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,28 +23,17 @@ class DiagnosticCode(NamedTuple):
 
 
 class Diagnostic(NamedTuple):
-    """One finding. ``pointer`` is a JSON pointer into the file at ``path``; None means the whole file."""
+    """One finding about a document."""
 
-    code: str
-    severity: str
-    path: str | None
-    pointer: str | None
-    message: str
-    hint: str
+    code: str  # one of the codes of diagnostics
+    severity: str  # `error`, `warning` or `info`
+    path: str | None  # the file or directory that it is about
+    pointer: str | None  # JSON pointer into the file; null: the whole file
+    message: str  # one sentence for a person
+    hint: str  # what to do
 
     def to_json(self) -> dict[str, str | None]:
         return self._asdict()
-
-
-def record_json(value: Any) -> Any:
-    """A record as JSON: an object for a named tuple, unless it has its own form, and a list for another tuple."""
-    if isinstance(value, dict):
-        return {key: record_json(child) for key, child in value.items()}
-    if hasattr(value, "to_json"):
-        return value.to_json()
-    if hasattr(value, "_asdict"):
-        return record_json(value._asdict())
-    return [record_json(child) for child in value] if isinstance(value, (list, tuple)) else value
 
 
 _TABLE = (

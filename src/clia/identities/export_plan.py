@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from clia.errors import FileError, InvalidDocument, NotAllowed, NotFound, UnsupportedFormat
 from clia.files import DIRECTORY, FILE, LINK, MISSING, LocalFiles, WritableLocalFiles
 from clia.identities.contexts import AGENTS
-from clia.identities.diagnostics import Diagnostic, diagnostic, in_order, record_json
+from clia.identities.diagnostics import Diagnostic, diagnostic, in_order
 from clia.identities.export_formats import FORMATS, ExportOptions, ExportSource, check_complete, chosen_formats, shown_from
 from clia.identities.working_path import inside, no_repository, parents, repositories_above
 from clia.values import documents
 from clia.values.documents import MAX_BYTES
 from clia.values.json_text import pretty_bytes
 from clia.values.pointer import token
+from clia.values.records import as_json, json_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -137,12 +138,12 @@ MAX_BLOCK_FILE_BYTES = 32 * 1024
 
 
 class ExportOutcome(NamedTuple):
-    """The state of a target: ``fresh`` is up to date, ``refused`` cannot be written, others would be written."""
+    """The state of an exported file, before anything was written."""
 
     path: str  # below the root
-    format: str
-    state: str
-    reason: str = ""
+    format: str  # its format
+    state: str  # `fresh`, `refused` if it cannot be written, or `missing`, `stale` or `edited`
+    reason: str = ""  # why it is not fresh
 
 
 class ExportTarget(NamedTuple):
@@ -160,22 +161,21 @@ class PlannedWrite(NamedTuple):
     new: bool
 
 
+@json_form("slug", "root", "outcomes", "diagnostics", outcomes="files")
 class ExportPlan(NamedTuple):
-    slug: str
-    root: str
-    outcomes: tuple[ExportOutcome, ...]
+    """The files of an export."""
+
+    slug: str  # the identity
+    root: str  # the directory that paths are relative to
+    outcomes: tuple[ExportOutcome, ...]  # a file for each format
     writes: tuple[PlannedWrite, ...]  # in order; the manifest is last
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: tuple[Diagnostic, ...]  # problems of the export
 
     def is_fresh(self) -> bool:
         return all(outcome.state == FRESH for outcome in self.outcomes)
 
     def blocked(self, *, force: bool) -> list[ExportOutcome]:
         return [outcome for outcome in self.outcomes if outcome.state == REFUSED or (outcome.state == EDITED and not force)]
-
-    def to_json(self) -> dict[str, Any]:
-        files, diagnostics = record_json((self.outcomes, self.diagnostics))
-        return {"slug": self.slug, "root": self.root, "files": files, "diagnostics": diagnostics}
 
 
 def plan_export(files: LocalFiles, root: str, source: ExportSource) -> ExportPlan:
@@ -207,7 +207,7 @@ def apply_export(files: WritableLocalFiles, planned: ExportPlan, *, force: bool)
         hints = [*problems[1:], "nothing was written"]
         if any(outcome.state == EDITED for outcome in blocked):
             hints.append("overwrite files that were edited by hand with --force")
-        raise NotAllowed(problems[0], hints=hints, fields={"root": planned.root, "files": record_json(blocked)})
+        raise NotAllowed(problems[0], hints=hints, fields={"root": planned.root, "files": as_json(blocked)})
     for write in planned.writes:
         write_file(files, planned.root, write)
 

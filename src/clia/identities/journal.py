@@ -19,6 +19,7 @@ from clia.values.canonical import digest
 from clia.values.clock import timestamp
 from clia.values.json_text import append_to_array, pretty_bytes
 from clia.values.names import check_slug
+from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -154,14 +155,13 @@ class Note(NamedTuple):
 
 
 class JournalResult(NamedTuple):
-    path: str
-    entry: dict[str, Any]
-    sha256: str  # of the entry; waivers name approvals by it
-    appended: bool  # False: an entry with this idempotency key exists
-    created: bool  # whether the file is new
+    """An entry of a journal that was written."""
 
-    def to_json(self) -> dict[str, Any]:
-        return self._asdict()
+    path: str  # the agency file
+    entry: dict[str, Any]  # the entry as it is in the file
+    sha256: str  # of the entry; waivers name approvals by it
+    appended: bool  # false: an entry with this idempotency key exists
+    created: bool  # whether the file is new
 
 
 def append_note(
@@ -213,24 +213,45 @@ def _idempotency_key(entry: Any) -> Any:
 _DIGEST = re.compile(r"[0-9a-f]{6,64}")
 
 
+class EntrySummary(NamedTuple):
+    """An entry of a journal, in short."""
+
+    sha256: str  # of the entry
+    timestamp: Any  # when it was written
+    summary: Any  # what happened
+    source: Any  # the context that it comes from
+
+
+@json_form(entry=EMBED)
+class TransferredEntry(NamedTuple):
+    """An entry that is copied to an enclosing directory."""
+
+    entry: EntrySummary
+    new: bool  # false: it is already there
+
+
+@json_form("slug", "source_file", "directory", "summaries", "receipt", source_file="from", directory="to", summaries="entries")
 class TransferPlan(NamedTuple):
-    slug: str
+    """The entries that are copied to an enclosing directory."""
+
+    slug: str  # the identity
     source: WriteTarget
-    source_file: str
+    source_file: str  # the agency file that they are in
     target: WriteTarget
     entries: tuple[dict[str, Any], ...]  # selected
     missing: tuple[dict[str, Any], ...]  # not yet at the target
-    receipt: str
+    receipt: str  # file that records the transfer
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def directory(self) -> str:
+        """The directory of the identity that receives them."""
+        return self.target.home
+
+    @property
+    def summaries(self) -> list[TransferredEntry]:
+        """The selected entries."""
         new = {digest(entry) for entry in self.missing}
-        return {
-            "slug": self.slug,
-            "from": self.source_file,
-            "to": self.target.home,
-            "entries": [_entry_summary(entry) | {"new": digest(entry) in new} for entry in self.entries],
-            "receipt": self.receipt,
-        }
+        return [TransferredEntry(_entry_summary(entry), digest(entry) in new) for entry in self.entries]
 
 
 def plan_transfer(files: LocalFiles, slug: str, source: WriteTarget, target: WriteTarget, selectors: Sequence[str]) -> TransferPlan:
@@ -271,15 +292,15 @@ def apply_transfer(files: WritableLocalFiles, planned: TransferPlan, clock: Cloc
             "timestamp": timestamp(clock()),
             "from": planned.source.directory.removeprefix(planned.target.directory).lstrip("/"),
             "file": planned.source_file.rpartition("/")[2],
-            "entries": [_entry_summary(entry) for entry in planned.entries],
+            "entries": [_entry_summary(entry)._asdict() for entry in planned.entries],
         }
         files.make_directory(planned.receipt.rpartition("/")[0])
         files.replace(planned.receipt, pretty_bytes(receipt))
     return added
 
 
-def _entry_summary(entry: dict[str, Any]) -> dict[str, Any]:
-    return {"sha256": digest(entry), **{key: entry.get(key) for key in ("timestamp", "summary", "source")}}
+def _entry_summary(entry: dict[str, Any]) -> EntrySummary:
+    return EntrySummary(digest(entry), *(entry.get(key) for key in ("timestamp", "summary", "source")))
 
 
 def _select_entries(entries: list[dict[str, Any]], selectors: Sequence[str], path: str) -> list[dict[str, Any]]:

@@ -7,19 +7,20 @@ working directory and the calling user are read here; the modules below receive 
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 from clia.errors import AgentNotFound, CliaError, InvalidInput
 from clia.files import LocalFiles
 from clia.identities import contexts
 from clia.identities import layers as layering
 from clia.identities.contexts import AGENCY, AGENDA, AGENT, AGENTS, KINDS, ContextSearch, ExcludedPath, IdentityContext, kind_of
-from clia.identities.diagnostics import Diagnostic, in_order, record_json
+from clia.identities.diagnostics import Diagnostic, in_order
 from clia.identities.merge import ComputedValue, merge
 from clia.identities.merge_rules import MARKS
 from clia.identities.working_path import WorkingPath, below, survey
 from clia.values.names import check_slug
 from clia.values.pointer import leaves
+from clia.values.records import fields_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,17 +35,27 @@ if TYPE_CHECKING:
 class ContextReport(NamedTuple):
     """The contexts that count for an identity, those that do not, and why."""
 
-    slug: str
-    path: str
-    mode: str
-    default: tuple[IdentityContext, ...]
-    chain: tuple[IdentityContext, ...]
-    injected: tuple[IdentityContext, ...]
-    excluded: tuple[ExcludedPath, ...]
-    diagnostics: tuple[Diagnostic, ...]
+    slug: str  # the identity
+    path: str  # the working path, links resolved
+    mode: str  # `default`, `explicit` or `hybrid`
+    default: tuple[IdentityContext, ...]  # contexts by containment, outermost first
+    chain: tuple[IdentityContext, ...]  # contexts that count, outermost first; the local one is last
+    injected: tuple[IdentityContext, ...]  # contexts that a root chain named
+    excluded: tuple[ExcludedPath, ...]  # directories and files that do not count
+    diagnostics: tuple[Diagnostic, ...]  # problems of the documents
 
     def to_json(self) -> dict[str, Any]:
-        return dict(record_json(self._asdict()))
+        return fields_json(self)
+
+
+class MergedJson(TypedDict, total=False):
+    """A merged document: the fields of its kind, and these on demand."""
+
+    contextChain: list[dict[str, str]]
+    """With `--root-chain`: `prefix` and `path` of the contexts that it was merged from"""
+    origins: dict[str, Any]
+    """With `--show-origin`: JSON pointer of each leaf, and its origin: `path` and `pointer` of the winner (null if no file provides
+    it, then with a `note`), the `rule` and all `contributors`"""
 
 
 class MergedDocument:
@@ -102,7 +113,7 @@ class MergedDocument:
         """Prefix and path of each merged context, outermost first."""
         return [{"prefix": context.prefix, "path": context.directory} for context in self.chain]
 
-    def to_json(self, *, root_chain: bool = False, show_origin: bool = False) -> dict[str, Any]:
+    def to_json(self, *, root_chain: bool = False, show_origin: bool = False) -> Annotated[dict[str, Any], MergedJson]:
         """The merged document, optionally with ``contextChain`` and ``origins``."""
         shown = dict(self.document)
         if root_chain:

@@ -16,7 +16,7 @@ from clia.files import LINK, LocalFiles
 from clia.identities import git_history, lint_guardrails
 from clia.identities import layers as layering
 from clia.identities.contexts import AGENCY, AGENT, KINDS, ROOT, ContextSearch, IdentityContext, kind_of, root_directives
-from clia.identities.diagnostics import ERROR, INFO, WARNING, Diagnostic, diagnostic, in_order, record_json
+from clia.identities.diagnostics import ERROR, INFO, WARNING, Diagnostic, diagnostic, in_order
 from clia.identities.layers import CONTEXT, Layer
 from clia.identities.lineage import Lineage
 from clia.identities.merge import merge
@@ -24,6 +24,7 @@ from clia.identities.roster import IdentityTarget, IdentityTree, as_diagnostic, 
 from clia.identities.schemas import problems
 from clia.identities.working_path import WorkingPath, inside
 from clia.values.pointer import token
+from clia.values.records import json_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,13 +35,18 @@ if TYPE_CHECKING:
 RowType = TypeVar("RowType", bound="CheckedIdentity | ResolvedIdentity")
 
 
+@json_form("path", "agents", "findings", "summary")
 class FindingsReport(NamedTuple, Generic[RowType]):
-    path: str
-    agents: tuple[RowType, ...]
-    findings: tuple[Diagnostic, ...]
+    """The findings of a check."""
 
-    def to_json(self) -> dict[str, Any]:
-        return {**record_json(self._asdict()), "summary": count_severities(self.findings)}
+    path: str  # the working path
+    agents: tuple[RowType, ...]  # the identities that were checked
+    findings: tuple[Diagnostic, ...]  # in order of path, severity and code
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """The number of findings by severity."""
+        return count_severities(self.findings)
 
 
 def count_severities(findings: Iterable[Diagnostic]) -> dict[str, int]:
@@ -262,7 +268,9 @@ _MORE_SPECIFIC = frozenset(("wrong-type", "scalar-for-list", "slug-mismatch", "i
 
 
 class CheckedIdentity(NamedTuple):
-    slug: str
+    """An identity that lint looked at."""
+
+    slug: str  # the identity
     directory: str  # the innermost domain directory
     active: bool  # inactive identities are not checked
 

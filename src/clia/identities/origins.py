@@ -11,50 +11,55 @@ from typing import Any, NamedTuple
 
 from clia.errors import NotFound
 from clia.identities import merge_rules
-from clia.identities.diagnostics import Diagnostic, record_json
 from clia.identities.merge import ComputedValue, MergedFields, MergedItems, TakenValue, is_empty
 from clia.values import pointer as pointers
 from clia.values.canonical import digest, text_digest
+from clia.values.records import fields_json, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from clia.identities.diagnostics import Diagnostic
     from clia.identities.layers import Layer
     from clia.identities.merge import Provenance, Source
 
 
+@json_form(note="note?")
 class ValueOrigin(NamedTuple):
     """A value in a file."""
 
-    path: str
-    pointer: str
+    path: str  # the file
+    pointer: str  # JSON pointer into the file
     sha256: str  # of the whole file
-    value: Any
-    note: str = ""
+    value: Any  # the value there
+    note: str = ""  # why it does not count
 
     def to_json(self) -> dict[str, Any]:
-        return {key: value for key, value in self._asdict().items() if key != "note" or value}
+        return fields_json(self)
 
 
+_SHOWN = ("pointer", "value", "value_sha256", "rule", "story", "winner", "contributors", "shadowed", "note")
+
+
+@json_form(*_SHOWN, value_sha256="valueSha256")
 class Explanation(NamedTuple):
     """How one merged value came about."""
 
-    pointer: str
-    value: Any
-    value_sha256: str
-    rule: str
-    story: str
-    winner: ValueOrigin | None  # None: several files or no file provide it
-    contributors: tuple[ValueOrigin, ...]
-    shadowed: tuple[ValueOrigin, ...]
-    note: str
+    pointer: str  # JSON pointer into the merged document
+    value: Any  # the merged value
+    value_sha256: str  # of a string's text, or of the canonical JSON of any other value
+    rule: str  # the merge rule that applies
+    story: str  # the rule in words
+    winner: ValueOrigin | None  # the value that decided; null if several files or no file provide it
+    contributors: tuple[ValueOrigin, ...]  # every place that provides the value or a part of it
+    shadowed: tuple[ValueOrigin, ...]  # values of other files, each with a note on why it does not count
+    note: str  # why no file provides it; empty if one does
     diagnostics: tuple[Diagnostic, ...] = ()  # of the whole merged document
 
     def to_json(self) -> dict[str, Any]:
         """Every field but the diagnostics."""
-        fields = record_json(self._asdict()).items()
-        return {("valueSha256" if name == "value_sha256" else name): value for name, value in fields if name != "diagnostics"}
+        return fields_json(self)
 
 
 def leaf_origins(document: dict[str, Any], provenance: dict[str, Provenance], layers: Sequence[Layer]) -> dict[str, Any]:

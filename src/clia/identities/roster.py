@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from clia.errors import AgentNotFound, CliaError, FileError
 from clia.files import DIRECTORY, LINK, LocalFiles
 from clia.identities.contexts import AGENTS, ROOT, ContextSearch, IdentityContext
-from clia.identities.diagnostics import CODES, Diagnostic, diagnostic, in_order, record_json
+from clia.identities.diagnostics import CODES, Diagnostic, diagnostic, in_order
 from clia.identities.lineage import Lineage
 from clia.identities.working_path import WorkingPath, below, inside
 from clia.values.names import is_slug
+from clia.values.records import fields_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,23 +29,25 @@ _SKIPPED = frozenset(("node_modules",))  # third-party packages; hidden director
 class ListedIdentity(NamedTuple):
     """An identity as shown in a list."""
 
-    slug: str
-    title: str | None
-    role: str | None
-    status: str | None
-    badge: str | None
-    emoji: str | None
-    contexts: int
+    slug: str  # the identity
+    title: str | None  # merged title
+    role: str | None  # merged role
+    status: str | None  # merged status
+    badge: str | None  # `extensions.x-badge`
+    emoji: str | None  # `extensions.x-emoji`, else `emoji`
+    contexts: int  # number of its contexts
     directory: str  # the innermost domain directory that has it
 
 
 class Roster(NamedTuple):
-    path: str
-    agents: tuple[ListedIdentity, ...]
-    diagnostics: tuple[Diagnostic, ...]
+    """The identities that are visible at a path."""
+
+    path: str  # the working path
+    agents: tuple[ListedIdentity, ...]  # the identities, by slug
+    diagnostics: tuple[Diagnostic, ...]  # problems of their documents
 
     def to_json(self) -> dict[str, Any]:
-        return dict(record_json(self._asdict()))
+        return fields_json(self)
 
 
 class IdentityTarget(NamedTuple):

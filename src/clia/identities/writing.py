@@ -22,6 +22,7 @@ from clia.identities.lineage import lineage, survey_path
 from clia.identities.working_path import WorkingPath, below
 from clia.values.clock import timestamp
 from clia.values.json_text import pretty_bytes
+from clia.values.records import json_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,16 +87,16 @@ def _new_documents(slug: str, content: NewIdentity, moment: str) -> dict[str, di
 MAX_FILE_BYTES = 256 * 1024 * 1024
 
 
+@json_form(home="from")
 class ConsolidationPlan(NamedTuple):
-    slug: str
-    into: str
-    home: str
-    archive: str
-    receipt: str
-    files: tuple[str, ...]  # relative to home, sorted
+    """How an identity is archived inside another."""
 
-    def to_json(self) -> dict[str, Any]:
-        return {("from" if name == "home" else name): value for name, value in self._asdict().items()}
+    slug: str  # the identity that is archived and removed
+    into: str  # the identity that keeps the archive
+    home: str  # directory of the first
+    archive: str  # where its files go
+    receipt: str  # file that records the consolidation
+    files: tuple[str, ...]  # names of its files, relative to its directory
 
 
 def plan_consolidation(

@@ -41,11 +41,11 @@ REOPENED = "reopened"
 class Ailment(NamedTuple):
     """A problem of a session; ``repaired`` if it was just repaired."""
 
-    code: str
-    message: str
-    agent: str
-    session: str
-    repaired: bool = False
+    code: str  # kind of problem
+    message: str  # one sentence for a person
+    agent: str  # the agent
+    session: str  # session id
+    repaired: bool = False  # whether it was repaired just now
 
 
 class Health(NamedTuple):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from clia.space.model import as_json
+from clia.values.records import as_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
 
     from clia.engine.records import FlowCall
     from clia.sessions.records import Resumed
@@ -30,7 +29,7 @@ def is_human(kind: str) -> bool:
 class Request(NamedTuple):
     """A pending request of a suspended session. Its id consists of the session and the call number."""
 
-    agent: str
+    agent: str  # the agent
     id: str  # SESSION.CALL, such as 2.1
     kind: str  # human, llm, command, timer, …
     tag: str | None  # the label that the flow gave it
@@ -45,7 +44,7 @@ class Decision(NamedTuple):
     """A person's answer: the commit that records it, and the session after it."""
 
     cid: str  # the commit that records it
-    agent: str
+    agent: str  # the agent that asked
     request: str  # request id
     value: Any  # the answer
     by: str  # who decided
@@ -55,16 +54,30 @@ class Decision(NamedTuple):
 class Flow(NamedTuple):
     """A flow's current version, or one version of it."""
 
-    name: str
-    cid: str  # version id
-    source: str
-    versions: tuple[str, ...]  # oldest first
-    by: str  # who added it
+    name: str  # name of the flow
+    cid: str  # id of the current version, or of the one that was asked for
+    source: str  # its source
+    versions: tuple[str, ...]  # ids of all versions, oldest first
+    by: str  # who added it; empty if one version was asked for
     at: int  # seconds since the epoch
     why: str  # reason that was given
 
 
-_SHOWN = ("agent", "id", "status", "flow", "flow_cid", "started_at", "ended_at", "pending", "result", "failure", "forked")
+class SessionState(NamedTuple):
+    """A session as JSON, without its input and its answers."""
+
+    agent: str  # the agent
+    id: str  # session id: 1, 2, …; of questions outside a flow ask-1, ask-2, …
+    status: str  # `suspended`, `finished`, `failed`, `diverged` or `cancelled`
+    flow: str  # name of the flow
+    flow_cid: str  # id of the flow's version
+    started_at: str  # RFC 3339; a fork has the time of the run that it copies
+    ended_at: str | None  # RFC 3339
+    pending: tuple[Request, ...]  # requests that it waits for
+    result: Any  # what the flow returned
+    failure: Mapping[str, Any] | None
+    """Why it ended otherwise: `reason` and `message`; `line` and `trace` if the flow raised; `by` if it was cancelled"""
+    forked: Mapping[str, Any] | None  # of a fork: `agent`, `session` and `commit` that it was copied from, and when (`at`)
 
 
 class Session:
@@ -107,8 +120,8 @@ class Session:
         """The resumes that were decisions: index and commit."""
         return [(index, answer.decision) for index, answer in enumerate(self._load()[1]) if answer.decision is not None]
 
-    def to_json(self) -> dict[str, Any]:
-        return {name: as_json(getattr(self, name)) for name in _SHOWN}
+    def to_json(self) -> Annotated[dict[str, Any], SessionState]:
+        return {name: as_json(getattr(self, name)) for name in SessionState._fields}
 
     def __repr__(self) -> str:
         return f"Session(agent={self.agent!r}, id={self.id!r}, flow={self.flow!r}, status={self.status!r})"

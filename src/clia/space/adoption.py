@@ -154,7 +154,7 @@ class Adoption:
 class Adopted(NamedTuple):
     """The outcome for a ref of another clone. Refs that ``diverged`` or were ``purged`` here are left alone."""
 
-    ref: str
+    ref: str  # the ref
     what: str  # new, ahead, united, diverged or purged
     cid: str  # the other clone's commit
 

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 
 class Finding(NamedTuple):
-    code: str
-    message: str
+    """A problem of the record."""
+
+    code: str  # one of the codes of findings
+    message: str  # one sentence for a person
     ref: str | None = None  # the ref that it is about
     cid: str | None = None  # the object that it is about
 
@@ -42,12 +44,12 @@ class Finding(NamedTuple):
 class Report(NamedTuple):
     """The result of ``verify``. ``unseen`` lists what this clone could not check."""
 
-    findings: tuple[Finding, ...]
-    agents: Count
-    commits: Count
-    traces: Count
+    findings: tuple[Finding, ...]  # problems
+    agents: Count  # agents that were checked
+    commits: Count  # commits that were checked
+    traces: Count  # traces that were checked
     edges: Count  # relations that were checked
-    unseen: tuple[str, ...]
+    unseen: tuple[str, ...]  # what this clone does not hold
 
     @property
     def clean(self) -> bool:

@@ -9,7 +9,7 @@ landing. Relinking keeps existing traces, and binds one only where the patch or 
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 from clia.errors import Conflict, InvalidInput, NotFound
 from clia.space.commits import stale
@@ -36,7 +36,6 @@ from clia.values.types import DECISION, SESSION_MERGE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from clia.git.records import TreeMerge
     from clia.git.workbench import GitWorkbench
@@ -161,6 +160,20 @@ def _check_two(into: str, from_: str) -> None:
         raise InvalidInput("an agent cannot merge itself", code="same-agent", fields={"agent": into})
 
 
+class LandingFields(TypedDict, total=False):
+    """A landing of an agent."""
+
+    event: str  # `landed`
+    onto: str  # the branch
+    cid: str  # the branch's new head
+    head: str  # the agent's head then
+    base: str  # the branch's head before
+    how: str  # `fast-forward`, `merge` or `squash`
+
+
+LandingEvent = Annotated[dict[str, Any], LandingFields]
+
+
 class Landing:
     def __init__(self, core: Core, envelope: Envelope) -> None:
         self._core = core
@@ -255,7 +268,7 @@ class Landing:
                 return str(body["onto"])
         return None
 
-    def landings(self, name: str) -> list[dict[str, Any]]:
+    def landings(self, name: str) -> list[LandingEvent]:
         """The landings of an agent, newest first."""
         tip = self._core.refs.get(names.events(names.check_name(name)))
         bodies = (dict(event.body) for event in read_events(self._core, tip) if event.body.get("event") == "landed")
@@ -265,10 +278,10 @@ class Landing:
 class Relinked(NamedTuple):
     """A commit that was given a trace, and the commits that the trace came from."""
 
-    commit: str
-    sources: tuple[str, ...]
-    by: str  # how the commits were matched: patch-id or tree
-    agent: str
+    commit: str  # the commit
+    sources: tuple[str, ...]  # commits whose traces it got
+    by: str  # how the commits were matched: `patch-id` or `tree`
+    agent: str  # the agent of the traces
 
 
 class Relinking:

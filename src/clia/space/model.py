@@ -9,11 +9,11 @@ from clia.values import commit_messages as messages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
     from clia.git.records import Commit, Stamp
-    from clia.values.typed_objects import ConsoleTrace
+    from clia.values.typed_objects import ConsoleTrace, TraceEntry
     from clia.verbs import Count
 
 AGENT, TYPE, BRIEFING, PROFILE, BEHAVIOUR = "Clia-Agent", "Clia-Type", "Clia-Briefing", "Clia-Profile", "Clia-Behaviour"
@@ -27,13 +27,13 @@ class AgentCommit(NamedTuple):
     """A commit and its trailers; ``agent`` and ``kind`` are None for a commit of people."""
 
     cid: str  # commit id
-    parents: tuple[str, ...]
-    tree: str
-    agent: str | None
-    kind: str | None
-    message: str
-    author: Stamp
-    committer: Stamp
+    parents: tuple[str, ...]  # ids of its parents
+    tree: str  # id of its tree
+    agent: str | None  # the agent that made it; null: people
+    kind: str | None  # its kind; null: a commit of people
+    message: str  # without trailers
+    author: Stamp  # the agent
+    committer: Stamp  # the accountable person
     briefing: str | None = None  # id of the briefing that the agent was spawned with
     profile: str | None = None  # id of the profile that it was spawned with
     behaviour: str | None = None  # id of the version of the flow or prompt that it worked by
@@ -59,7 +59,7 @@ class AgentCommit(NamedTuple):
 class Spawned(NamedTuple):
     """A new agent."""
 
-    agent: str
+    agent: str  # its name
     branch: str  # its branch
     briefing: str  # id of the briefing
     genesis: str  # its first commit
@@ -69,66 +69,68 @@ class Spawned(NamedTuple):
 class File(NamedTuple):
     """The content of a file that may be executable."""
 
-    data: bytes
-    executable: bool = False
+    data: bytes  # its content
+    executable: bool = False  # whether it is executable
 
 
 class Link(NamedTuple):
     """A symbolic link."""
 
-    target: str
+    target: str  # where it leads
 
 
 class Submodule(NamedTuple):
     """A commit of another repository, as a gitlink."""
 
-    commit: str
+    commit: str  # the commit
 
 
 Content = bytes | File | Link | Submodule
 
 
 class Merged(NamedTuple):
-    """The merge succeeded; ``cid`` is the session-merge commit."""
+    """The merge succeeded."""
 
-    cid: str
+    cid: str  # the session-merge commit
 
 
 class UpToDate(NamedTuple):
-    """Nothing to merge: ``head`` already contains it."""
+    """Nothing to merge."""
 
-    head: str
+    head: str  # the head that already contains it
 
 
 class ConflictPath(NamedTuple):
-    """A path that both sides changed, with the content of each side (None: no such file)."""
+    """A path that both sides changed."""
 
-    path: str
-    base: Content | None
-    ours: Content | None
-    theirs: Content | None
+    path: str  # the path
+    base: Content | None  # content before; null: no such file
+    ours: Content | None  # content of `into`; null: no such file
+    theirs: Content | None  # content of `from`; null: no such file
 
 
 class Conflicts(NamedTuple):
     """The merge has conflicts and nothing was committed. Conclude it with ``resolve``, naming both heads."""
 
-    into: str  # the agent to merge into
+    into: str  # the agent to merge into; of a landing: the branch
     from_: str  # the agent to merge
     ours: str  # the head of the first
     theirs: str  # the head of the other
-    paths: tuple[ConflictPath, ...]
+    paths: tuple[ConflictPath, ...]  # paths that both sides changed
 
 
 class Landed(NamedTuple):
-    """The agent's work is on the branch; ``cid`` is the branch's new head."""
+    """The agent's work is on the branch."""
 
-    cid: str
+    cid: str  # the branch's new head
     how: str  # merge, squash or fast-forward
     warnings: tuple[str, ...] = ()  # worktrees with the branch checked out that could not be updated
 
 
 class AgentState(NamedTuple):
-    agent: str
+    """An agent and its last commit."""
+
+    agent: str  # its name
     head: str  # its newest commit
     kind: str | None  # of the head; None for a commit of people
     subject: str  # first line of the message of the head
@@ -138,6 +140,8 @@ class AgentState(NamedTuple):
 
 
 class Maintained(NamedTuple):
+    """The result of maintenance."""
+
     archived: tuple[str, ...]  # agents that were archived
     before: Count  # bytes of objects on disk
     after: Count  # the same, after the clean-up
@@ -147,10 +151,10 @@ class BlamedLine(NamedTuple):
     """One line and its origin; the fields are None if people wrote it."""
 
     number: Count  # from 1
-    text: str
-    commit: str
-    agent: str | None
-    kind: str | None
+    text: str  # the line
+    commit: str  # the commit that it comes from
+    agent: str | None  # the agent that wrote it; null: people
+    kind: str | None  # kind of the commit
     briefing: str | None  # id of the briefing of the agent
     behaviour: str | None  # id of the flow or prompt that the agent worked by
     trace: str | None  # id of the commit's trace
@@ -161,24 +165,24 @@ class TraceChange(NamedTuple):
 
     notes_commit: str  # the commit of the notes ref
     trace: str | None  # id of the trace; None if it was removed
-    by: Stamp
-    message: str
+    by: Stamp  # who attached it
+    message: str  # why
 
 
 class TraceHit(NamedTuple):
-    """An entry found by a search; ``commit`` is None while it is pending."""
+    """An entry found by a search."""
 
-    agent: str
-    commit: str | None
+    agent: str  # the agent of the trace
+    commit: str | None  # the commit of the trace; null: it is pending
     position: Count  # in its trace, from 0
-    entry: Mapping[str, Any]  # the entry itself
+    entry: TraceEntry  # the entry itself
 
 
 class BoundTrace(NamedTuple):
     """A commit's trace and its id."""
 
-    cid: str
-    trace: ConsoleTrace
+    cid: str  # id of the trace
+    trace: ConsoleTrace  # the trace
 
 
 _OPTIONAL = (BRIEFING, PROFILE, BEHAVIOUR, PARENT, MERGED, LANDED, RANGE, REQUEST, TAG, VALUE, BY, FORKED, OWN)
@@ -212,17 +216,3 @@ def json_object(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def as_json(value: Any) -> Any:
-    """A record as JSON: objects with named fields, at every level."""
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        fields: Sequence[str] = value._fields
-        return {name.rstrip("_"): as_json(getattr(value, name)) for name in fields}
-    if isinstance(value, dict):
-        return {key: as_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [as_json(item) for item in value]
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return value

@@ -34,7 +34,7 @@ _KEPT = frozenset(("at", "kind", "redacted", "cut"))
 class Purged(NamedTuple):
     """What was changed, and where the text may still be."""
 
-    agent: str
+    agent: str  # the agent
     traces: Count  # traces that were rewritten
     pending: Count  # pending entries that were rewritten
     remaining: tuple[str, ...]  # where the text may still be

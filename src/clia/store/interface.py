@@ -52,7 +52,7 @@ class Edge(NamedTuple):
     """``src -kind-> dst``, stated by the commit ``origin`` and read from the chain ``source``."""
 
     src: str  # the agent that the relation starts at
-    kind: str
+    kind: str  # the kind of relation
     dst: str  # the agent that it leads to
     origin: str  # the commit that states it
     source: str  # the chain that the commit is on
@@ -110,9 +110,9 @@ class FeedNotifier(Protocol):
 class Task(NamedTuple):
     """A request that a worker can handle."""
 
-    agent: str
-    request: str
-    kind: str
+    agent: str  # the agent
+    request: str  # request id
+    kind: str  # kind of request
     not_before: float = 0.0  # seconds since the epoch: when it is or was due
 
 
@@ -128,7 +128,7 @@ class Claim(NamedTuple):
 class Waiting(NamedTuple):
     """What the queue knows of a task that was attempted."""
 
-    task: Task
+    task: Task  # the task
     attempts: Count  # so far
     worker: str | None  # current holder
     until: float | None  # when the lease of the holder expires, in seconds since the epoch

@@ -17,6 +17,7 @@ from clia.store.interface import ABSENT
 from clia.values.clock import timestamp
 from clia.values.commit_messages import check_text
 from clia.values.names import SLUG_MAX, is_slug
+from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,10 +46,10 @@ _MINUTES_MAX, _DAYS_MAX = 24 * 60, 3650
 class User(NamedTuple):
     """A user of the forge."""
 
-    name: str
-    role: str
-    display: str = ""
-    email: str = ""
+    name: str  # user name
+    role: str  # `viewer`, `decider` or `admin`
+    display: str = ""  # name that decisions record; empty: the user name
+    email: str = ""  # e-mail address that decisions record
 
     @property
     def by(self) -> str:
@@ -64,17 +65,20 @@ class User(NamedTuple):
 class TokenInfo(NamedTuple):
     """A token without its secret; times are RFC 3339."""
 
-    id: str
-    label: str
-    role: str  # effective role
-    created_at: str
+    id: str  # token id, for `clia user token --revoke`
+    label: str  # its purpose
+    role: str  # effective role: never more than its user's
+    created_at: str  # when it was created
     last_used_at: str | None  # to a minute
-    expires_at: str | None
+    expires_at: str | None  # null: it is valid until it is revoked
 
 
+@json_form(user=EMBED)
 class UserInfo(NamedTuple):
+    """A user with all tokens."""
+
     user: User
-    created_at: str
+    created_at: str  # when the user was added
     tokens: list[TokenInfo]  # oldest first
 
 

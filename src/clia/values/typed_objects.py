@@ -7,26 +7,25 @@ in every space.
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 from clia.errors import InvalidInput
 from clia.values.canonical import canonical_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from clia.verbs import Text
 
 SESSION_FLOW, PROMPT = "session-flow", "prompt"
 
 
 class Briefing(NamedTuple):
-    """The task that an agent is spawned with. ``behaviour`` is the id of the prompt it was rendered from, if any."""
+    """The task that an agent is spawned with."""
 
     title: Text  # one line
     text: Text = ""  # the task, in Markdown
-    behaviour: Text | None = None
+    behaviour: Text | None = None  # id of the prompt that it was rendered from
     meta: Mapping[str, Any] | None = None  # additional fields
 
     def to_object(self) -> dict[str, Any]:
@@ -34,12 +33,26 @@ class Briefing(NamedTuple):
         return {"type": "briefing", "title": self.title, "text": self.text, **behaviour, **_meta(self.meta)}
 
 
+class EntryFields(TypedDict, total=False):
+    """An entry of a trace; tools may add fields."""
+
+    at: str  # when it was recorded
+    kind: str  # kind of entry
+    text: str  # without secrets
+    data: Any  # additional data of a program
+    cut: int  # only if the text was shortened: its original number of characters
+    redacted: int  # only if secrets were removed: how many
+
+
+TraceEntry = Annotated[Mapping[str, Any], EntryFields]
+
+
 class ConsoleTrace(NamedTuple):
     """The console of an agent between two of its commits, bound to the later one."""
 
     commit: str  # the commit that it is bound to
-    agent: str
-    entries: tuple[Mapping[str, Any], ...] = ()  # oldest first
+    agent: str  # the agent
+    entries: tuple[TraceEntry, ...] = ()  # oldest first
 
     def to_object(self) -> dict[str, Any]:
         entries = [dict(entry) for entry in self.entries]

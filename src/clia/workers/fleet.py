@@ -41,9 +41,9 @@ CLOCK_TOLERANCE = 5.0
 class Underway(NamedTuple):
     """An attempt that a worker is running."""
 
-    agent: str
-    request: str
-    kind: str
+    agent: str  # the agent
+    request: str  # request id
+    kind: str  # kind of request
     attempt: Count  # from 1
     since: float  # time of the first heartbeat that reported it
 
@@ -60,11 +60,11 @@ class Process(NamedTuple):
     """A worker or forge with a heartbeat."""
 
     kind: str  # worker or forge
-    name: str
-    machine: str
+    name: str  # its name
+    machine: str  # host name
     clone: str  # id of the clone
-    pid: Count
-    version: str
+    pid: Count  # process id
+    version: str  # version of clia
     started_at: float  # seconds since the epoch
     seen_at: float  # time of the last heartbeat, in seconds since the epoch
     age: float  # seconds since the last heartbeat
@@ -75,29 +75,29 @@ class Process(NamedTuple):
     answered: Count  # attempts that succeeded
     retried: Count  # attempts that failed and were retried
     given_up: Count  # requests that were given up
-    running: tuple[Underway, ...]
+    running: tuple[Underway, ...]  # attempts that it is running
     trouble: str | None  # why it is stuck now
 
 
 class Machine(NamedTuple):
     """A clone of the repository. ``machine`` is "" if none of its workers or forges sent a heartbeat lately."""
 
-    machine: str
+    machine: str  # host name; empty if none of its workers or forges sent a heartbeat lately
     clone: str  # id of the clone
     state: str  # alive, silent, no-process (only commands run there, as far as is known)
     workers: Count  # alive
     forges: Count  # alive
     running: Count  # attempts
     clock_off: float  # seconds its clock is ahead
-    hub: HubStanding | None
+    hub: HubStanding | None  # its hub status; null: unknown
 
 
 class Lease(NamedTuple):
     """A request held by a worker. If the worker is silent, another one takes it when the lease expires."""
 
-    agent: str
-    request: str
-    kind: str
+    agent: str  # the agent
+    request: str  # request id
+    kind: str  # kind of request
     attempt: Count  # from 1
     worker: str  # its name
     holder: str  # alive, silent, unknown
@@ -108,7 +108,7 @@ class Lease(NamedTuple):
 class Depth(NamedTuple):
     """The number of waiting requests of one kind."""
 
-    kind: str
+    kind: str  # kind of request
     due: Count  # free, can be attempted now
     held: Count  # held by a worker
     later: Count  # not due yet: timers, retries, live sessions they wait for
@@ -119,9 +119,9 @@ class Depth(NamedTuple):
 class Oldest(NamedTuple):
     """The request that has waited longest of its sort."""
 
-    agent: str
-    request: str
-    kind: str
+    agent: str  # the agent
+    request: str  # request id
+    kind: str  # kind of request
     since: float  # seconds since the epoch
     age: float  # seconds that it has waited
     elsewhere: bool = False  # left to the machine that has the agent's unpublished work
@@ -131,11 +131,11 @@ class Fleet(NamedTuple):
     """A snapshot of who works on a space, and on what."""
 
     at: float  # time of the snapshot, in seconds since the epoch
-    machines: tuple[Machine, ...]
-    workers: tuple[Process, ...]
-    forges: tuple[Process, ...]
-    leases: tuple[Lease, ...]
-    queue: tuple[Depth, ...]
+    machines: tuple[Machine, ...]  # clones of the repository
+    workers: tuple[Process, ...]  # workers with a heartbeat
+    forges: tuple[Process, ...]  # forges with a heartbeat
+    leases: tuple[Lease, ...]  # requests held by workers
+    queue: tuple[Depth, ...]  # waiting requests, by kind
     questions: Count  # requests to people
     people: Oldest | None  # the oldest of them
     work: Oldest | None  # the oldest that a worker can handle

@@ -16,6 +16,7 @@ from clia.errors import BackendError, CliaError, Conflict
 from clia.sessions import handover
 from clia.sessions.handover import Gone, Resume, RetryPolicy
 from clia.values.background import retry_while_unavailable
+from clia.values.records import json_form
 from clia.workers.attempts import ANSWERED, DROPPED, GIVEN_UP, GONE, RETRIED, Attempt, OutcomeReporter
 from clia.workers.effects import EXCLUSIVE, llm
 from clia.workers.effects.context import Context, Tools, is_away
@@ -39,25 +40,26 @@ _SILENCE_SECONDS = 2.0  # seconds after which the store is reported as not answe
 _MAX_HANGING = 4  # abandoned threads, per allowed concurrent attempt
 
 
+@json_form(progress="said")
 class RunningAttempt(NamedTuple):
     """An attempt that is running."""
 
-    agent: str
-    request: str
-    kind: str
-    attempt: int
+    agent: str  # the agent
+    request: str  # request id
+    kind: str  # kind of request
+    attempt: int  # number of the attempt, from 1
     progress: str  # reported by the handler
 
 
 class WorkerStatus(NamedTuple):
     """What a worker does, and has done since its start."""
 
-    running: tuple[RunningAttempt, ...] = ()
+    running: tuple[RunningAttempt, ...] = ()  # attempts that are running
     waiting: int = 0  # tasks not running here
     next_at: float | None = None  # when the next one is due, in seconds since the epoch
-    answered: int = 0
-    retried: int = 0
-    given_up: int = 0
+    answered: int = 0  # requests that it answered
+    retried: int = 0  # attempts that failed and are retried
+    given_up: int = 0  # requests that it gave up; the flow got an error
     gone: int = 0  # answered by others, or the session ended
     hanging: int = 0  # abandoned handlers that have not returned
     trouble: str | None = None  # why the worker is stuck now

@@ -1,0 +1,397 @@
+"""Examples for the JSON reference: every command, run with ``--json`` on small repositories made for it.
+
+Ids, times and sizes, which differ from run to run, are replaced by fixed ones; everything else is as it was printed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import clia
+from clia.cli import main, registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Example(NamedTuple):
+    command: str  # its name in the registry
+    words: str  # as typed, without --json
+    value: Any  # what it printed; of several lines the last one
+
+
+ERROR = "error"
+_FAILED = "agents profile --slug nobody --ceiling ."
+_SECRET = "ghp_" + "Zx9" * 12
+_PERSON = {"NAME": "Ada", "EMAIL": "ada@example.org"}
+_REFUSED = ("merge lead reviewer", "verify", "flow check ../broken.py", "cap explain ada agent-commit spawn --path ../bea")
+_TO_STDERR = ("run",)  # the program owns standard output
+_FILES = {
+    "four.txt": "apples 4\n",
+    "nine.txt": "apples 9\n",
+    "both.txt": "apples 13\n",
+    "late.txt": "seen afterwards\n",
+    "count.py": "def main(input):\n"
+    '    plan = request("plan", {"boxes": input["boxes"]})\n'
+    '    verdict = request("human", {"question": "Count so?", "plan": plan, "choices": ["approve", "reject"]}, tag="count-so")\n'
+    '    return {"verdict": verdict, "plan": plan}\n',
+    "broken.py": "def main(input):\n    return 1 +\n",
+    "ask.py": 'def main(input):\n    return int(request("supplier", {"how many": input}))\n',
+    "better.py": 'def main(input):\n    return int(request("supplier", {"how many": input}).split()[0])\n',
+    "review.md": "Review {{task}}.\n",
+}
+
+
+def examples() -> list[Example]:
+    """One example or more of every command that prints JSON."""
+    found: list[Example] = []
+    for tour in (_space, _sessions, _behaviours, _federation, _forge, _hooks, _identities):
+        with tempfile.TemporaryDirectory() as directory:
+            top = Path(directory).resolve()
+            with _environment(top), chdir(_plant(top)):
+                printed = [Example(_name(words), words if words != ERROR else _FAILED, value) for words, value in tour()]
+            text = json.dumps(printed, ensure_ascii=False)
+            found += (Example(*example) for example in json.loads(_fixed(text, str(top))))
+    return found
+
+
+@contextmanager
+def _environment(home: Path) -> Iterator[None]:
+    """The environment of a user with a name and no settings."""
+    before = dict(os.environ)
+    for key in [key for key in before if key.startswith(("GIT_", "CLIA_", "CLAUDE", "CODEX", "GEMINI"))]:
+        del os.environ[key]
+    os.environ |= {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in _PERSON.items()}
+    os.environ |= {"HOME": str(home), "XDG_CONFIG_HOME": str(home), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _plant(top: Path) -> Path:
+    """A repository with a remote, and files for commands to read beside it."""
+    shop = top / "shop"
+    for name, text in _FILES.items():
+        (top / name).write_text(text, encoding="utf-8")
+    _git("init", "--quiet", "--bare", str(top / "hub.git"))
+    _git("init", "--quiet", "--initial-branch", "main", str(shop))
+    (shop / "stock.txt").write_text("apples 3\n", encoding="utf-8")
+    for words in (("add", "."), ("commit", "--quiet", "--message", "Stock"), ("remote", "add", "origin", "../hub.git")):
+        _git("-C", str(shop), *words)
+    return shop
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _name(words: str) -> str:
+    if words == ERROR:
+        return ERROR
+    first, second = [*words.split(), ""][:2]
+    group = registry.TREE.commands[first]
+    return f"{first} {second}" if hasattr(group, "commands") else first
+
+
+def _run(words: str) -> Any:
+    """What a command prints."""
+    before, separator, program = words.partition(" -- ")
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main.main([*shlex.split(before), "--json", *(shlex.split(f"-- {program}") if separator else ())])
+    if code != (main.REFUSED if words in _REFUSED else main.DONE):
+        raise SystemExit(f"reference: clia {words} exits {code}: {err.getvalue()}")
+    text = (err if words.partition(" ")[0] in _TO_STDERR else out).getvalue()
+    return json.loads(text if text[:2] in ("{\n", "[\n") or text.count("\n") <= 1 else text.splitlines()[-1])
+
+
+def _each(text: str) -> Iterator[tuple[str, Any]]:
+    """Run commands, a line each; one that starts with ``-`` is only a step towards the next."""
+    for line in text.strip().splitlines():
+        words = line.strip()
+        value = _run(words.removeprefix("- "))
+        if not words.startswith("- "):
+            yield words, value
+
+
+def _space() -> Iterator[tuple[str, Any]]:
+    yield from _each(f"""
+        - init
+        spawn lead --title 'Lead the stock work'
+        - spawn scout --from lead --title 'Count the apples' --text 'Every box.'
+        - spawn reviewer --from lead --title 'Check the count'
+        trace add scout 'export GITHUB_TOKEN={_SECRET}'
+        trace pending scout
+        commit scout finding --set stock.txt=../four.txt --meta boxes=7 --trace --message 'One more apple'
+        - commit reviewer finding --set stock.txt=../nine.txt --message 'Nine apples'
+        run counter --title 'Count with wc' -- sh -c 'wc -l stock.txt > lines.txt'
+        checkout scout ../scout
+        merge lead scout
+        merge lead scout
+        merge lead reviewer
+        resolve lead reviewer --file stock.txt=../both.txt
+        land lead --onto main --squash
+        publish scout""")
+    _git("clone", "--quiet", "../hub.git", "../bea")
+    yield from _each("""
+        init ../bea
+        list
+        log scout --own --number 1
+        log scout --own --trace --number 1
+        show lead
+        show agents/scout
+        diff scout
+        blame scout stock.txt
+        tree
+        graph scout --number 2
+        fork-point lead main
+        relate reviewer reviews scout
+        relations scout
+        trace show agents/scout
+        trace show scout
+        trace attach agents/reviewer ../late.txt
+        trace history agents/reviewer
+        trace search github
+        trace purge reviewer --text afterwards --yes
+        trace export scout
+        types
+        rebuild""")
+    _git("branch", "tidy", _git("commit-tree", "agents/scout^{tree}", "-p", "main~1", "-m", "Counted"))
+    yield from _each("relink --onto tidy\n archive reviewer")
+    _git("init", "--quiet", "--bare", "../meet.git")
+    yield from _each("""
+        - init ../crew
+        - spawn scout --empty --title 'Count' --path ../crew
+        hub set ../meet.git --path ../crew
+        hub status --path ../crew
+        hub sync --path ../crew
+        fleet --path ../crew""")
+    _git("update-ref", "-d", "refs/clia/agents/reviewer")
+    yield from _each("""
+        verify
+        maintain --archive-idle 30
+        ingest
+        doctor
+        completion bash""")
+
+
+def _sessions() -> Iterator[tuple[str, Any]]:
+    yield from _each("""
+        - init
+        - spawn scout --title 'Count the apples'
+        flow define count ../count.py --message 'Ask before counting'
+        flow list
+        flow show count
+        flow check ../broken.py
+        session start scout count --input '{"boxes": 7}'
+        session resume scout 'Box by box'
+        session fork scout other
+        inbox scout
+        inbox scout --all
+        session list
+        decide scout approve --message 'It is sound.'
+        session show scout
+        session show scout --journal
+        session cancel other --message 'One is enough.'
+        ask scout 'Which box first?' --choices left,right""")
+    answering = threading.Thread(target=_answer)
+    answering.start()
+    yield from _each("ask scout 'And now?' --wait")
+    answering.join()
+    yield from _each("worker --once")
+
+
+def _answer() -> None:
+    """Answer the newest question, as somebody else would."""
+    with clia.open() as space:
+        while len(waiting := space.pending("scout")) < 2:
+            pass
+        space.decide("scout", "go on", request_id=waiting[-1].id)
+
+
+def _behaviours() -> Iterator[tuple[str, Any]]:
+    yield from _each("""
+        - init
+        - spawn scout --title 'Count the apples'
+        behaviour add count ../ask.py --message 'Ask, then count'
+        - session start scout count --input '"apples"'
+        - session resume scout '"4 boxes"'
+        behaviour propose count --from ../better.py --agent scout --evidence agents/scout --message 'In words, too'
+        behaviour diff count""")
+    with clia.open() as space:
+        first, second = (version.cid for version in space.behaviour("count").versions)
+    yield from _each(f"""
+        behaviour replay --session scout/1 --with {second}
+        behaviour adopt count {second} --trial
+        - session start scout {second} --input '"apples"'
+        - session resume scout '"4 boxes"'
+        behaviour list
+        behaviour show count
+        behaviour show {second}
+        behaviour lineage count
+        behaviour stats count --over week
+        behaviour compare {first} {second}
+        behaviour suggest count
+        behaviour retire count {second}
+        - behaviour add review ../review.md
+        behaviour export review --to skill""")
+
+
+def _federation() -> Iterator[tuple[str, Any]]:
+    """Ada's space is here, Bea's next to it."""
+    yield from _each("""
+        - init
+        - init ../bea
+        - spawn scout --title 'Count the apples'
+        - flow define count ../count.py
+        key show
+        - key show --path ../bea""")
+    ada, bea = _run("key show")["text"], _run("key show --path ../bea")["text"]
+    yield from _each(f"""
+        peer add bea --key {bea}
+        - peer add ada --key {ada} --url ../shop --path ../bea
+        peer share bea --agent '*' --behaviour '*' --traces
+        announce
+        sync --path ../bea
+        peer show ada --path ../bea
+        cap explain ada agent-commit spawn --path ../bea
+        cap grant ada --follow --path ../bea
+        - cap grant ada behaviour behaviour --path ../bea
+        cap list --path ../bea
+        sync --path ../bea
+        remotes --path ../bea
+        remotes --behaviours --path ../bea
+        peer list --path ../bea
+        peer change ada --trust --path ../bea
+        cap revoke ada console-trace note --path ../bea
+        peer remove ada --path ../bea
+        key rotate""")
+
+
+def _forge() -> Iterator[tuple[str, Any]]:
+    yield from _each("""
+        - init
+        user add ada --role admin --name 'Ada Lovelace' --email ada@example.org
+        user token ada --label 'nightly build' --role viewer
+        user change ada --name 'Ada King'
+        user link ada --minutes 30 --address https://forge.example.org
+        user list""")
+    token = _run("user list")[0]["tokens"][0]["id"]
+    yield from _each(f"user token ada --revoke {token}\n user remove ada --force")
+    Path(".git/clia/config.toml").write_text('[forge]\naddress = "https://forge.example.org"\n', encoding="utf-8")
+    yield "serve", _served()
+
+
+def _served() -> Any:
+    """What a forge prints when it starts; then it is stopped."""
+    program = [str(Path(sys.executable).parent / "clia"), "serve", "--port", "0", "--quiet", "--json"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as forge:
+        assert forge.stdout is not None  # noqa: S101  # it is a pipe
+        lines = []
+        for line in forge.stdout:
+            lines.append(line)
+            if line == "}\n":
+                break
+        forge.terminate()
+    return json.loads("".join(lines))
+
+
+def _hooks() -> Iterator[tuple[str, Any]]:
+    yield from _each("""
+        - init
+        hook install claude-code --dry-run
+        - hook install claude-code --yes
+        hook uninstall claude-code --yes
+        hook rehearse --seed 1 --start 2026-01-31T09:00:00Z --no-hooks --stop-after 4""")
+
+
+def _identities() -> Iterator[tuple[str, Any]]:
+    """A repository with an identity, and a submodule that adds to it."""
+    root, inner = Path.cwd(), Path("payments").resolve()
+    _git("init", "--quiet", str(inner))
+    (root / ".gitmodules").write_text('[submodule "payments"]\n\tpath = payments\n[submodule "ledger"]\n\tpath = ledger\n')
+    outer = {"slug": "scout", "title": "Scout", "role": "Explorer", "guardrails": ["Never commit secrets."]}
+    local = {"slug": "scout", "role": "Payments explorer", "inherits": ["missing.json"]}
+    for where, document in ((root, outer), (inner, local)):
+        home = where / ".clia" / "agents" / "scout"
+        home.mkdir(parents=True)
+        (home / f"scout@{where.name}.agent.triad.json").write_text(json.dumps(document, indent=2) + "\n")
+    with chdir(inner):
+        yield from _each("""
+            agents context --slug scout
+            agents profile --slug scout
+            agents profile --slug scout --root-chain --show-origin
+            agents plan --slug scout
+            agents agency --slug scout
+            agents explain /role --slug scout
+            agents list
+            agents lint
+            agents smoke
+            agents doctor
+            agents mirrors
+            agents export --slug scout --to agents-md
+            agents schema
+            agents init ledger --title Ledger
+            agents journal --slug scout --note 'Read the build.'
+            agents transfer --slug scout --to ..
+            agents consolidate ledger --into scout""")
+    yield ERROR, _error(_FAILED)
+
+
+def _error(words: str) -> Any:
+    err = io.StringIO()
+    with redirect_stderr(err):
+        main.main([*shlex.split(words), "--json"])
+    return json.loads(err.getvalue())
+
+
+def _fixed(text: str, top: str) -> str:
+    """The same text, with what differs from run to run replaced."""
+    text = text.replace(f"{top}/", "/").replace(top, "/").replace(re.sub(r"[^A-Za-z0-9]", "-", top), "")
+    ids: dict[str, str] = {}
+    text = re.sub(_ID, lambda match: ids.setdefault(match[0], _id(len(ids), match[0])), text)
+    for pattern, replacement in _VARYING:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+_ID = r'\b(?:[0-9a-f]{40}|[0-9a-f]{64})\b|(?<=[":])[\w-]{43}(?=")'
+
+
+def _id(number: int, original: str) -> str:
+    """A made-up id; equal ids stay equal."""
+    return hashlib.sha256(f"object {number}".encode()).hexdigest()[: len(original)]
+
+
+_VARYING: tuple[tuple[str, Any], ...] = (
+    (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "5b1c0e5c-6f0e-4f6a-9d55-6a1f0c1d2e3f"),
+    (r'"(\w*at|since|first|last|heard)": \d+(\.\d+)?', r'"\1": 1769850000'),
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z", r"2026-01-31T09:00:00\g<1>Z"),
+    (r"(T\d\d:\d\d:\d\d)\.\d{3}Z", r"\1.000Z"),
+    (r'"\d{4}-\d\d-\d\d"', '"2026-01-31"'),
+    (r'"(before|after|seconds|seq)": \d+(\.\d+)?', r'"\1": 10240'),
+    (r'"(clia|python|git)": "[\d.]+"', r'"\1": "1.2.3"'),
+    (r'"seed": "\w+"', '"seed": "00000000000000000000000000000000"'),
+    (r'"engine": "[^"]*"', '"engine": "engine 1.2.3"'),
+    (r"\b(clia_|key=)[\w-]{43}", r"\g<1>" + "x" * 43),
+    (r'"([0-9a-f]{4} ){7}[0-9a-f]{4}"', '"1f3a 5c7e 9b0d 2f4a 6c8e 0b1d 3f5a 7c9e"'),
+    (r'(Id": )"(?:[0-9a-f]{16}|[0-9a-f]{32})"', r'\1"1f3a5c7e9b0d2f4a"'),
+    (r'(Nano": )"\d+"', r'\1"1769850000000000000"'),
+    (r'(?<=[" ])[0-9a-f]{12}(?=")', "0a1b2c3d4e5f"),
+    (r"transfer-[0-9a-f]{16}", "transfer-1f3a5c7e9b0d2f4a"),
+    (r"\b\d\.\d{5,}\b", lambda match: f"{float(match[0]):.4f}"),  # the last digits differ between machines
+)
