@@ -68,7 +68,7 @@ def test_what_is_sent_and_what_is_printed_are_the_same_spans_whatever_the_collec
         collector.replies = [AGAIN]
         words = ("--otlp", collector.address, "--content", "--header", "X-Team=a=b", "--header", "authorization=Bearer two")
         sent = run(root, *words, env={"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20one,x-more=c%20d"})
-        first, second = collector.got
+        first, second = collector.requests
     assert first == second
     assert first.path == "/v1/traces"
     assert [first.headers[key] for key in ("content-type", "content-encoding")] == ["application/x-protobuf", "gzip"]
@@ -103,7 +103,7 @@ def test_what_people_and_agents_wrote_stays_here_unless_asked_for(inside: Inside
     with collecting() as collector:
         inside.run("--otlp", collector.address)
         inside.run("scout", "--otlp", f"{collector.address}/v1/traces", "--content")
-    plain, told = (each.body for each in collector.got)
+    plain, told = (each.body for each in collector.requests)
     assert MARK.encode() not in plain
     assert MARK.encode() in told
 

@@ -1,6 +1,6 @@
-"""Flows that work: every form that a flow may take, each small enough to see through.
+"""Valid flows in every form, each small.
 
-Invariant: each one checks clean, ends for any answers of the kind it asks for, and asks the same again on a replay.
+Invariant: each flow passes the checker, ends for all answers of the requested kind, and sends the same requests on a replay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading back the HTML that was made of foreign text, strictly: the tags that we write, closed in order, and nothing else."""
+"""A strict parser for HTML made from foreign text: it accepts only the tags that clia writes, closed in order."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def read(markup: str) -> list[Piece]:
 
 def _described(name: str, attributes: str) -> str:
     assert name in _TAGS, name
-    found = dict(_ATTRIBUTE.findall(attributes))
-    assert found.keys() <= _ATTRIBUTES, attributes
+    values = dict(_ATTRIBUTE.findall(attributes))
+    assert values.keys() <= _ATTRIBUTES, attributes
     assert "&" not in _ENTITY.sub("", attributes), attributes
-    classes = found.get("class", "").split()
+    classes = values.get("class", "").split()
     assert all(map(_CLASSES.fullmatch, classes)), attributes
     return ".".join([name, *classes])
 

@@ -1,4 +1,4 @@
-"""The official client of the Model Context Protocol, on every line to a space: in this process, over stdio and over HTTP."""
+"""The official client of the Model Context Protocol, with every transport: in this process, over stdio and over HTTP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROTOCOLS = (MODERN, LEGACY)
 
 
 class Person:
-    """Whoever sits before the client, and what forms they were shown."""
+    """The user of the client, who answers forms; ``shown`` has the forms."""
 
     def __init__(self, answer: Callable[[ElicitRequestParams], Awaitable[ElicitResult]] | ElicitResult) -> None:
         self._answer = answer
@@ -44,7 +44,7 @@ def says(content: Mapping[str, Any] | None = None, action: Any = "accept") -> Pe
 
 
 class Driver:
-    """Calls tools, and keeps in mind which: the client itself checks every answer against the tool's output schema."""
+    """Calls tools and records which. The client itself checks every result against the tool's output schema."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -53,32 +53,32 @@ class Driver:
 
     async def do(self, tool: str, /, **args: Any) -> dict[str, Any]:
         self.used.add(tool)
-        done = await self.client.call_tool(tool, args, progress_callback=self._heard)
-        assert not done.is_error, done.content
-        found: dict[str, Any] = done.structured_content
-        return found
+        result = await self.client.call_tool(tool, args, progress_callback=self._on_progress)
+        assert not result.is_error, result.content
+        content: dict[str, Any] = result.structured_content
+        return content
 
     async def refused(self, code: str, tool: str, /, **args: Any) -> dict[str, Any]:
-        """The error of a call that must fail; in words for a model too."""
-        done = await self.client.call_tool(tool, args)
-        assert done.is_error, done.structured_content
-        found: dict[str, Any] = done.structured_content
-        assert found["code"] == code, found
-        assert found["message"] in getattr(done.content[0], "text", "")
-        return found
+        """Return the error of a call that must fail. Its message must also be in the content, for the model."""
+        result = await self.client.call_tool(tool, args)
+        assert result.is_error, result.structured_content
+        error: dict[str, Any] = result.structured_content
+        assert error["code"] == code, error
+        assert error["message"] in getattr(result.content[0], "text", "")
+        return error
 
-    async def _heard(self, progress: float, total: float | None, message: str | None) -> None:
+    async def _on_progress(self, progress: float, total: float | None, message: str | None) -> None:
         del progress, total
         self.progress.append(message or "")
 
 
 async def fails(call: Awaitable[Any]) -> MCPError:
-    """The error of the protocol that something ends in."""
+    """Return the protocol error of a call that must fail."""
     try:
-        done = await call
+        result = await call
     except MCPError as err:
         return err
-    raise AssertionError(done)
+    raise AssertionError(result)
 
 
 def _mode(protocol: str) -> str:
@@ -93,13 +93,13 @@ async def talking(server: Any, protocol: str = MODERN, person: Person | None = N
 
 
 def stdio(root: Path, *words: str, **env: str) -> StdioServerParameters:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_"))}
-    kept |= {"GIT_COMMITTER_NAME": PERSON[0], "GIT_COMMITTER_EMAIL": PERSON[1]}
-    return StdioServerParameters(command=warm.program(), args=["mcp", "--path", str(root), *words], env=kept | env)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_"))}
+    environment |= {"GIT_COMMITTER_NAME": PERSON[0], "GIT_COMMITTER_EMAIL": PERSON[1]}
+    return StdioServerParameters(command=warm.program(), args=["mcp", "--path", str(root), *words], env=environment | env)
 
 
 @asynccontextmanager
 async def over_http(address: str, token: str, path: str = "/mcp", **headers: str) -> AsyncIterator[Any]:
-    """A transport to a forge; nothing of it outlives the block."""
+    """A transport to a forge, which is closed at the end of the block."""
     async with httpx2.AsyncClient(headers={"authorization": f"Bearer {token}", **headers}, timeout=60.0) as http:
         yield streamable_http_client(f"{address}{path}", http_client=http)

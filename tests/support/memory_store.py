@@ -1,8 +1,8 @@
-"""The store that tests and models use: plain data, and stricter than any database.
+"""The store of tests and models: plain data, and stricter than any database.
 
-Invariant: a transaction works on a copy that takes the place of the whole state when its block has ended, so that undoing
-is exact and a reader's view never moves. Values go through JSON, and one that does not come back as the very same is
-refused: whoever passes here passes everywhere.
+Invariant: a transaction works on a copy, which replaces the state when its block ends, so that rollback is exact and a reader's
+view never changes. Values go through JSON, and a value that is not read back unchanged is refused: code that works with this store
+works with every other.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 class _State(NamedTuple):
-    """Only the outer containers ever change, so that copying them copies everything."""
+    """Only the outer containers change, so copying them copies everything."""
 
     streams: dict[str, tuple[int, tuple[tuple[int, str], ...]]]  # the last position; positions and texts
-    values: dict[str, tuple[int, str | None]]  # the last version; the text, or None where it was deleted
+    values: dict[str, tuple[int, str | None]]  # the last version; the text, or None if deleted
     edges: set[Edge]
     retractions: set[tuple[str, str]]  # source, origin
-    facts: list[GateFacts]  # one: what the gate was given last
+    facts: list[GateFacts]  # one item: the facts last loaded
 
     def copy(self) -> _State:
         return _State(dict(self.streams), dict(self.values), set(self.edges), set(self.retractions), list(self.facts))
@@ -60,7 +60,7 @@ class MemoryStore(SqlStore):
             guard = _Guard(self._state.copy(), writes=True)
             try:
                 yield cast("Transaction", MemoryTransaction(guard))
-                self._state = guard.looked_at
+                self._state = guard.state
             finally:
                 guard.ended = True
 
@@ -112,14 +112,14 @@ class _Guard:
         self.ended = False
 
     @property
-    def looked_at(self) -> _State:
+    def state(self) -> _State:
         if self.ended:
             raise rules.refusal("transaction-ended")
         return self._state
 
     @property
-    def changed(self) -> _State:
-        state = self.looked_at
+    def writable_state(self) -> _State:
+        state = self.state
         if not self._writes:
             raise rules.refusal("only-reading")
         return state
@@ -130,7 +130,7 @@ class _Streams:
         self._guard = guard
 
     def append(self, stream: str, bodies: Sequence[Any], expected: int | None = None) -> int:
-        state = self._guard.changed
+        state = self._guard.writable_state
         texts = [_encode(body) for body in bodies]
         end, entries = state.streams.get(rules.check_name(stream), (0, ()))
         if expected is not None and expected != end:
@@ -140,27 +140,27 @@ class _Streams:
         return end + len(texts)
 
     def read(self, stream: str, after: int = 0, limit: int | None = None) -> list[StreamEntry]:
-        _, entries = self._guard.looked_at.streams.get(rules.check_name(stream), (0, ()))
-        wanted = [StreamEntry(position, rules.decode(text, stream)) for position, text in entries if position > after]
-        return wanted[: rules.at_most(limit)]
+        _, entries = self._guard.state.streams.get(rules.check_name(stream), (0, ()))
+        later = [StreamEntry(position, rules.decode(text, stream)) for position, text in entries if position > after]
+        return later[: rules.at_most(limit)]
 
     def end(self, stream: str) -> int:
-        return self._guard.looked_at.streams.get(rules.check_name(stream), (0, ()))[0]
+        return self._guard.state.streams.get(rules.check_name(stream), (0, ()))[0]
 
     def replace(self, stream: str, position: int, body: Any) -> None:
-        state, text = self._guard.changed, _encode(body)
+        state, text = self._guard.writable_state, _encode(body)
         end, entries = state.streams.get(rules.check_name(stream), (0, ()))
         if position not in dict(entries):
             raise rules.no_entry(stream, position)
         state.streams[stream] = end, tuple((place, text if place == position else old) for place, old in entries)
 
     def forget(self, stream: str, upto: int) -> None:
-        state = self._guard.changed
+        state = self._guard.writable_state
         end, entries = state.streams.get(rules.check_name(stream), (0, ()))
         state.streams[stream] = end, tuple(entry for entry in entries if entry[0] > upto)
 
     def names(self, prefix: str) -> list[str]:
-        streams = self._guard.looked_at.streams
+        streams = self._guard.state.streams
         rules.check_name(prefix)
         return sorted(name for name, (_, entries) in streams.items() if entries and name.startswith(prefix))
 
@@ -170,26 +170,26 @@ class _Values:
         self._guard = guard
 
     def get(self, key: str) -> Versioned | None:
-        version, text = self._guard.looked_at.values.get(rules.check_name(key), (0, None))
+        version, text = self._guard.state.values.get(rules.check_name(key), (0, None))
         return None if text is None else Versioned(rules.decode(text, key), version)
 
     def put(self, key: str, value: Any, expected: int = ANY_VERSION) -> int:
-        values, text = self._guard.changed.values, _encode(value)
+        values, text = self._guard.writable_state.values, _encode(value)
         version, _ = _expect(values, key, expected)
         values[key] = version + 1, text
         return version + 1
 
     def delete(self, key: str, expected: int = ANY_VERSION) -> bool:
-        values = self._guard.changed.values
+        values = self._guard.writable_state.values
         version, text = _expect(values, key, expected)
         values[key] = version, None
         return text is not None
 
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
-        values = self._guard.looked_at.values
+        values = self._guard.state.values
         rules.check_name(prefix)
-        found = [(key, text) for key, (_, text) in values.items() if text is not None and key.startswith(prefix)]
-        return [(key, rules.decode(text, key)) for key, text in sorted(found)]
+        present = [(key, text) for key, (_, text) in values.items() if text is not None and key.startswith(prefix)]
+        return [(key, rules.decode(text, key)) for key, text in sorted(present)]
 
 
 class _Edges:
@@ -197,22 +197,22 @@ class _Edges:
         self._guard = guard
 
     def add(self, edges: Iterable[Edge]) -> None:
-        state = self._guard.changed
+        state = self._guard.writable_state
         state.edges.update([Edge(*map(rules.check_name, edge)) for edge in edges])
 
     def retract(self, source: str, origins: Iterable[str]) -> None:
-        state = self._guard.changed
+        state = self._guard.writable_state
         rules.check_name(source)
         state.retractions.update([(source, rules.check_name(origin)) for origin in origins])
 
     def drop(self, source: str) -> None:
-        state = self._guard.changed
+        state = self._guard.writable_state
         rules.check_name(source)
         state.edges.difference_update([edge for edge in state.edges if edge.source == source])
         state.retractions.difference_update([pair for pair in state.retractions if pair[0] == source])
 
     def clear(self) -> None:
-        state = self._guard.changed
+        state = self._guard.writable_state
         state.edges.clear()
         state.retractions.clear()
 
@@ -225,21 +225,21 @@ class _Edges:
         return sorted({edge.src for edge in self.standing() if (edge.dst, edge.kind) == (dst, kind)})
 
     def reachable(self, src: str, kind: str) -> list[str]:
-        found: set[str] = set()
+        reached: set[str] = set()
         ahead = self.targets(src, kind)
         while ahead:
             node = ahead.pop()
-            if node not in found:
-                found.add(node)
+            if node not in reached:
+                reached.add(node)
                 ahead.extend(self.targets(node, kind))
-        return sorted(found)
+        return sorted(reached)
 
     def origins(self, src: str, kind: str, dst: str) -> list[str]:
         _check_names(src, kind, dst)
         return sorted({edge.origin for edge in self.standing() if edge[:3] == (src, kind, dst)})
 
     def standing(self, touching: str | None = None) -> list[Edge]:
-        state = self._guard.looked_at
+        state = self._guard.state
         _check_names(*([] if touching is None else [touching]))
         retracted = {origin for _, origin in state.retractions}
         return sorted(
@@ -252,18 +252,18 @@ class _Gate:
         self._guard = guard
 
     def load(self, facts: GateFacts) -> None:
-        state = self._guard.changed
+        state = self._guard.writable_state
         for names in (*(grant[:4] for grant in facts.grants), facts.trusted, *facts.parents):
             _check_names(*names)
         state.facts[:] = [facts]
 
     def allowing(self, question: GateQuestion) -> list[str]:
-        (facts,) = self._guard.looked_at.facts
+        (facts,) = self._guard.state.facts
         _check_names(*question[:3])
         if question.peer not in facts.trusted:
             return []
         types, at = _wider(question.type, facts.parents), rules.clamp(question.at)
-        found = {
+        cids = {
             grant.cid
             for grant in facts.grants
             if (grant.peer, grant.trigger) == (question.peer, question.trigger)
@@ -271,19 +271,19 @@ class _Gate:
             and (grant.expires is None or rules.clamp(grant.expires) > at)
             and (grant.execute or not question.execute)
         }
-        return sorted(found)
+        return sorted(cids)
 
 
 def _wider(type_: str, parents: Sequence[tuple[str, str]]) -> set[str]:
-    """A type and all that it descends from."""
-    found: set[str] = set()
+    """A type and all its ancestors."""
+    types: set[str] = set()
     ahead = [type_]
     while ahead:
-        here = ahead.pop()
-        if here not in found:
-            found.add(here)
-            ahead.extend(parent for child, parent in parents if child == here)
-    return found
+        current = ahead.pop()
+        if current not in types:
+            types.add(current)
+            ahead.extend(parent for child, parent in parents if child == current)
+    return types
 
 
 def _check_names(*names: str) -> None:
@@ -300,18 +300,18 @@ def _expect(values: dict[str, tuple[int, str | None]], key: str, expected: int) 
 
 
 def _encode(value: Any) -> str:
-    """As the databases do, but what would come back as something else is refused: a tuple, a key that is no text."""
+    """Encode as the databases do, but refuse a value that would be read back as another: a tuple, a key that is not text."""
     text = rules.encode(value)
-    if not _same(value, rules.decode(text, "a new value")):
+    if not _is_same(value, rules.decode(text, "a new value")):
         raise InvalidInput("not a JSON value: it would be read back as another one", code="invalid-json")
     return text
 
 
-def _same(given: Any, read: Any) -> bool:
-    if type(given) is not type(read):
+def _is_same(value: Any, decoded: Any) -> bool:
+    if type(value) is not type(decoded):
         return False
-    if isinstance(given, dict):
-        return given.keys() == read.keys() and all(_same(each, read[key]) for key, each in given.items())
-    if isinstance(given, list):
-        return len(given) == len(read) and all(map(_same, given, read))
-    return bool(given == read)
+    if isinstance(value, dict):
+        return value.keys() == decoded.keys() and all(_is_same(member, decoded[key]) for key, member in value.items())
+    if isinstance(value, list):
+        return len(value) == len(decoded) and all(map(_is_same, value, decoded))
+    return bool(value == decoded)

@@ -1,4 +1,4 @@
-"""A collector of traces: a real HTTP server that takes OTLP as the specification says, and answers as it is told."""
+"""A trace collector: a real HTTP server that receives OTLP and sends the replies of the test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROTOBUF = "application/x-protobuf"
 
 
 class Reply(NamedTuple):
-    """How a request is answered; the usual one is that all spans were taken."""
+    """The reply to a request; by default all spans are accepted."""
 
     status: int = 200
     body: bytes = ExportTraceServiceResponse().SerializeToString()
@@ -27,15 +27,15 @@ class Reply(NamedTuple):
 
 
 def partly(rejected: int, why: str) -> Reply:
-    """Some spans were not wanted."""
-    made = ExportTraceServiceResponse()
-    made.partial_success.rejected_spans = rejected
-    made.partial_success.error_message = why
-    return Reply(body=made.SerializeToString())
+    """A reply that some spans were rejected."""
+    response = ExportTraceServiceResponse()
+    response.partial_success.rejected_spans = rejected
+    response.partial_success.error_message = why
+    return Reply(body=response.SerializeToString())
 
 
-class Got(NamedTuple):
-    """One request: its path, its headers by lower-case name, its body as it was before compression."""
+class ReceivedRequest(NamedTuple):
+    """A request: its path, its headers by lower-case name, and its uncompressed body."""
 
     path: str
     headers: dict[str, str]
@@ -43,35 +43,35 @@ class Got(NamedTuple):
 
     @property
     def request(self) -> ExportTraceServiceRequest:
-        made: ExportTraceServiceRequest = ExportTraceServiceRequest.FromString(self.body)
-        return made
+        request: ExportTraceServiceRequest = ExportTraceServiceRequest.FromString(self.body)
+        return request
 
     @property
     def spans(self) -> list[Span]:
-        return [span for each in self.request.resource_spans for scope in each.scope_spans for span in scope.spans]
+        return [span for resource in self.request.resource_spans for scope in resource.scope_spans for span in scope.spans]
 
 
 class Collector:
-    """``replies`` are given in order; when none is left, the usual one."""
+    """``replies`` are sent in order, then the default reply."""
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.got: list[Got] = []
+        self.requests: list[ReceivedRequest] = []
         self.replies: list[Reply] = []
 
     def spans(self) -> list[Span]:
-        return [span for each in self.got for span in each.spans]
+        return [span for request in self.requests for span in request.spans]
 
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """A collector on a port of its own, until the block ends."""
+    """Run a collector on a free port until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             data = self.rfile.read(int(self.headers["content-length"]))
             body = gzip.decompress(data) if self.headers.get("content-encoding") == "gzip" else data
-            collector.got.append(Got(self.path, {key.lower(): value for key, value in self.headers.items()}, body))
+            collector.requests.append(ReceivedRequest(self.path, {key.lower(): value for key, value in self.headers.items()}, body))
             reply = collector.replies.pop(0) if collector.replies else Reply()
             self.send_response(reply.status)
             for key, value in {**reply.headers, "Content-Length": str(len(reply.body))}.items():

@@ -1,4 +1,4 @@
-"""A small space with something of everything that an export tells of; ``MARK`` is in every text that somebody wrote."""
+"""A small space with everything that an export includes; ``MARK`` is in every text by an agent or a person."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TOOL_SESSION = "0b1c2d3e-0000-4000-8000-000000000001"
 
 
 def scene(root: Path) -> clia.Space:
-    """``scout`` is captured from a tool and has a sub-agent; ``lead`` has two sessions an aide spawned in the first, and
-    ``twin``, whose session was forked from that."""
+    """``scout`` is captured from a tool and has a sub-agent. ``lead`` has two sessions, an aide spawned in the first, and ``twin``,
+    whose session is a fork of the first."""
     space = clia.init(root, settings=settings())
     captured = {"tool": "claude-code", "session": TOOL_SESSION, "model": "claude-model"}
     space.spawn("scout", clia.Briefing(f"Look {MARK}", MARK, meta=captured))

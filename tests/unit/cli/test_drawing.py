@@ -7,20 +7,11 @@ import pytest
 from rich.text import Text
 
 from clia.cli.drawing import graph_lines, tree_lines
-from clia.values.graph_lanes import GraphNode, layout
+from clia.values.graph_lanes import layout
+from support.graphs import graph_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-
-def graph(text: str) -> list[GraphNode]:
-    """Parse lines like ``a2: a1 b1``. The letter is the group, ``m`` for people."""
-    nodes = []
-    for line in text.split("\n"):
-        name, _, parents = line.partition(":")
-        group = name.rstrip("0123456789")
-        nodes.append(GraphNode(name, tuple(parents.split()), "" if group == "m" else group))
-    return nodes
 
 
 def drawn(lines: Iterable[Text]) -> str:
@@ -123,11 +114,11 @@ CUT_OFF = "a9: a8 b8\nc9: m1\nb8: b7"
     ],
 )
 def test_a_graph_is_drawn_as_expected(nodes: str, expected: str) -> None:
-    assert drawn(graph_lines(layout(graph(nodes)), lambda node: node.id)) == picture(expected)
+    assert drawn(graph_lines(layout(graph_nodes(nodes)), lambda node: node.id)) == picture(expected)
 
 
 def test_crossings_and_joins_are_clear_in_ascii_too() -> None:
-    drawing = drawn(graph_lines(layout(graph(CRISS_CROSS)), lambda node: node.id, ascii=True))
+    drawing = drawn(graph_lines(layout(graph_nodes(CRISS_CROSS)), lambda node: node.id, ascii=True))
     assert drawing == picture(
         """
         *-. a3
@@ -138,11 +129,11 @@ def test_crossings_and_joins_are_clear_in_ascii_too() -> None:
         * a1
         """
     )
-    assert drawn(graph_lines(layout(graph(CUT_OFF)), lambda node: node.id, ascii=True)).endswith(": : :\n")
+    assert drawn(graph_lines(layout(graph_nodes(CUT_OFF)), lambda node: node.id, ascii=True)).endswith(": : :\n")
 
 
 def test_commits_that_only_share_a_lane_do_not_look_connected() -> None:
-    drawing = drawn(graph_lines(layout(graph("m3: m2\nb1: m2\nc1: m2\nm2:")), lambda node: node.id))
+    drawing = drawn(graph_lines(layout(graph_nodes("m3: m2\nb1: m2\nc1: m2\nm2:")), lambda node: node.id))
     assert drawing == picture(
         """
         ● m3
@@ -155,19 +146,19 @@ def test_commits_that_only_share_a_lane_do_not_look_connected() -> None:
 
 
 def test_a_lane_has_one_colour_and_its_neighbour_another() -> None:
-    lines = list(graph_lines(layout(graph(SESSION_MERGE)), lambda node: node.id))
+    lines = list(graph_lines(layout(graph_nodes(SESSION_MERGE)), lambda node: node.id))
     first = [(line.plain[span.start : span.end], span.style) for line in lines[:3] for span in line.spans]
     assert first == [("●", "cyan"), ("─╮", "green"), ("●", "cyan"), ("│", "green"), ("│", "cyan"), ("●", "green")]
 
 
 def test_a_label_is_escaped_and_stays_on_its_line() -> None:
-    drawing = drawn(graph_lines(layout(graph(LINEAR)), lambda node: f"{node.id} \x1b[2J\n● m0"))
+    drawing = drawn(graph_lines(layout(graph_nodes(LINEAR)), lambda node: f"{node.id} \x1b[2J\n● m0"))
     assert drawing.splitlines()[0] == "● m3 \\u{1b}[2J\\n● m0"
     assert len(drawing.splitlines()) == 3
 
 
 def test_a_styled_label_keeps_its_style_and_its_other_lines_are_next_to_the_lanes() -> None:
-    lines = list(graph_lines(layout(graph(FORK)), lambda node: Text(f"{node.id}\nmore", style="bold")))
+    lines = list(graph_lines(layout(graph_nodes(FORK)), lambda node: Text(f"{node.id}\nmore", style="bold")))
     assert drawn(lines) == picture(
         """
         ● a2

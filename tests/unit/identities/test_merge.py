@@ -11,7 +11,7 @@ from clia.identities.merge import merge, same
 from clia.identities.origins import explain
 from clia.values.canonical import digest
 
-UNITED = (
+MERGED_LISTS = (
     "mentors tags responsibilities guardrails sections checklists principles themes horizons initiatives milestones backlog "
     "dependencies risks entries emojiTags focusDomains operationModes"
 )
@@ -25,7 +25,7 @@ def merged(*documents: dict[str, Any]) -> dict[str, Any]:
     return merge("agent", "scout", layered(*documents))[0]
 
 
-@pytest.mark.parametrize("field", UNITED.split(" "))
+@pytest.mark.parametrize("field", MERGED_LISTS.split(" "))
 def test_every_list_field_is_merged_without_duplicates(field: str) -> None:
     assert merged({field: ["A", "B"]}, {field: ["B", "C"]})[field] == ["A", "B", "C"]
 
@@ -71,16 +71,16 @@ def test_a_plain_contribution_mix_merges_into_the_primary_group() -> None:
 def test_explain_shows_every_overridden_weight() -> None:
     layers = layered(*({"contributionMix": [{"type": "code", "weight": weight}]} for weight in (5, 4, 3)))
     document, provenance, _ = merge("agent", "scout", layers)
-    story = explain(document, provenance, layers, "/contributionMix/0")
-    assert story.value == {"type": "code", "weight": 3}
-    assert [value.value["weight"] for value in story.shadowed] == [5, 4]
+    explanation = explain(document, provenance, layers, "/contributionMix/0")
+    assert explanation.value == {"type": "code", "weight": 3}
+    assert [value.value["weight"] for value in explanation.shadowed] == [5, 4]
 
 
 def test_contributors_are_listed_outermost_first() -> None:
     layers = layered({"guardrails": ["a", "b"]}, {"guardrails": ["b", "c"]}, {"guardrails": ["a"]})
     document, provenance, _ = merge("agent", "scout", layers)
-    story = explain(document, provenance, layers, "/guardrails")
-    assert [contributor.path for contributor in story.contributors] == ["/0", "/0", "/1", "/1", "/2"]
+    explanation = explain(document, provenance, layers, "/guardrails")
+    assert [contributor.path for contributor in explanation.contributors] == ["/0", "/0", "/1", "/1", "/2"]
 
 
 def test_the_digest_of_a_large_number_does_not_depend_on_the_order_of_keys() -> None:

@@ -32,8 +32,8 @@ def test_an_entry_has_time_signature_context_and_summary(tree: Tree) -> None:
     tree.repository("mono")
     tree.agent("mono", extensions={"journalSignature": "-SC"})
     note = Note("found it", ["a", "b", "a", " "], dirs_touched=["src", "docs", "src"], idempotency_key="k1")
-    written = write(tree, "mono", note)
-    assert written.entry == {
+    result = write(tree, "mono", note)
+    assert result.entry == {
         "timestamp": "2026-11-15T09:30:05Z",
         "kind": "log",
         "summary": "found it",
@@ -43,8 +43,8 @@ def test_an_entry_has_time_signature_context_and_summary(tree: Tree) -> None:
         "tags": ["a", "b"],
         "extensions": {"x-dirsTouched": ["src", "docs"], "x-idempotencyKey": "k1"},
     }
-    assert written.sha256 == digest(written.entry)
-    assert json.loads(Path(written.path).read_text()) == {"schemaVersion": "0.4.0", "slug": "scout", "entries": [written.entry]}
+    assert result.sha256 == digest(result.entry)
+    assert json.loads(Path(result.path).read_text()) == {"schemaVersion": "0.4.0", "slug": "scout", "entries": [result.entry]}
 
 
 @pytest.mark.parametrize(("signature", "expected"), [("auto", "-scout"), ("-XY", "-XY")])
@@ -62,9 +62,9 @@ def test_the_scope_chooses_the_directory(tree: Tree, scope: str, directory: str)
     tree.repository("w")
     tree.repository("w/sub", as_file=True)
     tree.directory("w/sub/src")
-    written = write(tree, "w/sub/src", scope=scope)
-    assert Path(written.path).parent == tree.root / directory / ".clia/agents/scout"
-    assert Path(written.path).name == f"scout@{Path(directory).name}.agency.triad.json"
+    result = write(tree, "w/sub/src", scope=scope)
+    assert Path(result.path).parent == tree.root / directory / ".clia/agents/scout"
+    assert Path(result.path).name == f"scout@{Path(directory).name}.agency.triad.json"
 
 
 def test_without_a_repository_the_agents_directory_is_needed(tree: Tree) -> None:
@@ -74,9 +74,9 @@ def test_without_a_repository_the_agents_directory_is_needed(tree: Tree) -> None
     assert caught.value.code == "no-repository"
     assert any("--agents-dir" in hint for hint in caught.value.hints)
     assert not (tree.root / "plain/.clia").exists()
-    written = write(tree, "plain", agents_dir=tree.path("plain/.clia/agents"))
-    assert Path(written.path) == tree.root / "plain/.clia/agents/scout/scout@plain.agency.triad.json"
-    assert lineage(tree.path("plain"), "scout").agency()["entries"] == [written.entry]
+    result = write(tree, "plain", agents_dir=tree.path("plain/.clia/agents"))
+    assert Path(result.path) == tree.root / "plain/.clia/agents/scout/scout@plain.agency.triad.json"
+    assert lineage(tree.path("plain"), "scout").agency()["entries"] == [result.entry]
 
 
 def test_an_agents_directory_that_is_not_needed_is_refused_as_unused(tree: Tree) -> None:
@@ -91,9 +91,9 @@ def test_an_agents_directory_that_is_not_needed_is_refused_as_unused(tree: Tree)
 def test_the_entry_goes_to_the_file_that_reading_selects(tree: Tree, name: str) -> None:
     tree.repository("w")
     path = tree.document("w", "scout", "agency", {"entries": []}, name=name)
-    written = write(tree, "w")
-    assert written.path == str(path)
-    assert lineage(tree.path("w"), "scout").agency()["entries"] == [written.entry]
+    result = write(tree, "w")
+    assert result.path == str(path)
+    assert lineage(tree.path("w"), "scout").agency()["entries"] == [result.entry]
 
 
 def test_ancestors_are_never_touched(tree: Tree) -> None:

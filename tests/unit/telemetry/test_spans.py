@@ -383,10 +383,10 @@ def many(count: int, text: str = "") -> list[SpanTree]:
 
 def test_many_spans_go_in_several_requests_of_bounded_size(collector: Collector) -> None:
     assert sending(collector, many(1000)) == ExportResult(1, 1000, 0, "")
-    assert [len(request.spans) for request in collector.got] == [512, 488]
-    collector.got.clear()
+    assert [len(request.spans) for request in collector.requests] == [512, 488]
+    collector.requests.clear()
     assert sending(collector, many(2, "é" * 1_100_000)).spans == 2
-    assert [len(request.spans) for request in collector.got] == [1, 1]
+    assert [len(request.spans) for request in collector.requests] == [1, 1]
 
 
 def test_rejected_spans_are_counted_with_their_reasons(collector: Collector) -> None:
@@ -404,7 +404,7 @@ def test_a_refusal_has_the_reason_and_the_progress_but_no_header(collector: Coll
     error = refused("collector-refused", lambda: sending(collector, many(600), authorization=f"Bearer {MARK}"))
     assert error.message == f"{collector.address}/v1/traces: HTTP 401: who are you?"
     assert error.fields == {"url": f"{collector.address}/v1/traces", "status": 401, "sent": 512}
-    assert collector.got[0].headers["authorization"] == f"Bearer {MARK}"
+    assert collector.requests[0].headers["authorization"] == f"Bearer {MARK}"
     assert MARK not in json.dumps(error.to_json())
 
 
@@ -413,7 +413,7 @@ def test_a_redirect_is_not_followed(collector: Collector) -> None:
         collector.replies = [Reply(307, b"", {"Location": f"{elsewhere.address}/v1/traces"})]
         error = refused("collector-refused", lambda: sending(collector, many(1)))
         assert "redirects are not followed" in error.message
-        assert elsewhere.got == []
+        assert elsewhere.requests == []
 
 
 def test_an_unreachable_collector_is_reported(collector: Collector) -> None:
@@ -432,7 +432,7 @@ def test_the_path_for_traces_is_added_to_an_address_without_it(collector: Collec
     sender = sender_of(collector.address + url, {}, {"clia.version": "1.0"}, seconds=5)
     error = refused("collector-refused", lambda: send(sender, many(1)))
     sender.close()
-    assert collector.got[0].path == path
+    assert collector.requests[0].path == path
     assert "s3cret" not in error.message
 
 

@@ -4,20 +4,11 @@ import pytest
 
 from clia.errors import InvalidInput
 from clia.values.graph_lanes import GraphNode, GraphRow, layout
-
-
-def graph(text: str) -> list[GraphNode]:
-    """Parse lines like ``a2: a1 b1``. The letter is the group, ``m`` for people."""
-    nodes = []
-    for line in text.strip().splitlines():
-        name, _, parents = line.strip().partition(":")
-        group = name.rstrip("0123456789")
-        nodes.append(GraphNode(name, tuple(parents.split()), "" if group == "m" else group))
-    return nodes
+from support.graphs import graph_nodes
 
 
 def lanes(text: str) -> dict[str, int]:
-    return {row.node.id: row.lane for row in layout(graph(text))}
+    return {row.node.id: row.lane for row in layout(graph_nodes(text))}
 
 
 def test_no_commits_have_no_rows() -> None:
@@ -25,7 +16,7 @@ def test_no_commits_have_no_rows() -> None:
 
 
 def test_a_row_has_an_entry_for_every_lane() -> None:
-    nodes = graph("m3: m2 a1\na1: m1\nm2: m1\nm1:")
+    nodes = graph_nodes("m3: m2 a1\na1: m1\nm2: m1\nm1:")
     assert layout(nodes) == [
         GraphRow(nodes[0], 0, (), (0, 1), (0, 1)),
         GraphRow(nodes[1], 1, (0, 1), (0, 1), (1,)),
@@ -45,7 +36,7 @@ def test_a_first_parent_keeps_the_lane() -> None:
 
 
 def test_earlier_lines_of_other_groups_bend_into_the_lane_of_the_commits_own_group() -> None:
-    rows = layout(graph("a2: a1\na1: b1\nb3: b2\nb2: b1\nb1:"))
+    rows = layout(graph_nodes("a2: a1\na1: b1\nb3: b2\nb2: b1\nb1:"))
     assert [(row.node.id, row.lane, row.bend) for row in rows] == [
         ("a2", 0, None),
         ("a1", 0, None),
@@ -73,7 +64,7 @@ def test_lines_of_other_groups_lead_to_the_earlier_lane_of_a_group() -> None:
 
 
 def test_of_two_branches_of_people_the_newer_one_stays_straight() -> None:
-    rows = layout(graph("m4: m1\nm3: m2\nm2: m1\nm1:"))
+    rows = layout(graph_nodes("m4: m1\nm3: m2\nm2: m1\nm1:"))
     assert [(row.lane, row.bend) for row in rows] == [(0, None), (1, None), (1, None), (0, None)]
 
 
@@ -83,7 +74,7 @@ def test_a_persons_commit_on_an_agents_branch_is_in_the_agents_lane() -> None:
 
 def test_a_lane_that_ended_is_used_again() -> None:
     agents = "".join(f"m{n + 1}: m{n} a{n}x{n}\na{n}x{n}: m{n}\n" for n in range(50, 0, -1))
-    rows = layout(graph(agents + "m1:"))
+    rows = layout(graph_nodes(agents + "m1:"))
     assert len(rows) == 101
     assert max(row.width for row in rows) == 2
 
@@ -98,13 +89,13 @@ def test_parallel_agents_take_one_lane_each() -> None:
 
 
 def test_lanes_of_parents_outside_the_window_run_off_the_bottom_once() -> None:
-    rows = layout(graph("m3: m2 x9\na1: x9\nm2: y9"))
+    rows = layout(graph_nodes("m3: m2 x9\na1: x9\nm2: y9"))
     assert [row.edges for row in rows] == [(0, 1), (1,), (0,)]
     assert rows[-1].below == (0, 1)
 
 
 def test_a_parent_named_twice_is_one_line() -> None:
-    rows = layout(graph("m2: m1 m1\nm1:"))
+    rows = layout(graph_nodes("m2: m1 m1\nm1:"))
     assert [(row.lane, row.below, row.edges) for row in rows] == [(0, (0,), (0, 0)), (0, (), ())]
 
 
@@ -121,7 +112,7 @@ def test_a_parent_named_twice_is_one_line() -> None:
 )
 def test_a_repeated_or_misplaced_commit_is_refused(text: str, fields: dict[str, str]) -> None:
     with pytest.raises(InvalidInput) as caught:
-        layout(graph(text))
+        layout(graph_nodes(text))
     assert caught.value.code == "invalid-graph"
     assert caught.value.fields == fields
     assert fields["commit"] in caught.value.message
