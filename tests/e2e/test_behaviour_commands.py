@@ -303,7 +303,7 @@ def test_hints_lead_on(here: Here) -> None:
     assert "def main(input)" in here(*command.split()[3:])
     assert here.refused("session", "start", "scout", "nosuch")["hints"][0] == "flows here: review"
     error = here.refused("session", "start", "scout", "careful")
-    assert (error["message"], error["code"]) == ("'careful' is a prompt, no flow", "not-a-flow")
+    assert (error["message"], error["code"]) == ("'careful' is a prompt, not a flow", "not-a-flow")
     assert error["hints"][0].endswith("clia spawn AGENT --title TITLE --behaviour careful")
     long = "a-behaviour-with-a-name-that-says-all-there-is-to-say"
     here.json("behaviour", "add", long, here.file("long.md", "Go.\n"))

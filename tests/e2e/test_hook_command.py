@@ -180,7 +180,7 @@ def test_an_event_that_can_be_put_nowhere_is_one_line_and_no_failure(space: Path
     spool_of(space).write_text("no directory")
     fired = fire(space, env=environment(None) | ({} if home is None else {"HOME": home}))
     assert (fired.code, fired.out) == (0, b"")
-    assert fired.err.startswith(b"clia hook: the event was not put down: ")
+    assert fired.err.startswith(b"clia hook: the event was not stored: ")
     assert fired.err.count(b"\n") == 1
     script = '"$0" hook codex 2>&- <<< "{}"; "$0" hook codex 2>/dev/full <<< "{}"'
     assert in_shell(script, space, environment(None)) == QUIET
@@ -205,9 +205,7 @@ def test_a_tool_that_is_not_known_is_told_and_not_failed(space: Path) -> None:
     """The settings may be those of a newer version. A large event is read, so that the tool does not write into a closed pipe."""
     fired = fire(space, b"x" * 3_000_000, "no\nsuch")
     assert (fired.code, fired.out) == (0, b"")
-    assert (
-        fired.err == b"clia hook: the event was not put down: there is no tool 'no\\nsuch'; known are claude-code, codex, gemini\n"
-    )
+    assert fired.err == b"clia hook: the event was not stored: unknown tool 'no\\nsuch'; known tools: claude-code, codex, gemini\n"
     assert events(spool_of(space)) == []
 
 
@@ -238,7 +236,7 @@ def test_an_interrupted_hook_fails_nobody_and_leaves_nothing(space: Path) -> Non
         hook.stdin.write(b"x" * 3_000_000)  # more than a pipe holds and more than is kept in memory: it has begun
         hook.send_signal(signal.SIGINT)
         _, said = hook.communicate()
-    assert (hook.returncode, said) == (0, b"clia hook: the event was not put down: KeyboardInterrupt: \n")
+    assert (hook.returncode, said) == (0, b"clia hook: the event was not stored: KeyboardInterrupt: \n")
     assert events(spool_of(space)) == []
 
 

@@ -242,7 +242,7 @@ def test_what_a_killed_run_left_is_committed_with_its_trace_before_the_next_one(
     assert ran.out == "half\n"
     with place.open() as space:
         done, left = space.session_log("scout")[:2]
-        assert left.subject.startswith("left by a run that did not end: sh -c 'echo half > half.txt; echo begun;")
+        assert left.subject.startswith("left by an interrupted run: sh -c 'echo half > half.txt; echo begun;")
         assert f"committed what was left in the worktree: {left.cid[:10]}" in ran.err
         assert said(space, left.cid, "stdout") == "begun\n"
         assert said(space, done.cid, "stdout") == "half\n"

@@ -1,1 +1,1 @@
-"""What coding agents' tools tell of a session, in one form: from their hooks and from their transcripts."""
+"""Capture of sessions of coding tools, from their hooks and transcripts."""

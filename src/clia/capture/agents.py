@@ -34,7 +34,7 @@ class IncomingEvent(NamedTuple):
     report: HookReport
     record: SpoolRecord
     later_calls: Callable[[], Sequence[tuple[str, ...]]] = tuple
-    """The files that each later tool call of the session names: they may have changed since the event. A call puts an event into
+    """The files that each later tool call of the session names: they may have changed since the event. A call writes an event to
     the spool before it changes the directory."""
 
 
@@ -115,9 +115,9 @@ class SessionStates:
             if top is not None:
                 return top
         if os.path.isabs(where) and not os.path.lexists(where):
-            return where  # the worktree was removed; what was said in it can still be recorded
+            return where  # the worktree was removed; its events can still be recorded
         fields = {"cwd": hook.report.cwd or where}
-        raise InvalidInput("the event is of no directory of this repository", code="foreign-event", fields=fields)
+        raise InvalidInput("the event is not from a directory of this repository", code="foreign-event", fields=fields)
 
     def _joined(self, place: str, name: str) -> str | None:
         """An existing agent: the owner of the checkout, or the one named by CLIA_AGENT."""
@@ -155,7 +155,7 @@ class SessionStates:
         self.spawned += 1
 
     def _forked_from(self, hook: IncomingEvent) -> tuple[CapturedSession | None, str]:
-        """The session that this one was forked from, and the fork's time if the copied lines do not tell."""
+        """The session that this one was forked from, and the fork's time if the copied lines do not show it."""
         since = ""
         for line in first_lines(hook.report.transcript or "", 1 << 20)[:50]:
             claude, codex = line.get("forkedFrom"), line.get("payload")

@@ -193,7 +193,7 @@ def written(tool: str, arguments: Any, writers: frozenset[str]) -> tuple[str, ..
     return tuple(path for name in ("file_path", "notebook_path") if (path := path_field(arguments, name)))
 
 
-# Events that tools report alike
+# Events that all tools report in the same way
 
 
 def start_event(payload: Mapping[str, Any], *names: str) -> ToolEvent:

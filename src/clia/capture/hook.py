@@ -37,14 +37,14 @@ def record(tool: str) -> None:
 
 def _record(tool: str) -> None:
     if os.isatty(_STDIN):
-        return _complain("a tool gives its event on standard input; this is a terminal")
+        return _complain("standard input is a terminal; a tool passes its event there")
     first = _first()
     place = _space_of(tool)
     if tool in TOOLS and first and place is not None:
         return _put_down(tool, place, first)
     while read_input():
         pass  # drain the pipe: a tool that is still writing must not get an error
-    return None if tool in TOOLS else _complain(f"there is no tool {tool!r}; known are {', '.join(TOOLS)}")
+    return None if tool in TOOLS else _complain(f"unknown tool {tool!r}; known tools: {', '.join(TOOLS)}")
 
 
 def _put_down(tool: str, place: tuple[bytes, bytes, bytes], first: bytes) -> None:
@@ -58,7 +58,7 @@ def _put_down(tool: str, place: tuple[bytes, bytes, bytes], first: bytes) -> Non
 def _complain(text: str) -> None:
     try:
         if sys.stderr is not None:
-            sys.stderr.write(f"clia hook: the event was not put down: {text}\n")
+            sys.stderr.write(f"clia hook: the event was not stored: {text}\n")
             sys.stderr.flush()
     except (OSError, ValueError):
         return  # standard error is closed

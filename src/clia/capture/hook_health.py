@@ -156,7 +156,7 @@ def _places(tool: HookTool, inspection: HookInspection, findings: list[HookFindi
             settings = settings_in(path) or {}
         except CliaError as err:
             if _speaks_of_us(path):  # otherwise the tool is not used here
-                hint = f"{tool.title} may read it all the same; clia installs and checks hooks in plain JSON only"
+                hint = f"{tool.title} may still read it; clia installs and checks hooks in plain JSON only"
                 findings.append(HookFinding("unreadable-settings", WARNING, tool.name, err.message, hint))
             continue
         hooks = [placed for placed in placed_in(settings) if placed.hook.tool == tool.name]
@@ -200,7 +200,7 @@ def _waiting_tools(directory: str) -> Iterator[tuple[str, str]]:
         for name in list_folder(os.path.join(directory, folder))[-_LOOKED_AT:]:
             try:
                 header, _ = spool.parse(spool.content(os.path.join(directory, folder, name), _HEAD))
-            except (OSError, CliaError):  # taken in between, or not an event
+            except (OSError, CliaError):  # ingested meanwhile, or not an event
                 continue
             yield header.get("tool", ""), spool.time_of(name)
 
@@ -211,7 +211,7 @@ def _tool_findings(
     """Why events of a tool may not arrive although hooks are installed."""
     yield from _program_findings(tool, places, inspection)
     for off in switched_off(tool, inspection.root, inspection.environment):
-        hint = f"take that out, or {tool.title} runs no hooks"
+        hint = f"remove that setting, or {tool.title} runs no hooks"
         yield HookFinding("hooks-switched-off", ERROR, tool.name, f"the hooks of {tool.title} are installed, but {off}", hint)
     for place in places:
         if place.missing:
@@ -220,7 +220,7 @@ def _tool_findings(
             yield HookFinding("events-missing", WARNING, tool.name, message, hint)
     if len(places) > 1:
         listed = " and ".join(f"{place.path} ({place.scope})" for place in places)
-        hint = "take one of them out: clia hook uninstall --scope …, or switch the plug-in off"
+        hint = "remove one of them: clia hook uninstall --scope …, or disable the plug-in"
         yield HookFinding("installed-twice", WARNING, tool.name, f"the hooks of {tool.title} are installed in {listed}", hint)
     if inspection.common is None:
         severity = INFO if all(place.scope in (USER, PLUGIN) for place in places) else WARNING
@@ -243,7 +243,9 @@ def _program_findings(tool: HookTool, places: Sequence[HookPlace], inspection: H
             yield HookFinding("clia-not-on-path", ERROR, tool.name, message, hint)
         elif not program.is_found:
             message = f"the hooks of {tool.title} run the clia on PATH, which is {program.found}, and not this one, {program.own}"
-            yield HookFinding("other-clia", WARNING, tool.name, message, "leave one of the two, or put the right one first on PATH")
+            yield HookFinding(
+                "other-clia", WARNING, tool.name, message, "remove one of the two, or put the right one first on PATH"
+            )
 
 
 def _silence(
@@ -260,9 +262,9 @@ def _silence(
         hint = f"restart {tool.title}, because it may read its settings only at start; its /hooks command shows what it runs"
         yield HookFinding("nothing-arrives", ERROR, tool.name, message, hint)
     elif last is None:
-        message = f"the hooks of {tool.title} are installed, and no event ever arrived here"
+        message = f"the hooks of {tool.title} are installed, but no event has arrived"
         trust = ", and trust the hooks there: /hooks" if tool.name == "codex" else ""
-        yield HookFinding("nothing-arrived", WARNING, tool.name, message, f"start {tool.title} here once{trust}; then ask again")
+        yield HookFinding("nothing-arrived", WARNING, tool.name, message, f"start {tool.title} here once{trust}; then check again")
 
 
 def _worked(tool: HookTool, inspection: HookInspection) -> datetime | None:
@@ -299,11 +301,11 @@ def _spool(inspection: HookInspection, *, installed: bool) -> tuple[SpoolHealth,
     if rejected:
         counts = Counter(event.code for event in rejected)
         reasons = ", ".join(f"{code}: {number}" for code, number in sorted(counts.items()))
-        message = f"ingest put {_events(len(rejected))} aside ({reasons}); the newest: {rejected[-1].message}"
+        message = f"ingest rejected {_events(len(rejected))} ({reasons}); the newest: {rejected[-1].message}"
         hint = f"they are kept in {os.path.join(own, spool.REJECTED)}, each with its reason beside it"
         findings.append(HookFinding("events-rejected", WARNING, None, message, hint))
     if elsewhere:
-        message = f"{_events(elsewhere)} had to be put outside of the repository, into {others[0]}"
+        message = f"{_events(elsewhere)} had to be stored outside of the repository, in {others[0]}"
         findings.append(HookFinding("events-elsewhere", WARNING, None, message, f"make {own} writable; clia ingest reads both"))
     findings += _ingest_error([own, *others], late=late)
     if installed and not _writable(own):

@@ -89,7 +89,7 @@ class SettingsPlan(NamedTuple):
 def target(scope: str, path: str, environment: Mapping[str, str]) -> SettingsFile:
     """Raise ``NotFound`` if the scope needs a repository and the path is not in one."""
     root = find_repository(path)
-    hints = ["--scope user installs for every repository of yours"]
+    hints = ["--scope user installs them for all of your repositories"]
     if root is None and scope != USER:
         path = os.path.abspath(path)
         raise NotFound(f"{path} is not in a git repository", code="no-such-repository", hints=hints, fields={"path": path})
@@ -142,7 +142,7 @@ def uninstall(tools: Sequence[HookTool], where: SettingsFile) -> SettingsPlan:
             changes.append(file.change())
         config = os.path.join(os.path.dirname(files[0].path), "config.toml")
         if tool.name == "codex" and hook_tools.codex_has_server(config):
-            notes.append(f"the MCP server in {config} stays: take [mcp_servers.clia] out of it, or codex mcp remove clia")
+            notes.append(f"the MCP server in {config} stays: remove [mcp_servers.clia] from it, or run codex mcp remove clia")
         notes += [f"hooks of {tool.title} stay in {path}" for path in _elsewhere(tool, where)]
     return SettingsPlan(where.scope, tuple(changes), tuple(notes))
 
@@ -215,9 +215,9 @@ class _File:
         current = servers.get(SERVER)
         if current is not None:
             if not runs_server(current):
-                message = f"{self.path}: /mcpServers/{SERVER} is there already, and is another server"
+                message = f"{self.path}: /mcpServers/{SERVER} already exists and is another server"
                 fields = {"path": self.path, "pointer": f"/mcpServers/{SERVER}"}
-                raise AlreadyExists(message, hints=["give that one another name"], fields=fields)
+                raise AlreadyExists(message, hints=["rename that server"], fields=fields)
             if current["command"] == server["command"]:
                 return
             self.text = edits.remove(self.text, ("mcpServers", SERVER))
@@ -228,7 +228,7 @@ class _File:
         self.what.append("mcp")
 
     def take_out(self) -> list[str]:
-        """What is kept, and why."""
+        """Hooks that are kept, and why."""
         settings = self._read()
         if "hooks" in settings:
             self._expect(settings["hooks"], dict, "/hooks")
@@ -270,7 +270,7 @@ class _File:
         raise InvalidDocument(
             f"{self.path}: {pointer} must be {expected}, not {documents.type_name(value)}",
             code="unexpected-settings",
-            hints=[f"put it right first: {self.tool.title} {self.tool.version} reads it otherwise"],
+            hints=[f"correct it first: {self.tool.title} {self.tool.version} reads it otherwise"],
             fields={"path": self.path, "pointer": pointer},
         )
 
@@ -279,7 +279,7 @@ class _File:
         if not self.what:
             after = self.before  # also if it is blank or missing
         elif not self._read() and self.path == self.real:
-            after = None  # nothing of anyone else is left
+            after = None  # nothing but ours was in it
         elif self.before is not None and self.before.startswith(_BOM):
             after = _BOM + self.text.encode()
         return SettingsChange(self.tool.name, self.path, self.real, self.before, after, tuple(self.what))
@@ -306,12 +306,12 @@ def _real(files: WritableLocalFiles, where: SettingsFile, path: str) -> str:
     real = files.real(path)
     if not where.holds(real):
         raise UnsafePath(
-            f"{path} leads to {real}, outside of what the scope {where.scope!r} is about",
-            hints=["put a file of its own there, or edit the other one by hand"],
+            f"{path} leads to {real}, outside of the scope {where.scope!r}",
+            hints=["put a regular file there, or edit the other one"],
             fields={"path": path, "real": real, "scope": where.scope},
         )
     if files.kind(path) == LINK and files.kind(real) == MISSING:
-        raise FileError(f"{path} is a link that leads nowhere", fields={"path": path, "reason": "a link that leads nowhere"})
+        raise FileError(f"{path} is a broken link", fields={"path": path, "reason": "a broken link"})
     return real
 
 
@@ -341,7 +341,7 @@ def _program_notes(where: SettingsFile, program: CliaProgram) -> list[str]:
     if where.scope != USER and where.root is not None and not hook_tools.is_space(where.root):
         notes.append(f"{where.root} is not a space, and hooks record only in a space: run clia init")
     if where.scope == PROJECT and program.found is None:
-        notes.append("clia is not on PATH: until it is, for everybody who works on this repository, nothing is recorded")
+        notes.append("clia is not on PATH: nothing is recorded until it is on the PATH of everybody who works on this repository")
     elif where.scope == PROJECT and not program.is_found:
         notes.append(f"the clia on PATH is {program.found}, not this one: the hooks run that")
     elif not program.is_found:
@@ -354,10 +354,10 @@ def _tool_notes(tool: HookTool, where: SettingsFile) -> list[str]:
     settings = hook_tools.switched_off(tool, where.root, where.environment)
     notes = [f"{off}: {tool.title} runs no hooks until you change that" for off in settings]
     if tool.name == "codex":
-        notes.append("Codex runs hooks only after you have looked at them and trusted them: type /hooks in Codex")
+        notes.append("Codex runs hooks only after you have reviewed and trusted them: type /hooks in Codex")
     if tool.name == "gemini" and where.scope == PROJECT:
-        notes.append("Gemini CLI runs hooks only in folders that you trust, where it asks about that")
-    twice = "an event would come twice; take one of them out"
+        notes.append("Gemini CLI runs hooks only in trusted folders; it asks once per folder")
+    twice = "events would be sent twice; remove one of them"
     return notes + [f"the hooks of {tool.title} are in {path} too: {twice}" for path in _elsewhere(tool, where)]
 
 

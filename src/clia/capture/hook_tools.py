@@ -116,7 +116,7 @@ TOOLS = {tool.name: tool for tool in (_CLAUDE_CODE, _CODEX, _GEMINI)}
 def tool_named(name: str) -> HookTool:
     if name not in TOOLS:
         hints = [f"one of {', '.join(TOOLS)}"]
-        raise InvalidInput(f"no tool is called {name!r}", code="unknown-tool", hints=hints, fields={"tool": name})
+        raise InvalidInput(f"unknown tool {name!r}", code="unknown-tool", hints=hints, fields={"tool": name})
     return TOOLS[name]
 
 

@@ -181,7 +181,7 @@ class _Ingest:
         """Run one step of a session. An event that can never be recorded is rejected; on other errors it waits."""
         try:
             act()
-        except Exception as raised:  # noqa: BLE001  # what we did not foresee in one session is not in the way of the others
+        except Exception as raised:  # noqa: BLE001  # an unexpected error in one session must not block the others
             err = raised if isinstance(raised, CliaError) else InvalidInput(f"a bug in clia: {raised!r}", code="bug")
             if hook is not None and isinstance(err, InvalidInput):
                 spool.reject(hook.record.spool, hook.record.id, err.code, str(err))

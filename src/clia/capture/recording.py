@@ -140,7 +140,7 @@ class Recorder:
                 self.flush(session, hook.record.at)
                 self._accept(session)  # first, or the work of other sub-agents would count as the session's
                 # Existing changes are not the sub-agent's work; if they cannot be committed, only files that it names are.
-                clean = self._commit(hook, session, "the files as a sub-agent finds them", trace_alone=False)
+                clean = self._commit(hook, session, "the files when a sub-agent started", trace_alone=False)
             live = self._lives.begin_sub(session, event.sub, hook.report.sub_kind, hook)
             if not clean:
                 live.captured = live.captured._replace(shared=True)
@@ -169,7 +169,7 @@ class Recorder:
         """Commit the files as the session found them."""
         change = self._seen(hook, live, None)
         try:
-            self._captures.record_baseline(live.captured, "the files as the session found them", change)
+            self._captures.record_baseline(live.captured, "the files when the session started", change)
         except InvalidInput as err:
             self._trace_now(live, _not_taken(hook, err), hook.record)
             return
@@ -305,7 +305,7 @@ class Recorder:
         try:
             return self._captures.look(live.captured)
         except CliaError as err:  # a nested repository or a missing filter: record the trace anyway
-            note = ToolEvent(NOTE, f"the files were not looked at: {err}", f"not-looked:{hook.record.id}")
+            note = ToolEvent(NOTE, f"the files were not read: {err}", f"not-looked:{hook.record.id}")
             self._trace_now(live, note, hook.record)
             return None
 
@@ -430,7 +430,7 @@ class Recorder:
             self._discover(live, None)
             return
         mark = {MARK: {"tool": live.tool.name, "session": live.captured.session}}
-        text = CommitText("what the transcript told after the end", mark)
+        text = CommitText("transcript entries after the end of the session", mark)
         self._counts["commits"] += self._captures.record(live.captured, text, DirectoryChange(None)) is not None
 
     def _discover(self, live: SessionState, upto: str | None) -> None:
@@ -448,7 +448,7 @@ class Recorder:
 
 
 def _not_taken(hook: IncomingEvent, err: InvalidInput) -> ToolEvent:
-    return ToolEvent(NOTE, f"the files were not taken: {err}", f"not-taken:{hook.record.id}")
+    return ToolEvent(NOTE, f"the files were not committed: {err}", f"not-taken:{hook.record.id}")
 
 
 def _watched(captured: CapturedSession, what: str, head: str) -> CapturedSession:

@@ -95,7 +95,7 @@ def run_program(space: Space, options: RunOptions, world: RunEnvironment, progra
     """Run a program as an agent, spawning it if needed; ``Conflict`` if one is running already."""
     check_name(options.agent)
     if not options.words:
-        raise InvalidInput("which program is to be run?", code="no-program", hints=["clia run AGENT -- PROGRAM ARGS…"])
+        raise InvalidInput("no program given", code="no-program", hints=["clia run AGENT -- PROGRAM ARGS…"])
     check_text(options.message, "message")
     space.types.check_kind(options.kind)  # before the program runs
     if programs is None:
@@ -108,9 +108,9 @@ def run_program(space: Space, options: RunOptions, world: RunEnvironment, progra
     looks = iter(range(_LOOKS))
     with programs.alone(lock, lambda: next(looks, None) is None) as locked:
         if not locked:
-            hints = ["wait for its end, or run this one as another agent"]
+            hints = ["wait until it ends, or run this one as another agent"]
             fields = {"agent": agent, "lock": lock}
-            raise Conflict(f"a program runs already as {agent!r}", code="already-running", hints=hints, fields=fields)
+            raise Conflict(f"a program is already running as {agent!r}", code="already-running", hints=hints, fields=fields)
         work = ProgramWorktree(space, agent, directory, lock, programs, world.environment)
         return _Run(work, options, world).run()
 
@@ -160,7 +160,7 @@ class _Run:
         work, name = self._work, self._options.words[0]
         if spawned and os.path.lexists(work.directory) and (not os.path.isdir(work.directory) or os.listdir(work.directory)):
             raise Conflict(
-                f"{work.directory} cannot become a worktree: it exists already",
+                f"{work.directory} cannot become a worktree: it already exists",
                 code="directory-in-use",
                 hints=["name a directory that does not exist yet"],
                 fields={"directory": work.directory},
@@ -189,7 +189,7 @@ class _Run:
     def _hinted(self, error: FileError) -> FileError:
         name = self._options.words[0]
         if "/" in name and not os.path.isabs(name):
-            hint = f"it is looked for among the files of {self._work.agent}; one of another place has its whole path"
+            hint = f"it is looked up among the files of {self._work.agent}; give the full path of a program elsewhere"
             return FileError(error.message, hints=[hint], fields=error.fields, code=error.code)
         return error
 
@@ -210,7 +210,7 @@ class _Run:
     def _spawn(self) -> str:
         space, agent, birth = self._work.space, self._work.agent, self._options.birth
         if birth.parent is not None and birth.empty:
-            message = "a sub-agent starts at its parent's head or at a commit: --parent does not go with --empty"
+            message = "--parent cannot be combined with --empty: a sub-agent starts at its parent's head or at a commit"
             raise InvalidInput(message, code="invalid-option", fields={"option": "--parent"})
         briefing = Briefing(_one_line(self._line) if birth.title is None else birth.title, birth.text)
         start = self._start()
@@ -229,7 +229,7 @@ class _Run:
         if not entries and not changed:
             return None
         lines = [str(entry["text"]).removeprefix("$ ") for entry in entries if entry.get("kind") == RUN]
-        message = "left by a run that did not end" if entries else "left in the worktree before a run"
+        message = "left by an interrupted run" if entries else "left in the worktree before a run"
         return self._committed(checkout, changed, f"{message}: {_one_line(lines[0])}" if lines else message, {})
 
     # While it runs
@@ -257,9 +257,9 @@ class _Run:
         directory, checkout = self._work.directory, self._checkout()  # a hook may have committed: the base is newer
         if checkout is None:
             raise InvalidInput(
-                f"{directory} is no longer a checkout, so what the program did in it cannot be committed",
+                f"{directory} is no longer a checkout, so the program's changes cannot be committed",
                 code="not-a-checkout",
-                hints=["move it away; the next run makes a new one"],
+                hints=["move it away; the next run creates a new one"],
                 fields={"path": directory},
             )
         changed = self._work.has_changed(checkout.base)
@@ -284,7 +284,7 @@ class _Run:
             raise StaleRef(
                 f"{err.message}; the work of the run is kept in {work.directory}",
                 hints=[
-                    f"bring both together: cd {directory} && git add -A && git commit -m work && git merge {err.actual}",
+                    f"merge both: cd {directory} && git add -A && git commit -m work && git merge {err.actual}",
                     f"then, still there: clia commit {work.agent} {kind} --base {err.actual} --trace",
                 ],
                 fields={**err.fields, "directory": work.directory},

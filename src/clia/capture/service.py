@@ -1,4 +1,4 @@
-"""Captured sessions: which agent each one is, and how its files get into commits.
+"""Captured sessions: the agent of each, and how its files are committed.
 
 Invariant: a session of a tool is one agent, and each of its sub-agents another. The record of a spawned agent names its
 session, so a lost store loses nothing. A commit applies what changed in the directory since the last look to the agent's
@@ -135,7 +135,9 @@ class Captures:
                 transaction.values.put(key, _as_row(purged))
         for path in sorted(transcripts):
             if path and holds(read_bytes(path, 0) or b"", text):
-                remaining.append(f"transcript {path}: it is the tool's own file, and clia records what it has not read of it yet")
+                remaining.append(
+                    f"transcript {path}: it belongs to the tool, and clia will record the part that it has not read yet"
+                )
         return remaining
 
     def spawned_for(self, name: str, tool: str, session: str, sub: str = "") -> bool:

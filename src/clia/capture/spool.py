@@ -49,7 +49,7 @@ def spools(common_dir: bytes, environment: Mapping[bytes, bytes]) -> Iterator[by
 def put(places: Iterable[bytes], chunks: Iterable[bytes]) -> bytes:
     """Write an event to the first place that accepts it, and return that place; ``OSError`` if none does."""
     name = b"%020d-%d-%s" % (time.time_ns(), os.getpid(), os.urandom(4).hex().encode())
-    failure = OSError("no place for it is known")
+    failure = OSError("no place to store it")
     for place in places:
         draft, remaining, unwritten, begun = os.path.join(place, b"tmp", name), iter(chunks), b"", False
         try:
@@ -81,7 +81,7 @@ def _private(path: str | bytes, flags: int) -> int:
 
 def _once_more(draft: bytes, unwritten: bytes, remaining: Iterator[bytes]) -> Iterator[bytes]:
     """The whole event again for the next place: the disk may be full after part of the input was consumed."""
-    file = open(draft, "rb", buffering=0)  # noqa: SIM115  # it is read when its name is gone
+    file = open(draft, "rb", buffering=0)  # noqa: SIM115  # it is read after its name is removed
     _remove(draft)
     return _chain(file, unwritten, remaining)
 

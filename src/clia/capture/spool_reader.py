@@ -82,7 +82,7 @@ def time_of(record: str) -> str:
 def read(spool: str, name: str) -> SpoolRecord | None:
     """Read an event; None if it is gone. ``InvalidInput`` if it is malformed or too large."""
     if not _ID.fullmatch(name):
-        raise InvalidInput(f"no hook names an event {name!r}", code="invalid-event-name", fields={"field": ""})
+        raise InvalidInput(f"invalid event name {name!r}", code="invalid-event-name", fields={"field": ""})
     path = os.path.join(spool, NEW, name)
     try:
         with _file_errors(path):
@@ -110,7 +110,7 @@ def parse(data: bytes) -> tuple[dict[str, str], bytes]:
         raise InvalidInput("not an event, or one of another clia version", code="invalid-spool-file", fields={"field": ""})
     head, end, payload = data.removeprefix(writer.FORMAT).partition(b"\n\n")
     if not end:
-        raise InvalidInput("the event has no end of its header", code="invalid-spool-file", fields={"field": ""})
+        raise InvalidInput("the event's header is incomplete", code="invalid-spool-file", fields={"field": ""})
     pairs = (line.partition(b"=") for line in head.split(b"\n"))
     unquoted = ((key, value.replace(b"%0A", b"\n").replace(b"%25", b"%")) for key, _, value in pairs)
     return {os.fsdecode(key): os.fsdecode(value) for key, value in unquoted}, payload
@@ -164,7 +164,7 @@ def clear_drafts(spool: str, now: float) -> int:
     for name in _names(folder):
         with suppress(OSError):
             if now - os.lstat(os.path.join(folder, name)).st_mtime > STALE_DRAFT:
-                reject(spool, name, "unfinished-event", "the hook was ended before it had read the event", DRAFTS)
+                reject(spool, name, "unfinished-event", "the hook ended before it had read the event", DRAFTS)
                 count += 1
     return count
 

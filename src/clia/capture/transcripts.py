@@ -1,6 +1,6 @@
 """Incremental reading of the transcripts that tools write.
 
-Invariant: reading on from a saved cursor gives each event the same key as reading the whole file at once. An incomplete last
+Invariant: continuing from a saved cursor gives each event the same key as reading the whole file at once. An incomplete last
 line is left for later; an unreadable line is skipped and counted. Transcripts belong to the tool: they are only ever read, a
 file that cannot be read counts as empty, and no text of one is saved in a cursor.
 """

@@ -43,7 +43,7 @@ class FederationChecks(NamedTuple):
     resources: FederationResources
 
     def verify(self, progress: Callable[[str], None] | None = None, *, complete: bool = True) -> tuple[list[Finding], list[str]]:
-        """The findings, and what this clone cannot see; ``whole``: whether it has the complete history."""
+        """The findings, and what this clone cannot see; ``complete``: whether it has the complete history."""
         run = _FederationCheckRun(self, complete=complete)
         checks = {"keys": run.keys, "peers": run.peers, "announcements": run.chains, "capabilities": run.capabilities}
         for name, check in checks.items():
@@ -125,7 +125,7 @@ class _FederationCheckRun:
             again = f"run git update-ref -d {ref}, ask {peer} to run clia announce --snapshot, then run clia sync {peer}"
             self._broken(err, ref, again)
 
-    # What was said
+    # Announcements
 
     def chains(self) -> None:
         for ref, tip in self._core.refs.under(names.ANNOUNCE):

@@ -131,7 +131,7 @@ class Peers:
         return claim_of(ref, cid, self._core.read(cid).kind if ref.startswith(names.HEADS) else None)
 
     def sweep(self) -> None:
-        """Remove the tracking refs of unknown peers, which plain git may leave or bring along."""
+        """Remove the tracking refs of unknown peers, which plain git may leave or fetch."""
         core = self._core
         for name in sorted({ref.removeprefix(names.REMOTES).partition("/")[0] for ref, _ in core.refs.under(names.REMOTES)}):
             if names.is_name(name) and core.refs.get(names.peer(name)) is None:

@@ -1,6 +1,6 @@
 """Other spaces: keys, peers, capabilities, announcements, sync.
 
-Invariant: nothing is decided here. The rules of a verb are in the module of ``clia.federation`` that implements it.
+Invariant: this module contains no rules. Those of a verb are in the module of ``clia.federation`` that implements it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class FederationResources(NamedTuple):
-    """What federation needs beside the space."""
+    """The resources that federation needs in addition to the space."""
 
     ring: KeyFiles
     verifier: Ed25519Verifier
@@ -54,7 +54,7 @@ class PeerService:
 
     # Keys
 
-    # Not for viewers: the first look makes the key.
+    # Not for viewers: the first call creates the key.
     @verb("GET", "/key", ADMIN, "federation")
     def key(self) -> Key:
         """The public key of this space, which peers pin. The first call creates it."""

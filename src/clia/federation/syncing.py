@@ -296,7 +296,7 @@ class PeerSync(NamedTuple):
                 progress(number, len(effects))
         return moves
 
-    # What was not applied. The log of refusals is for people; nothing but a repeated entry is decided by it.
+    # What was not applied. The log of refusals is for people; it only serves to skip repeated entries.
 
     def _log(self, space: str, refused: Sequence[Refused]) -> None:
         # Text from a peer has any length.

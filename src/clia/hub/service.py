@@ -1,7 +1,7 @@
 """The hub of a space.
 
-Invariant: nothing is decided here but the order of a fork: our line becomes an agent with another name before the hub's line takes
-the old name.
+Invariant: this module contains no rules except the order of resolving a fork: our line becomes an agent with another name before
+the hub's line takes the old name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GRACE_SECONDS = 10.0  # a process that stops does not wait longer for a silent 
 
 
 class HubService:
-    """The hub: the git server where the machines of a space meet."""
+    """The hub: the git server that the machines of a space share."""
 
     def __init__(self, components: Components) -> None:
         self._components = components

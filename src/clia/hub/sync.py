@@ -1,8 +1,8 @@
 """Sync between a clone and the hub.
 
 Invariant: acknowledged work is never lost, and nothing at the hub is overwritten by force. Before working on an agent, a clone
-adopts what the hub has of it and publishes its own unpublished work. If both went on from the same head there is a fork: both
-lines stay, and nobody works on the agent here until a person names our line. If machines share a store, an agent with
+adopts what the hub has of it and publishes its own unpublished work. If both continued from the same head there is a fork: both
+lines stay, and the agent is locked here until a person names our line. If machines share a store, an agent with
 unpublished work on another machine is left to that machine.
 """
 
@@ -82,7 +82,7 @@ class HubSync:
                     self._correct(name)
                     return True
             except (TransportError, Denied):
-                return self._is_exclusive(name)  # readable but not writable: work goes on here, unpublished
+                return self._is_exclusive(name)  # readable but not writable: work continues here, unpublished
         raise errors.busy(name)
 
     def _check_not_elsewhere(self, name: str) -> None:
@@ -349,7 +349,7 @@ class HubSync:
         for lock, moves in self._send_all(sent, results):
             results += [HubSynced(ref, PUBLISHED if new else REMOVED, new) for ref, _, new in moves]
             with self.hold(lock):
-                if all(self._alone.refs.get(ref) == self.hub.tracked(ref) for ref in self._refs(lock)):  # work may have gone on
+                if all(self._alone.refs.get(ref) == self.hub.tracked(ref) for ref in self._refs(lock)):  # work may have continued
                     self.unpublished.mark_published(lock, by_anyone=self._has_all(self.unpublished.announced(lock)))
         return results
 

@@ -1,1 +1,1 @@
-"""Sessions: where an agent is, and what it waits for."""
+"""Sessions: runs of flows by agents, their requests and decisions."""

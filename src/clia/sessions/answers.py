@@ -146,9 +146,9 @@ def problem_of(schema: Any, value: Any) -> str | None:
     try:
         error = best_match(Draft202012Validator(schema, registry=Registry()).iter_errors(value))
     except Unresolvable as err:
-        raise CannotApply(f"it refers to what is not in it: {err}") from None
+        raise CannotApply(f"it has an unresolved reference: {err}") from None
     except RecursionError:
-        raise CannotApply("it refers to itself without end") from None
+        raise CannotApply("it refers to itself endlessly") from None
     except (TypeError, ValueError, AttributeError, KeyError) as err:  # what a reference to a non-schema leads to
         raise CannotApply(f"{type(err).__name__}: {err}") from None
     if error is None:

@@ -99,7 +99,7 @@ class Checkpoints:
             f"no checkpoint of a session of {name!r} is bound to {commit[:12]}",
             code="no-checkpoint",
             hints=[
-                "checkpoints are bound to the commits that clia makes while a session is live",
+                "only commits made by clia while a session is live have a checkpoint",
                 f"without a session: clia spawn NAME --at {commit[:12]}",
             ],
             fields={"agent": name, "commit": commit},
@@ -120,7 +120,7 @@ class Checkpoints:
             if base is None:
                 break
             last = base
-        raise _broken(name, commit, "stands on another one that is not there")
+        raise _broken(name, commit, "builds on another one that does not exist")
 
     def _joined(self, name: str, commit: str, first: Mapping[str, Any], parts: Sequence[Sequence[Any]]) -> Journal:
         try:
@@ -187,7 +187,7 @@ def session_counts(values: Store | Values, name: str) -> dict[str, int]:
 
 
 def damaged_row(name: str, session: str) -> CorruptJournal:
-    message = f"the row of session {session} of {name!r} in the store is damaged; its events are not"
+    message = f"the row of session {session} of {name!r} in the store is damaged; its events are intact"
     hints = ["rebuild it with: clia doctor --repair"]
     return CorruptJournal(message, code="damaged-row", hints=hints, fields={"agent": name, "session": session})
 
@@ -220,7 +220,7 @@ def _is_sound(checkpoint: Mapping[str, Any]) -> bool:
 
 def _broken(name: str, commit: str, problem: str) -> CorruptJournal:
     message = f"the checkpoint of {name!r} at {commit[:12]} {problem}"
-    hints = [f"git fetch the notes of the agent: {names.sessions(name)}"]
+    hints = [f"fetch the notes of the agent with git: {names.sessions(name)}"]
     return CorruptJournal(message, hints=hints, fields={"agent": name, "commit": commit})
 
 
@@ -242,5 +242,5 @@ def last_ask(core: Core, name: str) -> int:
 
 
 def session_number(session: Any) -> int:
-    """The number of a session; 0 if it is none."""
+    """The number of a session; 0 if it is not a session."""
     return int(session) if isinstance(session, str) and session.isascii() and session.isdigit() and len(session) < 10 else 0

@@ -69,8 +69,8 @@ class Flows:
                 fields={"flow": name, "line": first.line, "column": first.column, "problems": problems},
             )
         if self._core.clean.value(source) != source:
-            message = f"the source of {name!r} holds what looks like a secret"
-            hints = ["a flow is kept for ever, in git; let an effect's configuration hold the secret"]
+            message = f"the source of {name!r} seems to contain a secret"
+            hints = ["git keeps flows forever; put the secret into an effect's configuration"]
             raise InvalidFlow(message, hints=hints, fields={"flow": name, "field": "source"})
 
     def all(self) -> list[Flow]:
@@ -96,7 +96,7 @@ class Flows:
         if not state.versions:
             raise NoSuchObject(f"{name!r} is not a flow", code="not-a-flow", fields={"cid": tip})
         if state.current is None:
-            message = f"the behaviour {name!r} has no current version: it was retired, or nobody has adopted it yet"
+            message = f"the behaviour {name!r} has no current version: it is retired, or not adopted yet"
             hints = [f"clia behaviour show {name}", f"clia behaviour adopt {name} CID"]
             raise NotFound(message, code="nothing-adopted", hints=hints, fields={"behaviour": name})
         return state.current
@@ -115,7 +115,7 @@ class Flows:
                 return Flow(ASK, self.ask(), ASK_SOURCE, (self.ask(),), "clia", 0, "built in: one question to a person")
             flows = ", ".join(flow.name for flow in self.all()) or "none"
             hints = [f"flows here: {flows}", "define one: clia flow define NAME FILE"]
-            raise NotFound(f"there is no flow {text!r}", code="no-such-flow", hints=hints, fields={"flow": text})
+            raise NotFound(f"no flow {text!r}", code="no-such-flow", hints=hints, fields={"flow": text})
         commit = self._core.objects.commit(tip)
         cid = self._current(text, tip)
         body = self._read(cid, text).body
@@ -131,8 +131,8 @@ class Flows:
             return behaviour
         message, hints = f"{name or cid!r} is not a flow", []
         if behaviour is not None and behaviour.kind == PROMPT:
-            message = f"{name or cid!r} is a prompt, no flow"
-            hints = [f"a prompt makes a briefing: clia spawn AGENT --title TITLE --behaviour {name or cid[:12]}"]
+            message = f"{name or cid!r} is a prompt, not a flow"
+            hints = [f"use it for a briefing: clia spawn AGENT --title TITLE --behaviour {name or cid[:12]}"]
         raise NoSuchObject(message, code="not-a-flow", hints=hints, fields={"cid": cid} | ({"behaviour": name} if name else {}))
 
     def source(self, cid: str, name: str | None = None) -> str:
@@ -162,11 +162,11 @@ def check_source(engine: Engine, source: str, *, types: bool) -> list[Problem]:
 
 def check_new_name(name: str) -> None:
     if not names.is_name(name):
-        hints = ["lower-case letters, digits and hyphens, a letter or digit first: review-plan"]
-        raise InvalidInput(f"{name!r} is not a behaviour's name", code="invalid-name", hints=hints, fields={"name": name})
+        hints = ["use lower-case letters, digits and hyphens, starting with a letter or digit: review-plan"]
+        raise InvalidInput(f"{name!r} is not a valid behaviour name", code="invalid-name", hints=hints, fields={"name": name})
     if names.is_start_of_id(name):
-        message = f"{name!r} could be the start of an id, which would be ambiguous"
-        hints = ["a name with another letter in it than a to f, or with fewer than seven"]
+        message = f"{name!r} is ambiguous: it could be the start of an id"
+        hints = ["use a letter other than a to f, or fewer than seven characters"]
         raise InvalidInput(message, code="invalid-name", hints=hints, fields={"name": name})
     if name == ASK:
         raise AlreadyExists("the flow 'ask' is built in", hints=["choose another name"], fields={"flow": name})

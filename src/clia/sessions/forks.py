@@ -69,7 +69,7 @@ class Forks(NamedTuple):
         names.check_name(agent)
         names.check_name(as_agent)
         if agent == as_agent:
-            raise InvalidInput("a fork needs another name", code="same-agent", fields={"agent": agent})
+            raise InvalidInput("a fork needs a new name", code="same-agent", fields={"agent": agent})
         copy = self._now(agent) if at is None else self._then(agent, at)
         row = self._row(copy)
         profile = self.agents.record(agent).get("profile.json")

@@ -74,7 +74,7 @@ class Health(NamedTuple):
             if repair:
                 with self.envelope.at_work(agent), self.core.store.writing() as transaction:
                     _count(transaction, agent, session)
-            yield Ailment("row-differs", "the numbers that were given out do not reach this session", agent, session, repair)
+            yield Ailment("row-differs", "the session counter is lower than this session's number", agent, session, repair)
 
     def _session(self, agent: str, session: str, *, repair: bool) -> Iterator[Ailment]:
         with self.core.store.reading() as view:
@@ -85,7 +85,7 @@ class Health(NamedTuple):
                 if self._is_elsewhere(agent):
                     return  # a machine that has the agent reports on its session
                 if self.core.refs.get(names.head(agent)) is None:
-                    message = f"the session waits, and the agent's branch is gone; git branch agents/{agent} COMMIT brings it back"
+                    message = f"the session waits, but the agent's branch is missing; restore it: git branch agents/{agent} COMMIT"
                     yield Ailment("no-branch", message, agent, session)
                     return
             ended_row = ended.value if ended is not None and is_sound(ended.value) else None
@@ -117,12 +117,12 @@ class Health(NamedTuple):
             return
         if over:
             repaired = repair and self._put_ended(agent, session, events)
-            yield Ailment("row-differs", "the session is over, and its row does not say so", agent, session, repaired)
+            yield Ailment("row-differs", "the session has ended, but its row is still live", agent, session, repaired)
             return
         row = self._derived(agent, session, events)
         if live is None or _essence(live) != _essence(row):
             repaired = repair and self._put_live(agent, session, row)
-            yield Ailment("row-differs", "what the list shows is not what the events say", agent, session, repaired)
+            yield Ailment("row-differs", "its row differs from its events", agent, session, repaired)
         yield from self._snapshot(agent, session, row, repair=repair)
 
     def _derived(self, agent: str, session: str, events: list[StreamEntry]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Health(NamedTuple):
             turn = run.turn
         if turn.ended:
             raise Nondeterminism(
-                "the events say that the session waits, and a replay of them ends",
+                "its events show a waiting session, but their replay ends",
                 fields={"position": len(journal.resumes), "recorded": "a suspended run", "actual": "an end"},
             )
         row = first_row(journal.origin, len(journal.resumes), events[-1].position, events[0].body)
@@ -146,7 +146,7 @@ class Health(NamedTuple):
     def _put_live(self, agent: str, session: str, row: Mapping[str, Any]) -> bool:
         with self.envelope.at_work(agent), self.core.store.writing() as transaction:
             if transaction.streams.end(records.stream(agent, session)) != row["end"]:
-                return False  # the session went on in between
+                return False  # the session continued in between
             transaction.values.put(records.key(LIVE, agent, session), dict(row))
             transaction.values.delete(records.key(ENDED, agent, session))
             _count(transaction, agent, session)
@@ -182,7 +182,7 @@ class Health(NamedTuple):
         if repair:
             with self.envelope.at_work(agent), self.core.store.writing() as transaction:
                 transaction.values.delete(key)
-        yield Ailment("snapshot", "its snapshot is damaged or another engine's, and every resume replays", agent, session, repair)
+        yield Ailment("snapshot", "its snapshot is damaged or from another engine, so every resume replays", agent, session, repair)
 
     def _diverged(self, agent: str, session: str, events: list[StreamEntry], *, repair: bool) -> Iterator[Ailment]:
         """A session that diverged may replay with the current engine."""
@@ -192,7 +192,7 @@ class Health(NamedTuple):
             yield Ailment(err.code, f"diverged: {err.message}", agent, session)
             return
         repaired = repair and self._reopen(agent, session, derived)
-        yield Ailment("replays-again", "it diverged, and the engine that is here replays it well", agent, session, repaired)
+        yield Ailment("replays-again", "it diverged, but the current engine replays it", agent, session, repaired)
 
     def _reopen(self, agent: str, session: str, row: dict[str, Any]) -> bool:
         with self.envelope.at_work(agent), self.core.store.writing() as transaction:
@@ -227,7 +227,7 @@ class Health(NamedTuple):
         except CliaError as err:
             yield Ailment(err.code, err.message, agent, "")
             return
-        message = f"git has it as it was at {head[:12]}, and the store knows nothing of it; answers since then are lost"
+        message = f"git has it as of {head[:12]}, but the store has lost it; later answers are lost"
         yield Ailment("lost-session", message, agent, checkpoint.session, repaired)
 
     def _is_lost(self, agent: str, session: str) -> bool:

@@ -77,7 +77,7 @@ class Lifecycle(NamedTuple):
     replay: Replay
     transitions: Transitions
     seed: Callable[[], str]
-    check_running: Callable[..., None]  # with a flow's name: may it go on; with a version as well: may it start
+    check_running: Callable[..., None]  # takes a flow's name: may it continue; with a version: may it start
 
     def now(self) -> str:
         return timestamp(self.core.clock())
@@ -168,7 +168,7 @@ class Lifecycle(NamedTuple):
             counts["asks"] = 1 + (counts["asks"] if "asks" in counts else last_ask(self.core, agent))
             return f"{ASK}{counts['asks']}", counts
         if live is not None:
-            message = f"the agent {agent!r} has a live session already: {live[0]} ({live[1]['name']})"
+            message = f"agent {agent!r} already has a live session: {live[0]} ({live[1]['name']})"
             hints = [f"clia session show {agent}", f"clia session cancel {agent}", f"clia session fork {agent} NEW"]
             raise Conflict(message, code="session-live", hints=hints, fields={"agent": agent, "session": live[0]})
         counts["last"] = 1 + (counts["last"] if "last" in counts else last_number(self.core, agent))
@@ -239,11 +239,11 @@ class Lifecycle(NamedTuple):
                 fields |= {"answered_by": resumed.by, "value": resumed.value, "decision": resumed.decision, "at": resumed.at}
                 by = f" by {resumed.by}" if resumed.by else ""
                 outcome = f"given up: {resumed.error}" if resumed.error is not None else brief(resumed.value)
-                return StaleRequest(f"the request {request_id} of {agent!r} was answered{by} already: {outcome}", fields=fields)
+                return StaleRequest(f"request {request_id} of {agent!r} has already been answered{by}: {outcome}", fields=fields)
         if row is not None and row["status"] != SUSPENDED:
             fields |= {"status": row["status"]}
-            return StaleRequest(f"session {session} of {agent!r} is {row['status']}: nothing of it waits any more", fields=fields)
-        hints = ["clia inbox shows what waits"]
+            return StaleRequest(f"session {session} of {agent!r} is {row['status']}: it has no pending requests", fields=fields)
+        hints = ["clia inbox shows pending requests"]
         return NotFound(f"{agent!r} has no request {request_id!r}", code="no-such-request", hints=hints, fields=fields)
 
     # Ending
@@ -287,7 +287,7 @@ class Lifecycle(NamedTuple):
             return f"{self.core.person.name} <{self.core.person.email}>"
         text = check_text(author, "by").strip()
         if not text or "\n" in text or "\r" in text:
-            raise InvalidInput("who decides is named in one line", code="invalid-by", fields={"field": "by"})
+            raise InvalidInput("the name of the person who decides must be one line", code="invalid-by", fields={"field": "by"})
         return self.core.clean.text(text, "by")
 
 
@@ -303,21 +303,21 @@ def _only(agent: str, rows: Mapping[str, Any], *, for_people: bool) -> str:
         return candidates[0].id
     if candidates:
         raise Ambiguous(
-            f"{agent!r} has {len(candidates)} requests pending; say which one is answered",
+            f"{agent!r} has {len(candidates)} pending requests; say which one to answer",
             code="several-requests",
             hints=[f"{request.id}: {request.kind} {brief(request.payload)}" for request in candidates],
             fields={"agent": agent, "matches": [request.id for request in candidates]},
         )
     hints = [_resume_hint(agent, request.id) for request in requests] if for_people else []
-    message = f"nothing of {agent!r} waits for {'a decision' if hints else 'an answer'}"
-    raise NotFound(message, code="nothing-pending", hints=hints or ["clia inbox shows what waits"], fields={"agent": agent})
+    message = f"{agent!r} has no request that waits for {'a decision' if hints else 'an answer'}"
+    raise NotFound(message, code="nothing-pending", hints=hints or ["clia inbox shows pending requests"], fields={"agent": agent})
 
 
 def _check_route(agent: str, request_id: str, call: FlowCall, *, for_people: bool) -> None:
     """Raise ``NotAllowed`` unless a request may be answered this way: questions to people by a decision only."""
     fields = {"agent": agent, "request": request_id, "kind": call.kind}
     if for_people and not is_for_people(call):
-        message = f"{request_id} ({call.kind}) is not a question to people: it takes no decision"
+        message = f"{request_id} ({call.kind}) is not a question to people: it cannot be decided"
         raise NotAllowed(message, code="not-a-human-request", hints=[_resume_hint(agent, request_id)], fields=fields)
     if not for_people and is_human(call.kind):
         message = f"{request_id} is a question to people: only a decision answers it"
@@ -331,7 +331,7 @@ def _resume_hint(agent: str, request_id: str) -> str:
 
 def no_session(agent: str, session: str | None) -> NotFound:
     which = "no session" if session is None else f"no session {session!r}"
-    message = f"the agent {agent!r} has {which}"
+    message = f"agent {agent!r} has {which}"
     hints = [f"start one: clia session start {agent} FLOW"]
     return NotFound(message, code="no-such-session", hints=hints, fields={"agent": agent, "session": session})
 

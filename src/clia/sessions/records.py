@@ -194,7 +194,7 @@ def origin_from(stored: Mapping[str, Any]) -> Origin:
     """Raises ``TypeError`` or ``KeyError`` if it is invalid: it may come from another clone's notes."""
     origin = Origin(*(stored[field] for field in Origin._fields))
     if not all(isinstance(field, str) for field in origin._replace(input="")):
-        raise TypeError("an origin is made of texts")
+        raise TypeError("every field of an origin must be text")
     return origin
 
 
@@ -203,7 +203,7 @@ def resumed_from(stored: Any) -> Resumed:
     resume = Resumed(*stored)
     call, request_hash, _, *texts = stored
     if type(call) is not int or not all(text is None or isinstance(text, str) for text in (request_hash, *texts)):
-        raise TypeError("a resume is a call, the request's hash, a value, and texts")
+        raise TypeError("a resume must have a call, the request's hash, a value, and texts")
     return resume
 
 
@@ -232,5 +232,5 @@ def sound_rows(rows: Iterable[tuple[str, Any]]) -> list[tuple[str, dict[str, Any
 
 def _corrupt(name: str, position: int) -> CorruptJournal:
     message = f"the journal {name} cannot be read at entry {position}"
-    hints = ["fork the run from the last commit that has a checkpoint: clia session fork AGENT NEW --at COMMIT"]
+    hints = ["fork the session from the last commit with a checkpoint: clia session fork AGENT NEW --at COMMIT"]
     return CorruptJournal(message, hints=hints, fields={"stream": name, "position": position})

@@ -185,7 +185,7 @@ class Replay:
         try:
             return self._run(journal, patient=True)
         except _TooSlow as err:
-            hints = ["try again on a machine that is less busy"]
+            hints = ["try again on a less busy machine"]
             raise EngineError(f"the run could not be rebuilt here: {err}", code="replay-too-slow", hints=hints) from None
 
     def _run(self, journal: Journal, *, patient: bool) -> FlowRun:
@@ -230,7 +230,7 @@ def _died_of(losses: Sequence[str]) -> Turn:
 
 
 class _TooSlow(Exception):
-    """A turn hit a limit that it once kept."""
+    """A turn exceeded a limit that it did not exceed when it was recorded."""
 
 
 def _digest(data: str) -> str:
@@ -270,10 +270,10 @@ def _waiting(run: FlowRun, row: SessionRow) -> FlowRun:
 def nondeterminism(position: int, recorded: str, turn: Turn) -> Nondeterminism:
     actual = describe(turn)
     return Nondeterminism(
-        f"the replay departs from the record after {position} resumes: recorded was {recorded}, now there is {actual}",
+        f"the replay diverges from the record after {position} resumes: recorded {recorded}, got {actual}",
         hints=[
-            "nothing is lost: the record is whole, and a replay with the engine that wrote it goes on",
-            "clia session show AGENT tells flow and engine; clia session fork AGENT NEW --at COMMIT starts over from a checkpoint",
+            "nothing is lost: the record is complete, and the engine that wrote it can replay it",
+            "clia session show AGENT shows flow and engine; clia session fork AGENT NEW --at COMMIT starts over from a checkpoint",
         ],
         fields={"position": position, "recorded": recorded, "actual": actual},
     )
@@ -331,7 +331,7 @@ class KeptRuns:
         with self._mutex:
             stamp, run = self._runs.pop(key, (None, None))
         if run is not None and stamp != _stamp(row):
-            release(run)  # the session went on elsewhere
+            release(run)  # the session continued elsewhere
             return None
         return run
 

@@ -1,6 +1,6 @@
 """Sessions of a space: flows, requests, decisions, forks.
 
-Invariant: nothing is decided here. The rules of a verb are in the module of ``clia.sessions`` that implements it.
+Invariant: this module contains no rules. Those of a verb are in the module of ``clia.sessions`` that implements it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class SessionBackend(NamedTuple):
-    """What sessions need beside the space."""
+    """The resources that sessions need in addition to the space."""
 
     engine: Engine
     shelf: KeptRuns  # shared by all spaces of a process, as the engine is
@@ -41,12 +41,12 @@ class SessionBackend(NamedTuple):
     queue: Queue
     seed: Callable[[], str]  # a new one for each session
     config: Config  # the operator's
-    workplace: str  # the directory for worktrees that workers make
+    workplace: str  # the directory for worktrees of workers
     clock: Clock  # the space's: machines that share a store have one
 
 
 class SessionRecord(NamedTuple):
-    """What a session was given: its input, and its resumes in order."""
+    """The input of a session, and its resumes in order."""
 
     input: Any
     resumes: list[Resumed]
@@ -175,7 +175,7 @@ class SessionService:
         if session.pending:
             return session.pending[0]
         why = (session.failure or {}).get("message", "it ended at once")
-        raise InvalidInput(f"the question cannot be put: {why}", code="invalid-question", fields={"agent": agent, "reason": why})
+        raise InvalidInput(f"the question cannot be asked: {why}", code="invalid-question", fields={"agent": agent, "reason": why})
 
     @verb("POST", "/agents/{agent}/decisions", DECIDER, "requests", moves="agent")
     def decide(
@@ -193,12 +193,12 @@ class SessionService:
 
     @verb("GET", "/doctor", VIEWER, "upkeep", "doctor")
     def examine(self) -> list[Ailment]:
-        """What is wrong with sessions."""
+        """Problems of sessions."""
         return self._components.health.examine(repair=False)
 
     @verb("POST", "/doctor", ADMIN, "upkeep")
     def repair(self) -> list[Ailment]:
-        """Fix what can be fixed in sessions; return what was wrong."""
+        """Repair sessions where possible; return the problems."""
         return self._components.health.examine(repair=True)
 
 

@@ -1,1 +1,1 @@
-"""What an agent did: agents as branches, typed commits, merges, traces and relations, on real git."""
+"""The record of agents in git: branches, typed commits, merges, traces and relations."""

@@ -203,7 +203,7 @@ class RemoteExchange:
                 return DIVERGED  # plain git moved it just now; the next adoption retries
 
     def publish(self, agents: Sequence[str], remote: str, *, traces: bool = True, federation: bool = False) -> list[Pushed]:
-        """Push agents to a remote: branch, record, events, types, flows and, if wanted, traces and session checkpoints.
+        """Push agents to a remote: branch, record, events, types, flows and, if requested, traces and session checkpoints.
 
         ``federation`` adds the space's public keys and its grants to peers. All or nothing; never forced.
         """
@@ -211,7 +211,7 @@ class RemoteExchange:
         remotes = self._workbench.remotes()
         if remote not in remotes:
             hints = [f"remotes here: {', '.join(remotes) or 'none'}"]
-            raise NotFound(f"there is no remote {remote!r}", code="no-such-remote", hints=hints)
+            raise NotFound(f"no remote {remote!r}", code="no-such-remote", hints=hints)
         refs = [names.SPACE, names.TYPES, names.OBJECTS, *(ref for ref, _ in core.refs.under(names.BEHAVIOURS))]
         refs += [names.KEYS, names.CAPABILITIES] if federation else []
         for name in agents:

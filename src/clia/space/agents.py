@@ -87,7 +87,7 @@ class Agents:
             raise invalid("briefing", "spawn takes a clia.Briefing(title=…, text=…)")
         briefing_object: dict[str, Any] = self._core.clean.value(as_object(briefing))
         if "\n" in briefing_object["title"].strip("\n"):
-            raise invalid("title", "the title of a briefing is one line")
+            raise invalid("title", "the title of a briefing must be one line")
         behaviour = briefing_object.get("behaviour")
         if behaviour is not None and self._core.objects.kind(behaviour) != "blob":
             raise NoSuchObject(f"the briefing's behaviour {behaviour} does not exist here", fields={"cid": behaviour})
@@ -98,8 +98,8 @@ class Agents:
         for ref, state in ((names.head(name), ""), (names.archived(name), " (archived)"), (names.record(name), " (a record)")):
             actual = core.refs.get(ref)
             if actual is not None:
-                message = f"an agent {name!r} exists already{state}"
-                hints = ["choose another name; the name of an agent is never used again"]
+                message = f"agent {name!r} already exists{state}"
+                hints = ["choose another name; names of agents are never reused"]
                 raise AlreadyExists(message, hints=hints, fields={"agent": name, "actual": actual})
 
     def _write_record(
@@ -119,7 +119,7 @@ class Agents:
         remote = names.remote_agent(check_text(name, "agent"))
         tip = core.refs.get(names.remote(remote[0], f"records/{remote[1]}") if remote else names.record(names.check_name(name)))
         if tip is None:
-            raise NoSuchAgent(f"there is no record of an agent {name!r} here", fields={"agent": name})
+            raise NoSuchAgent(f"agent {name!r} has no record here", fields={"agent": name})
         files = {path: core.typed(entry.cid) for path, entry in core.objects.entries(core.objects.commit(tip).tree).items()}
         return {path: content for path, content in files.items() if content is not None}
 
@@ -164,12 +164,12 @@ class Agents:
                 self._check_idle(name)
             head = core.refs.get(source)
             if head is None:  # only when restoring
-                at_work = [f"it is at work: clia show {name}"] if core.refs.get(target) else []
-                raise NoSuchAgent(f"there is no archived agent {name!r}", hints=at_work, fields={"agent": name})
+                at_work = [f"it is active: clia show {name}"] if core.refs.get(target) else []
+                raise NoSuchAgent(f"no archived agent {name!r}", hints=at_work, fields={"agent": name})
             existing = core.refs.get(target)
             if existing is not None and not core.graph.descends(head, existing) and not core.graph.descends(existing, head):
                 raise Conflict(
-                    f"{target} holds other work of {name!r}: {existing[:12]} beside {head[:12]}",
+                    f"{target} holds other work of {name!r}: {existing[:12]}, not {head[:12]}",
                     code="diverged",
                     hints=["spawn an agent at one of the two, so that both are kept"],
                     fields={"agent": name, "ref": target, "actual": existing, "head": head},
@@ -236,7 +236,7 @@ class Upkeep:
         return Maintained(tuple(archived), before, before if dry_run else self._workbench.size())
 
     def _finished(self, days: int) -> list[str]:
-        """Idle agents whose work another agent or a branch of people contains."""
+        """Idle agents whose work is contained in another agent's branch or any other branch."""
         core = self._core
         idle = [state for state in self.states() if not state.pending and core.now() - state.at >= days * DAY]
         if not idle:

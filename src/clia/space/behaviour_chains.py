@@ -36,7 +36,7 @@ _STATES_MAX = 1000
 
 
 class ChainState(NamedTuple):
-    """The state of a chain. ``adopted``: a person lets the version run here; ``retired``: it must not run any more."""
+    """The state of a chain. ``adopted``: a person allowed the version to run here; ``retired``: it must not run any more."""
 
     tip: str | None = None
     tree: str | None = None
@@ -44,7 +44,7 @@ class ChainState(NamedTuple):
     versions: frozenset[str] = frozenset()
     adopted: frozenset[str] = frozenset()
     retired: frozenset[str] = frozenset()
-    marked: frozenset[str] = frozenset()  # the adopted versions that the tree marks as a person's
+    marked: frozenset[str] = frozenset()  # the adopted versions that the tree marks as added by a person
 
     def may_run(self, cid: str) -> bool:
         """Whether a person adopted this version and nobody retired it. A mark without a version allows nothing."""

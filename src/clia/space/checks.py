@@ -84,7 +84,7 @@ class Checks:
         for name in self._envelope.unfinished():
             # Another process may be finishing it right now.
             if check.at_rest(name) and name in self._envelope.unfinished():
-                check.found("unfinished", f"a verb of {name!r} was begun and neither finished nor undone", names.head(name))
+                check.found("unfinished", f"an operation on {name!r} was neither finished nor undone", names.head(name))
         say("index")
         check.attempt(None, self._check_index, check)
         say("git fsck")
@@ -103,7 +103,7 @@ class Checks:
         expected = {edge for edge in check.stated if edge[3] not in check.retracted}
         check.edges = len(rows)
         for src, kind, dst, origin in sorted(rows - expected):
-            check.found("index-row", f"the index has {src} -{kind}-> {dst}, which git does not say", cid=origin)
+            check.found("index-row", f"the index has {src} -{kind}-> {dst}, but git does not", cid=origin)
         for src, kind, dst, origin in sorted(expected - rows):
             check.found("index-gap", f"the index lacks {src} -{kind}-> {dst}", cid=origin)
 
@@ -143,12 +143,12 @@ class _Check:
         record = core.refs.get(names.record(name))
         if head is None:
             if record is not None and self.at_rest(name) and core.refs.get(names.head(name)) is None:
-                message = f"the agent {name!r} has a record and no branch; git branch agents/{name} COMMIT brings it back"
+                message = f"agent {name!r} has a record but no branch; restore it: git branch agents/{name} COMMIT"
                 self.found("no-branch", message, names.record(name))
             return
         self.agents += 1
         if record is None:
-            self.found("no-record", f"the agent {name!r} has a branch and no record", names.head(name))
+            self.found("no-record", f"agent {name!r} has a branch but no record", names.head(name))
         self.attempt(names.head(name), self._history, name, head)
         self.attempt(names.record(name), self._record, name, record)
         self.attempt(names.traces(name), self._notes, name)
@@ -171,12 +171,12 @@ class _Check:
             self._commit(name, commit)
             genesis = commit if commit.kind == SPAWN else genesis
         if genesis is None:
-            self._missing("no-genesis", f"the agent {name!r} has no genesis", names.head(name), head)
+            self._missing("no-genesis", f"agent {name!r} has no genesis commit", names.head(name), head)
 
     def _commit(self, name: str, commit: AgentCommit) -> None:
         ref = names.head(name)
         if not self._types.is_a(commit.kind or "", AGENT_COMMIT):
-            self.found("unknown-kind", f"{commit.cid} is of the unknown kind {commit.kind!r}", ref, commit.cid)
+            self.found("unknown-kind", f"{commit.cid} has the unknown kind {commit.kind!r}", ref, commit.cid)
         for trailer, cid in (("briefing", commit.briefing), ("profile", commit.profile), ("behaviour", commit.behaviour)):
             if cid is not None and not self._exists(cid):
                 self._missing("missing-object", f"{commit.cid} names a {trailer} {cid} that does not exist", ref, cid)
@@ -254,7 +254,7 @@ class _Check:
         """The base of a checkpoint exists: another checkpoint, or the flow."""
         base, origin = checkpoint.get("base"), checkpoint.get("origin")
         if base is not None and base not in bound:
-            self._missing("missing-object", f"the checkpoint {blob} stands on that of {base}, which is not there", ref, blob)
+            self._missing("missing-object", f"the checkpoint {blob} builds on that of {base}, which does not exist", ref, blob)
         flow = origin.get("flow") if isinstance(origin, dict) else None
         if base is None and not (isinstance(flow, str) and self._exists(flow)):
             self._missing("missing-object", f"the checkpoint {blob} is of the flow {flow}, which does not exist", ref, blob)
@@ -276,11 +276,11 @@ class _Check:
             if not path.startswith(VERSIONS):
                 continue
             if path != f"{VERSIONS}{entry.cid}.json":
-                self.found("broken-behaviour", f"{path} of the behaviour {name!r} is the object {entry.cid}", ref, entry.cid)
+                self.found("broken-behaviour", f"{path} of behaviour {name!r} is stored as object {entry.cid}", ref, entry.cid)
             elif read_behaviour(core.objects, entry.cid) is None:
                 self.found("broken-behaviour", f"the version {entry.cid} of {name!r} is not a behaviour", ref, entry.cid)
         state = read_state(core.objects, tip)
         current = frozenset([state.current] if state.current is not None else [])
         for field, cids in (("current", current), ("adopted", state.adopted), ("retired", state.retired)):
             for cid in sorted(cids - state.versions):
-                self.found("broken-behaviour", f"{cid} is {field} of the behaviour {name!r}, and no version of it", ref, cid)
+                self.found("broken-behaviour", f"{cid} is {field} in behaviour {name!r} but not a version of it", ref, cid)

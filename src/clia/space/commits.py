@@ -163,7 +163,7 @@ class CheckoutPlaces:
     def checkout(self, name: str, directory: str) -> str:
         """Create a worktree with the agent's files, or bring an existing one to the agent's head."""
         core = self._core
-        with suppress(Conflict):  # reading files uses what is here; working on the agent fetches first
+        with suppress(Conflict):  # reading uses the local files; working on the agent fetches first
             core.fresh(name)
         head = core.require_head(name)
         present = self._present(name, directory, head)
@@ -183,7 +183,7 @@ class CheckoutPlaces:
         return head
 
     def _present(self, name: str, directory: str, head: str) -> Checkout | None:
-        """The agent's checkout in a directory, after settling a commit that its creator did not finish."""
+        """The agent's checkout in a directory, after completing or undoing a commit of a crashed process."""
         checkout = self._workbench.checkout_of(directory)
         if checkout is not None and checkout.agent != name:
             message = f"{directory} is a checkout of the agent {checkout.agent!r}"
@@ -245,8 +245,8 @@ class CheckoutPlaces:
             return head if core.objects.commit(checked_out).tree == core.objects.commit(head).tree else checked_out
         if core.read(head).kind == SPAWN:
             return head  # nothing was done yet
-        message = f"which commit do the files of {directory} come from?"
-        hints = ["work in a checkout, which knows it: clia checkout AGENT DIR", "or name it: --base COMMIT"]
+        message = f"the base commit of the files in {directory} is unknown"
+        hints = ["work in a checkout, which records it: clia checkout AGENT DIR", "or give it: --base COMMIT"]
         raise InvalidInput(message, code="base-needed", hints=hints, fields={"directory": directory})
 
 

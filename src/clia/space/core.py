@@ -1,4 +1,4 @@
-"""The parts that every verb of a space uses: git, the store, locks, the clock and the accountable person."""
+"""The components that every verb of a space uses: git, the store, locks, the clock and the accountable person."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CommitText(NamedTuple):
 
 
 class Core(NamedTuple):
-    """The parts of an open space, and the reads that every verb needs."""
+    """The components of an open space, and the reads that every verb needs."""
 
     space_id: str
     objects: GitObjects
@@ -89,8 +89,8 @@ class Core(NamedTuple):
             return head
         hints = ["clia list shows the agents of this space"]
         if self.refs.get(names.archived(name)) is not None:
-            hints = [f"it is archived; bring it back: clia archive --restore {name}"]
-        raise NoSuchAgent(f"there is no agent {name!r} here", hints=hints, fields={"agent": name})
+            hints = [f"it is archived; restore it: clia archive --restore {name}"]
+        raise NoSuchAgent(f"no agent {name!r}", hints=hints, fields={"agent": name})
 
     def sought(self, look: Callable[[], T], missing: type[CliaError]) -> T:
         """Call ``look``; if it misses something, catch up with other machines and call it again."""
@@ -109,7 +109,7 @@ class Core(NamedTuple):
         head = self.refs.get(names.remote(remote[0], f"agents/{remote[1]}"))
         if head is not None:
             return head
-        hints = ["clia remotes shows those that are", "clia peer list shows whom there is to listen to"]
+        hints = ["clia remotes shows the tracked agents", "clia peer list shows the peers"]
         raise NoSuchAgent(f"no agent {text!r} of a peer is tracked here", hints=hints, fields={"agent": text})
 
     def require_known(self, name: str) -> None:
@@ -168,8 +168,8 @@ class Core(NamedTuple):
         """The commit that names the agent's current briefing and profile."""
         for commit in self.own_commits(name, head):
             return commit
-        message = f"no commit on {names.head(name)} is the agent's own"
-        hints = ["the branch was not made by clia; spawn an agent under another name"]
+        message = f"{names.head(name)} has no commit of the agent itself"
+        hints = ["the branch was not created by clia; spawn an agent under another name"]
         raise NoSuchObject(message, code="foreign-branch", hints=hints, fields={"agent": name, "head": head})
 
     def write_commit(

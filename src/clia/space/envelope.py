@@ -67,7 +67,7 @@ class Intent(NamedTuple):
 
 class Envelope:
     def __init__(self, core: Core, workbench: GitWorkbench, meet: Callable[[str], bool] | None = None) -> None:
-        """``meet`` synchronises an agent with the hub and returns whether its state is certain."""
+        """``meet`` syncs an agent with the hub and returns whether its state is certain."""
         self._core = core
         self._workbench = workbench
         self._meet = meet
@@ -202,8 +202,8 @@ class Envelope:
             # The worktree to update is on the machine that began.
             self.finish(intent if is_mine else intent._replace(follow=()))
         elif not certain:
-            message = f"something was begun with {name!r}, and the hub that could say whether it is done is away"
-            raise Conflict(message, code="hub-unsettled", hints=["try again when the hub is back"], fields={"agent": name})
+            message = f"an operation on {name!r} may be unfinished, and the hub that has its result is unreachable"
+            raise Conflict(message, code="hub-unsettled", hints=["try again when the hub is reachable"], fields={"agent": name})
         else:
             self._undo(intent, None if is_mine else row.value)
 
@@ -245,7 +245,7 @@ class Envelope:
         core.reached("notes-bound")
         with core.store.writing() as transaction:
             if self._is_ours_to_settle(transaction, intent):
-                # The session went on before this landed: it is history only.
+                # The session continued before this landed: it is history only.
                 fits = _fits(transaction, intent)
                 settle(transaction, intent if fits else intent._replace(appends=(), puts=(), deletes=()))
         core.reached("finished")
@@ -282,7 +282,7 @@ class Envelope:
         try:
             self._workbench.follow(place, old, new)
         except GitError as err:
-            return f"{place} could not be brought along ({err.message}); when it can: git read-tree -m -u {old} {new}"
+            return f"{place} could not be updated ({err.message}); to update it later: git read-tree -m -u {old} {new}"
         return None
 
     def _undo(self, intent: Intent, lost: Mapping[str, Any] | None = None) -> bool:
@@ -351,5 +351,5 @@ def _from_json(row: dict[str, Any]) -> Intent:
             deletes=tuple(row.get("deletes", ())),
         )
     except (TypeError, KeyError, IndexError, AttributeError, ValueError):
-        message = "the store holds an intent that cannot be read; what was begun cannot be settled"
+        message = "the store holds an unreadable intent, so an unfinished operation cannot be completed or undone"
         raise StoreError(message, code="store-corrupt", hints=["move the store aside and run 'clia rebuild'"]) from None

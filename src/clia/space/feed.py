@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 EPOCH = "feed/epoch"
 SEEN = "feed/refs"
-"""The version of each bucket. Every look that finds something changes it: concurrent lookers race for it."""
+"""The version of each bucket. Every scan that finds a change updates it, so that concurrent scans conflict."""
 BUCKET = "feed/refs/"
 TOLD = "feed/told/"
 """The last report on each agent and flow, for clones that share the feed."""
@@ -182,7 +182,7 @@ _NOTHING = _KnownRefs(ABSENT, None, {}, {}, {})
 
 
 class RefWatcher:
-    """Reports ref changes. If nothing happened, a look reads one small value and asks the refs what moved."""
+    """Reports ref changes. If nothing happened, a scan reads one small value and the refs' own marker."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -203,7 +203,7 @@ class RefWatcher:
             except Conflict as err:
                 if err.code != "stale-value":
                     raise
-                # Another process looked in between and reported.
+                # Another process reported it in between.
 
     def _refs(self, before: Mapping[str, str]) -> Mapping[str, str]:
         look = self._core.refs.look(list(_WATCHED.values()), self._mark)

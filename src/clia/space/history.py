@@ -57,7 +57,7 @@ class History:
         return refs.get(names.head(text)) or refs.get(names.archived(text)) if names.is_name(text) else None
 
     def _tracked(self, text: str) -> str | None:
-        """The head of ``PEER/AGENT`` if it is tracked here; a branch of people may have the same name."""
+        """The head of ``PEER/AGENT`` if it is tracked here; another branch may have the same name."""
         remote = names.remote_agent(text)
         return self._core.refs.get(names.remote(remote[0], f"agents/{remote[1]}")) if remote else None
 

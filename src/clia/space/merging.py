@@ -1,7 +1,7 @@
-"""Merges between agents, landing an agent's work on a branch of people, and binding traces again after rewrites.
+"""Merges between agents, landing of an agent's work on other branches, and rebinding of traces after rewrites.
 
 Invariant: a session merge is always a commit with two parents. A conflict is a result: nothing is committed, and both heads stay.
-A branch of people moves by compare-and-swap or not at all; the landing commit's trailers and the agent's event chain name the
+A branch is moved by compare-and-swap or not at all; the landing commit's trailers and the agent's event chain name the
 landed commits. A worktree with the branch checked out is updated as in a fast-forward; uncommitted changes in its way stop the
 landing. Relinking keeps existing traces, and binds one only where the patch or the tree is the same.
 """
@@ -122,8 +122,8 @@ class Merging:
         """The merged tree with every conflict resolved."""
         open_paths = [conflict.path for conflict in merged.conflicts if conflict.path not in changes]
         if open_paths:
-            message = f"not every conflict is settled: {', '.join(open_paths)}"
-            hints = ["say for each path what it becomes, or that it goes"]
+            message = f"unresolved conflicts: {', '.join(open_paths)}"
+            hints = ["give the new content of each path, or its removal"]
             raise InvalidInput(message, code="unresolved", hints=hints, fields={"paths": open_paths})
         present = self._core.objects.entries(merged.tree)
         effective = {path: value for path, value in changes.items() if value is not None or path in present}
@@ -186,7 +186,7 @@ class Landing:
         text = core.clean.text(message, "message")
         ref = names.branch(onto)
         if ref.startswith(names.HEADS):
-            hints = ["clia merge brings agents together"]
+            hints = ["use clia merge to merge agents"]
             raise InvalidInput(f"{onto!r} is an agent's branch", code="not-a-branch-of-people", hints=hints)
         branch_lock = f"@branch.{ref.replace('%', '%25').replace('/', '%2F')}"[:200]  # no agent's name starts with "@"
         with self._envelope.at_work(name), core.locks.hold(branch_lock):
@@ -223,7 +223,7 @@ class Landing:
         if tip is None and self._core.refs.followed_by(ref) is None:
             branches = [branch.removeprefix(names.BRANCHES) for branch, _ in self._core.refs.under(names.BRANCHES)]
             people = [branch for branch in branches if not branch.startswith("agents/")]
-            message = f"there is no branch {ref.removeprefix(names.BRANCHES)!r}"
+            message = f"no branch {ref.removeprefix(names.BRANCHES)!r}"
             hints = [f"branches here: {', '.join(people) or 'none'}"]
             raise NotFound(message, code="no-such-branch", hints=hints, fields={"ref": ref})
         return tip
@@ -316,7 +316,7 @@ class Relinking:
         return traced
 
     def _candidates(self, onto: str | None, traced: list[str]) -> list[AgentCommit]:
-        """Commits without a trace that are not older than the first traced one, of agents and of people."""
+        """Commits without a trace, of agents or others, that are not older than the first traced one."""
         core = self._core
         if not traced:
             return []

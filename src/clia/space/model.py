@@ -24,7 +24,7 @@ OWN, KEPT = "Clia-Own", "Clia-Kept"
 
 
 class AgentCommit(NamedTuple):
-    """A commit and its trailers; ``agent`` and ``kind`` are None for a commit of people."""
+    """A commit and its trailers; ``agent`` and ``kind`` are None if no agent made it."""
 
     cid: str  # commit id
     parents: tuple[str, ...]  # ids of its parents
@@ -132,7 +132,7 @@ class AgentState(NamedTuple):
 
     agent: str  # its name
     head: str  # its newest commit
-    kind: str | None  # of the head; None for a commit of people
+    kind: str | None  # of the head; None if no agent made it
     subject: str  # first line of the message of the head
     at: int  # time of the head, in seconds since the epoch
     pending: Count  # trace entries since its last commit

@@ -34,8 +34,8 @@ def matching(pattern: str, texts: Iterable[tuple[str, T]]) -> list[T]:
                     raise InvalidInput(f"{pattern!r} is not a valid regular expression: {answer}", code="invalid-pattern")
                 matches += (batch[place][1] for place in answer)
     except SubprocessFailed as err:
-        message = f"{pattern!r} cannot be searched for: {err}"
-        hints = ["repeat nothing that repeats itself, as in (a+)+", "name one agent, or search for a plain text"]
+        message = f"cannot search for {pattern!r}: {err}"
+        hints = ["avoid nested repetition, as in (a+)+", "search one agent, or search for plain text"]
         raise InvalidInput(message, code="pattern-too-slow", hints=hints, fields={"field": "text"}) from None
     return matches
 

@@ -143,14 +143,14 @@ class Purging:
         remotes = self._workbench.remotes()
         if core.refs.shared:
             remaining.append(
-                "other machines: they keep the text until they are in step with the hub, and the hub until its next gc"
+                "other machines: they keep the text until their next sync with the hub, and the hub keeps it until its next gc"
             )
             # The hub has the ref's current value since the push.
             remotes = [remote for remote in remotes if core.refs.get(names.tracking(remote, ref)) != core.refs.get(ref)]
         remaining += [f"remote {remote}: if {ref} was published, ask its owner to purge it too" for remote in remotes]
         if core.refs.under(names.ANNOUNCE):
-            remaining.append(f"peers: each one that knows {ref} keeps its copy; tell them about the rewrite: clia announce")
-        remaining.append("files of commits: purge looks at traces only")
+            remaining.append(f"peers: each one that has {ref} keeps its copy; announce the rewrite: clia announce")
+        remaining.append("files of commits: purge covers traces only")
         return [*remaining, "clones, backups and disk snapshots made before now", "terminals and logs where the text was shown"]
 
     def _journals(self, agent: str, text: str) -> list[str]:

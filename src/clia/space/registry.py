@@ -62,14 +62,14 @@ class Registry:
             if name in types:
                 if types[name] != parent:
                     raise Conflict(
-                        f"the type {name} is here a kind of {types[name] or 'its own'}, there of {parent}",
+                        f"type {name} has the parent {types[name] or 'none'} here, but {parent} there",
                         code="type-clash",
                         fields={"type": name, "parent": types[name], "theirs": parent},
                     )
                 return False
             self.types().check_new(name, parent)
             if any(self.types().is_a(parent, kind) for kind in RESERVED - {AGENT_COMMIT}):
-                message = f"the type {name} would be a kind of {parent}, whose commits are made by a verb of their own"
+                message = f"the type {name} would be a kind of {parent}, whose commits are created by their own verb"
                 raise InvalidInput(message, code="reserved-kind", fields={"type": name, "parent": parent})
             body = {"event": "type", "name": name, "parent": parent, "cid": cid, "from": origin}
             append_event(core, names.TYPES, core.person_stamp(), body, f"type: {name} is a {parent}, by {origin}")

@@ -70,7 +70,7 @@ class Relations:
             present = self._ask(lambda edges: edges.origins(src, kind, dst))
             if not present:
                 fields = {"src": src, "kind": kind, "dst": dst}
-                raise NotFound(f"there is no edge {src} -{kind}-> {dst}", code="no-such-edge", fields=fields)
+                raise NotFound(f"no relation {src} -{kind}-> {dst}", code="no-such-edge", fields=fields)
             body = {"event": "retract", "src": src, "kind": kind, "dst": dst, "origins": present}
             return append_event(core, names.events(src), core.agent_stamp(src), body, f"unrelate: {src} {kind} {dst}")
 
@@ -99,7 +99,7 @@ class Relations:
         return [name for name in heads if names.is_name(name)]
 
     def _ask(self, question: Callable[[Edges], T], *, about: str | None = None) -> T:
-        # A peer's agent may be gone from here; its edges are not.
+        # A peer's agent may no longer be tracked here, but its edges remain.
         if about is not None and names.remote_agent(check_text(about, "agent")) is None:
             self._core.require_known(about)
         self.catch_up()
@@ -112,7 +112,7 @@ class Relations:
             marker, behind = self._behind(view)
             if not behind and (marker is None or marker == _value(view, _SEEN)):
                 return
-        # If only the marker is behind, failing to write it makes the next look slower, nothing else.
+        # If only the marker is behind, failing to write it only makes the next scan slower.
         ignored = () if behind else (StoreError,)
         with suppress(*ignored), self._core.store.writing() as transaction:
             # Look at the refs again inside the transaction: another process may have read further.

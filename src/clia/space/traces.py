@@ -97,7 +97,7 @@ class Traces:
     def _once(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         key = entry.get("key") if isinstance(entry, dict) else None
         if not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise _invalid("key", "that counts once has a 'key' of 1 to 256 printable ASCII characters without spaces")
+            raise _invalid("key", "must have a 'key' of 1 to 256 printable ASCII characters without spaces")
         # The key is an id: redacting it could make two keys equal.
         clean = self._cleaned({name: value for name, value in entry.items() if name != "key"}) | {"key": key}
         return clean if clean.get("data") is None else clean | {"data": self._data(clean["data"])}
@@ -117,7 +117,7 @@ class Traces:
 
     def _data(self, data: Mapping[str, Any]) -> Any:
         if not isinstance(data, dict):
-            raise _invalid("data", "has data that is an object")
+            raise _invalid("data", "must have an object as its 'data'")
         clean = self._core.clean.value(data)
         size = len(as_bytes({"data": clean}))
         return clean if size <= self._entry_max else {"cut": size}
@@ -155,8 +155,8 @@ class Traces:
         listed = _listed(entries)
         owner = target.agent or target.landed or agent
         if owner is None:
-            hints = ["name the agent whose trace it is"]
-            raise InvalidInput(f"the commit {commit} belongs to no agent", code="no-agent", hints=hints, fields={"cid": commit})
+            hints = ["give the agent that the trace belongs to"]
+            raise InvalidInput(f"commit {commit} does not belong to an agent", code="no-agent", hints=hints, fields={"cid": commit})
         core.require_known(owner)
         if core.head(owner) is not None:
             core.own_head(owner)
@@ -169,7 +169,7 @@ class Traces:
 
     def _cleaned(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
-            raise _invalid("text", "is an object with a 'text'")
+            raise _invalid("text", "must be an object with a 'text'")
         core = self._core
         clean_entry = dict(core.clean.value({key: value for key, value in entry.items() if key != "text"}))
         at = clean_entry.setdefault("at", timestamp(core.clock()))
@@ -177,9 +177,9 @@ class Traces:
         before = clean_entry.get("redacted", 0)
         _check_kind(kind)
         if not isinstance(at, str):
-            raise _invalid("at", "says when as a text")
+            raise _invalid("at", "must have its time as text")
         if isinstance(before, bool) or not isinstance(before, int):
-            raise _invalid("redacted", "counts what was redacted as a number")
+            raise _invalid("redacted", "must have a number of redactions")
         clean, count, _ = self._redact_chunk(check_text(entry["text"], "text", nul=True), None)
         return clean_entry | self._limited(at, kind, clean, count + before)
 
@@ -298,12 +298,12 @@ def _check_kind(kind: object) -> None:
 
 
 def _invalid(field: str, problem: str) -> InvalidInput:
-    return InvalidInput(f"an entry of a trace {problem}", code="invalid-entry", fields={"field": field})
+    return InvalidInput(f"a trace entry {problem}", code="invalid-entry", fields={"field": field})
 
 
 def _listed(entries: object) -> tuple[Any, ...]:
     if isinstance(entries, ConsoleTrace):
         return entries.entries
     if isinstance(entries, (str, bytes, dict)) or not isinstance(entries, Iterable):
-        raise _invalid("entries", "comes in a list")
+        raise _invalid("entries", "must be in a list")
     return tuple(entries)

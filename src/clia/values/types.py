@@ -55,7 +55,7 @@ class Types:
                 fields={"type": name},
             )
         if name in self._parents:
-            raise AlreadyExists(f"the type {name} exists already", fields={"type": name, "parent": self._parents[name]})
+            raise AlreadyExists(f"type {name} already exists", fields={"type": name, "parent": self._parents[name]})
         if check_text(parent, "parent") not in self._parents:
             names = ", ".join(sorted(self._parents))
             raise NotFound(f"there is no type {parent!r} to be the parent", code="no-such-type", hints=[f"known types: {names}"])

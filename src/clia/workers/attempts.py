@@ -32,7 +32,7 @@ _TRIES = 5
 
 
 class Attempt:
-    """One attempt at one task. The handler gets its context; the rest is the worker's."""
+    """One attempt at one task. The handler gets its context; the other fields are the worker's."""
 
     def __init__(self, claim: Claim, ends: tuple[float, float] | None, context: Callable[[Attempt], Context]) -> None:
         self.claim = claim

@@ -1,7 +1,7 @@
 """The fleet: machines, processes, leases and the queue of a space.
 
 Invariant: reading the fleet changes nothing. Liveness depends on heartbeats only, never on the clock of a machine: heartbeats
-carry the time of the shared store, and a repeated reader checks whether the count goes on. All times are the store's.
+carry the time of the shared store, and a repeated reader checks whether the count increases. All times are the store's.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class _Observation(NamedTuple):
 
 
 class LivenessMonitor:
-    """Remembers the last reading, so that the next can tell whether heartbeats go on."""
+    """Remembers the last reading, so that the next one can tell whether heartbeats continue."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic

@@ -50,7 +50,7 @@ def test_an_answer_given_while_another_ones_rule_is_checked_wins(
     space.start("scout", "talk")
     monkeypatch.setattr(session_verbs, "check_answer", slow)
     error = refused("stale-request", lambda: space.decide("scout", "yes"))
-    assert error.message == "the request 1.1 of 'scout' was answered by Ann already: \"quicker\""
+    assert error.message == "request 1.1 of 'scout' has already been answered by Ann: \"quicker\""
     assert space.session("scout").resumes == ["quicker"]
     assert space.head("scout") == space.session("scout").decisions[0][1]
 

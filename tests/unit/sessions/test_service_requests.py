@@ -46,10 +46,10 @@ def test_a_late_answer_is_told_the_recorded_value_or_failure(space: clia.Space) 
     space.start("scout", "careful", "x")
     space.give_up("scout", "no such page", by="worker w1")
     error = refused("stale-request", lambda: space.resume("scout", 2, "1.1"))
-    assert error.message == "the request 1.1 of 'scout' was answered by worker w1 already: given up: no such page"
+    assert error.message == "request 1.1 of 'scout' has already been answered by worker w1: given up: no such page"
     space.resume("scout", {"found": "it", "much": "x" * 100}, by="worker w2")
     error = refused("stale-request", lambda: space.resume("scout", 2, "1.2"))
-    assert 'was answered by worker w2 already: {"found": "it", "much": "xxx' in error.message
+    assert 'has already been answered by worker w2: {"found": "it", "much": "xxx' in error.message
     assert error.message.endswith("x…")
 
 

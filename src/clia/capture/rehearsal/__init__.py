@@ -138,18 +138,18 @@ def _use_tool(tool: Tool, actor: Actor, step: ScriptStep) -> None:
     use = tool.call(actor, job)
     outcome = perform(job, setting.directory, setting.environment)
     if step.verb == "fail" and outcome.ok:
-        raise ScriptError(step.where, f"{step.value!r} was to fail, and did not")
+        raise ScriptError(step.where, f"{step.value!r} did not fail as expected")
     tool.result(actor, use, job, outcome)
 
 
 def _restart(tool: Tool, step: ScriptStep) -> None:
     if not os.path.exists(tool.main.transcript):
-        raise ScriptError(step.where, f"there is no session to {step.verb}: {tool.main.transcript} is not there")
+        raise ScriptError(step.where, f"no session to {step.verb}: {tool.main.transcript} does not exist")
     tool.stage.run = step.value
     tool.turn = tool.prompt_text = ""
     if step.verb == "resume":
         tool.start("resume")
     elif isinstance(tool, Gemini):
-        raise ScriptError(step.where, "gemini forks no sessions")
+        raise ScriptError(step.where, "gemini does not support forks")
     else:
         tool.fork()

@@ -1,6 +1,6 @@
 """The stage of a rehearsal: clock, ids, transcripts, hooks, the event list, and what all tools have in common.
 
-Invariant: every event goes through ``happen``, which writes the lines, runs the hook and then lists the event. So the list tells
+Invariant: every event goes through ``happen``, which writes the lines, runs the hook and then lists the event. So the list shows
 exactly what a recorder could see, and what was withheld on purpose.
 """
 

@@ -47,7 +47,7 @@ def problem(config: Config, environment: Mapping[str, str]) -> str | None:
 
 
 def key_of(config: Config, environment: Mapping[str, str]) -> str:
-    """The key to the endpoint; empty: there is none. A line's end that came along from a file is no part of it."""
+    """The key of the endpoint; empty if there is none. A trailing line break, as from a file, is removed."""
     name = config.llm.api_key_env if config.llm is not None else None
     return environment.get(name, "").strip() if name is not None else ""
 
