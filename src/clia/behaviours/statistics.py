@@ -86,7 +86,7 @@ def better(before: Count, after: Count) -> float:
 
 
 def _exceeds(first: tuple[int, int], second: tuple[int, int]) -> float:
-    """The probability that a beta variable of ``other`` exceeds one of ``one``."""
+    """The probability that a beta variable with the parameters ``second`` exceeds one with ``first``."""
     (a, b), (c, d) = first, second
     top = _largest(a, b, c, d)
     most = _log_beta(a + top, b + d) - log(d + top) - _log_beta(1 + top, d) - _log_beta(a, b)

@@ -1,1 +1,1 @@
-"""The engine that runs flows: pydantic-monty, an interpreter in worker processes of its own."""
+"""The engine that runs flows: pydantic-monty, a Python interpreter in separate worker processes."""

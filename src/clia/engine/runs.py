@@ -181,7 +181,7 @@ class MontyRun:
         if self._inherited:
             raise EngineError("a run belongs to the process that started it", code=INHERITED)
         if self.session is None:
-            raise EngineError("the run has been let go", code="run-released")
+            raise EngineError("the run is closed", code="run-released")
         return self.session
 
     def _advance(self, step: Callable[[], SyncSnapshot]) -> Turn:

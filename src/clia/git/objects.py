@@ -145,7 +145,7 @@ class GitObjects:
             at = end + 21
 
     def below(self, tree: str, known_trees: Container[str] = ()) -> set[str]:
-        """Return the ids of a tree and of everything below it, without what ``known`` trees hold."""
+        """Return the ids of a tree and of everything below it, without the content of ``known_trees``."""
         ids, queue = {tree}, [tree]
         while queue:
             for _, entry in self.listing(queue.pop()):

@@ -45,7 +45,7 @@ _THREADS = 16
 def server_of(
     place: SpaceContext, version: str, caller_of: Callable[[Context], Caller], security: RequestStateSecurity
 ) -> Server[Any]:
-    """Create a server. ``who`` identifies the caller; ``security`` seals the state that a client carries between rounds."""
+    """Create a server. ``caller_of`` identifies the caller; ``security`` seals the state that a client carries between rounds."""
     desk = _RequestHandlers(place, caller_of)
     server: Server[Any] = Server(
         NAME,

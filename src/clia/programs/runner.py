@@ -67,7 +67,7 @@ class ProgramRunner:
     def run(
         self, order: ProgramCommand, place: str, on_output: Callable[[bytes], None], cancelled: Callable[[], bool]
     ) -> ProgramExit:
-        """Run a program in a place that is held. Its output goes to ``said`` as it comes, and an empty chunk now and then.
+        """Run a program in a place that is held. Its output goes to ``on_output`` as it comes, and an empty chunk now and then.
 
         ``FileError`` if it cannot be started.
         """
@@ -122,7 +122,7 @@ class ProgramRunner:
     def attend(self, order: ProgramCommand, place: str, user: UserStreams, on_output: Callable[[str, bytes], None]) -> ProgramExit:
         """Run a program on the user's streams, in a place that is held, without a time limit.
 
-        Output is shown as it comes, then passed to ``said`` with its stream's name (``terminal``, ``stdout`` or ``stderr``), and an
+        Output is shown as it comes, then passed to ``on_output`` with its stream's name (``terminal``, ``stdout`` or ``stderr``), and an
         empty chunk now and then. ``stdin`` and ``seconds`` of the command are ignored.
         """
         self.check(order)

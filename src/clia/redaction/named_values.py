@@ -1,4 +1,4 @@
-"""Values given to a name that says secret: ``password=…``, ``"api_key": "…"``, ``--token …``.
+"""Values of names that denote secrets: ``password=…``, ``"api_key": "…"``, ``--token …``.
 
 Invariant: every such value is found once, in one pass over the lower-case text; whether it is a secret is judged elsewhere.
 """
@@ -44,7 +44,7 @@ class NamedValue(NamedTuple):
 
 
 def lower_case(text: str) -> str:
-    """As long as ``text``: the one letter that grows in lower case is no part of any name."""
+    """Lower-case text of the same length: the one letter that becomes longer is replaced; no name contains it."""
     return text.replace("\u0130", "I").lower()
 
 
@@ -68,7 +68,7 @@ def named_values(text: str) -> Iterator[NamedValue]:
 
 
 def _row(head: re.Match[str], before: str, *, upper: bool) -> SecretPattern | None:
-    """How the value behind a name is read; None where what follows the name is not its value."""
+    """How to read the value after a name; None if the name is not followed by a value."""
     gap, quote = head["gap"], head["quote"]
     if gap and "|" not in gap and _FLAG.search(before):
         return ASSIGNED[quote[:1]] if quote else ARGUMENT
@@ -78,7 +78,7 @@ def _row(head: re.Match[str], before: str, *, upper: bool) -> SecretPattern | No
 
 
 def secret_name(key: str) -> bool | None:
-    """Whether a name is that of a secret. None: no; True: only faintly, since it often names something else; False: yes."""
+    """Whether a name denotes a secret. None: no; True: weakly, since it often denotes something else; False: yes."""
     lower = lower_case(key)
     if lower in _SECRET_KEYS:
         return True
@@ -103,7 +103,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# A value that starts like this is a placeholder, or names the place of the secret.
+# A value that starts like this is a placeholder, or refers to where the secret is stored.
 _STARTS = (
     "example", "your", "changeme", "change-me", "change_me", "placeholder", "dummy", "redacted", "enter ", "insert", "replace",
     "xxx", "***", "...", "sha256:", "sha512-", "http://", "https://", "process.env", "os.environ", "os.getenv", "getenv",
@@ -116,7 +116,7 @@ _WORDS = _words(
     "default sample foo bar baz foobar bearer basic unknown missing invalid incorrect wrong expired valid name number boolean "
     "authentication authorization"
 )
-# What code and prose put after "password =" and "token:".
+# Words that code and prose have after "password =" and "token:".
 _CODE = _words(
     "input getpass self this request config settings environ environment process args options params user username get read load "
     "fetch generate create make await async lambda function data payload json kwargs context credentials headers response "
@@ -124,7 +124,7 @@ _CODE = _words(
     "the was and not for must should can could will has have with from that your when where which are string bytes undefined new "
     "is in if or a an os re req res ctx cfg opts env str pw def func let var const return pass raise True False None"
 )
-# What a manual says behind a flag.
+# Words that manuals have after a flag.
 _AFTER_FLAG = _words("argument arguments parameter parameters required optional instead protected database variable variables")
 _PLACEHOLDER = re.compile(
     "|".join([*map(re.escape, _STARTS), _SIGNS, r"(?:~|\.{1,2})?/[a-z][a-z0-9._-]{0,23}(?:/|\Z)", r"[0-9]{4}-[0-9]{2}-[0-9]{2}"]),
@@ -158,7 +158,7 @@ def is_placeholder(value: str) -> bool:
 
 
 def looks_random(value: str) -> bool:
-    """Required of a value with a faint name."""
+    """The requirement for a value with a weak name."""
     return len(value) >= 16 and " " not in value and _DIGIT.search(value) is not None and _ANY_LETTER.search(value) is not None
 
 
@@ -194,13 +194,13 @@ def _is_login(value: str) -> bool:
 
 
 class SecretCandidate(NamedTuple):
-    """A value that stands where a secret would."""
+    """A value in the place of a secret."""
 
     text: str
     judged: str  # the column ``value`` of its row
     after: str = ""  # the character that follows it
-    faint: bool = False  # its name is often that of no secret
-    shell: bool = False  # NAME=value: whatever stands there is a value, never a variable's name
+    faint: bool = False  # its name often does not denote a secret
+    shell: bool = False  # NAME=value: always a value, never a variable's name
 
 
 _JUDGES = {
@@ -241,7 +241,7 @@ def is_secret(value: SecretCandidate) -> bool:
 
 
 def is_secret_so_far(value: SecretCandidate) -> bool:
-    """Whether the fragment at the end of a chunk must be taken for the start of a secret."""
+    """Whether the fragment at the end of a chunk must be treated as the start of a secret."""
     text = value.text
     if is_placeholder(text) or _PATH_START.fullmatch(text) or _SIGN_START.fullmatch(text):
         return False

@@ -15,7 +15,7 @@ from typing import NamedTuple
 # A token starts a word, or follows a colour code, an escaped line end (`\n` in JSON) or a percent escape.
 _ESCAPED = r"(?<=[0-9\[]m)|(?<=\\[nrt])|(?<=%[0-9A-F]{2})|(?<=\\u00[0-9a-fA-F]{2})"
 _BEFORE = rf"(?:(?<![A-Za-z0-9_])|{_ESCAPED})"
-_BEFORE_GLUED = rf"(?:(?<![A-Za-z0-9])|{_ESCAPED})"  # for prefixes that are no words: TOKEN_ghp_
+_BEFORE_GLUED = rf"(?:(?<![A-Za-z0-9])|{_ESCAPED})"  # for prefixes that are not words: TOKEN_ghp_
 _BEFORE_DASHED = rf"(?:(?<![A-Za-z0-9_-])|(?<=---)|{_ESCAPED})"  # for prefixes that are ordinary words: task-, my-sk-learn
 
 _ALNUM, _WORD, _DASHED, _HEX = "A-Za-z0-9", "A-Za-z0-9_", "A-Za-z0-9_-", "a-f0-9"
@@ -26,7 +26,7 @@ class SecretPattern(NamedTuple):
 
     name: str  # unique: a stream remembers by it what it is inside of
     kind: str
-    hints: tuple[str, ...]  # without one of these in the text there is no match
+    hints: tuple[str, ...]  # a match requires one of these in the text
     find: str
     rest: str  # what still belongs to the token at the start of a stream's next chunk
     least: int = 1  # secret characters of a whole token
@@ -45,9 +45,9 @@ def compiled(pattern: str) -> re.Pattern[str]:
 def _token(  # noqa: PLR0913 - a row of the table has that many columns
     kind: str, hints: str, head: str, body: str, least: int, *, exact: int = 0, early: int = 1, extra: str = "", before: str = ""
 ) -> SecretPattern:
-    """A prefix and a run of characters. ``early``: so many characters, where a chunk ends, are taken for a token cut in two.
+    """A prefix and a run of characters. ``early``: this many characters at the end of a chunk are treated as a token cut in two.
 
-    A whole token goes with all of the word it is in, so that what follows a mark never was the middle of a word.
+    The whole word around a token is replaced, so that a mark is never followed by the middle of a word.
     """
     word = f"[{_DASHED if body.endswith('-') else _WORD}]*+"
     before = before or (_BEFORE_GLUED if early == 1 else _BEFORE)
@@ -63,7 +63,7 @@ def _token(  # noqa: PLR0913 - a row of the table has that many columns
     )
 
 
-# Up to five characters leave where the prefix alone says little: six or more are taken for a token cut in two.
+# Up to five characters stay if the prefix alone says little; six or more are treated as a token cut in two.
 _WEAK = 6
 # Names that are common in code and only look like the start of a token.
 _NPM_NAMES = r"(?!config|package|lifecycle|execpath|node_|command|global|local|token)"
@@ -252,7 +252,7 @@ def _context(kind: str, hint: str, names: str, value: str, rest: str, least: int
 
 
 def _argument(name: str, hints: str, before: str, body: str = r"[^\s\"'\\]", value: str = "value") -> SecretPattern:
-    """A password that follows a command, or another word of a file."""
+    """A password that follows a command or another word in a file."""
     return _run(name, tuple(hints.split()), rf"(?<![A-Za-z]){before}", body, kind="assigned", value=value)
 
 
@@ -261,7 +261,7 @@ _URL = r"[^\s/?#\"'<>`\\]"
 _URL_REST = f"(?:{_URL}*(?=@)|{_URL}*+)"
 _URL_HEAD = r"://[^\s/:@\"'<>()\[\]`,\\]{0,128}+:"
 
-_USER = "[A-Za-z0-9_~%-]"  # no dot: what stands before a dot is a host
+_USER = "[A-Za-z0-9_~%-]"  # no dot: the text before a dot is a host
 _GAP = r"[ \t]++(?:\\\n[ \t]*+)?"
 _CURL_USER = r"(?:-[A-Za-z]{0,8}u|--(?:proxy-)?user)[ \t=]{0,4}[\"']?"
 
@@ -302,7 +302,7 @@ _CONTEXTS = (
     SecretPattern(
         "url-password", "url-password", ("://",), rf"{_URL_HEAD}(?P<s>(?P<b>{_URL}{{1,1024}}))@", f"{_URL}*+", value="url"
     ),
-    # Where a chunk ends nobody knows yet whether an @ follows. The last @ of the next chunk ends the password.
+    # At the end of a chunk it is unknown whether an @ follows. The last @ of the next chunk ends the password.
     SecretPattern(
         "url-start",
         "url-password",
@@ -373,7 +373,7 @@ ARGUMENT, COLUMN = (
     SecretPattern(f"assigned-{judge}", "assigned", (), f"{_BODIES[''][1]}+", f"{_BODIES[''][1]}*", value=judge)
     for judge in ("argument", "column")
 )
-"""What follows a flag (``--password VALUE``), and what stands beside a name in a table (``DB_PASSWORD    VALUE``)."""
+"""The value after a flag (``--password VALUE``), or next to a name in a table (``DB_PASSWORD    VALUE``)."""
 
 
 def _by_hint(rows: tuple[SecretPattern, ...]) -> tuple[tuple[str, tuple[SecretPattern, ...]], ...]:
@@ -388,4 +388,4 @@ def _by_hint(rows: tuple[SecretPattern, ...]) -> tuple[tuple[str, tuple[SecretPa
 ROWS = {row.name: row for row in (*_TOKENS, *_SHAPES, *_CONTEXTS, *ASSIGNED.values(), ARGUMENT, COLUMN)}
 HINTS = _by_hint((*_TOKENS, *_SHAPES, *_CONTEXTS))
 TOKEN_HEAD = "|".join([*(row.name.partition(":")[2] for row in _TOKENS), "A(?:KI|SI|BI|CC)A", "eyJ", r"SG\.", r"v1\.0-"])
-"""What the tokens that are known by their first characters start with."""
+"""The prefixes of tokens that are recognized by their first characters."""

@@ -13,7 +13,7 @@ PEM = "private-key"
 _MIDDLE, _HEADER, _END = f"{PEM}.", f"{PEM}!header", f"{PEM}!end"
 
 _BEGIN = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-Lines: ?[0-9]{1,4}")
-_ENDED = re.compile(r"(?:KEY|BLOCK)(?:-----| ----)\Z")  # all of the END line: what comes next is no part of it
+_ENDED = re.compile(r"(?:KEY|BLOCK)(?:-----| ----)\Z")  # the complete END line: the next text is not part of it
 _PUTTY_END = re.compile(r"[\s>|+#*]*+Private-(?:MAC|Hash): ?[a-f0-9]{40,64}+")
 _LINE_END = re.compile(r"\n|\\n")  # escaped too: a key within JSON
 _END_LINE = re.compile(r"[-A-Z0-9 ]*+")
@@ -29,7 +29,7 @@ _RUN = re.compile(r"[A-Za-z0-9+/=\\]*+")
 
 
 def pem_spans(text: str, *, cut: bool) -> list[tuple[int, int, str]]:
-    """Where keys start and end, and what the text ends inside of. ``cut``: one that starts at the end goes on."""
+    """Where keys start and end, and what the text ends inside of. ``cut``: one that starts at the end continues."""
     spans = []
     at = 0
     while begin := _BEGIN.search(text, at):
@@ -83,6 +83,6 @@ def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _is_body(line: str) -> bool:
-    """A line of a key: base64, perhaps indented, quoted or numbered. Not one of words."""
+    """A line of a key: base64, possibly indented, quoted or numbered; not a line of words."""
     long = _LONG.search(line)
     return (long and _MIXED.search(long[0]) is not None) or (_BODY_LINE.fullmatch(line) is not None and not _WORDS.search(line))

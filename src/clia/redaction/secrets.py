@@ -49,7 +49,7 @@ _MARKS = re.compile(r"\[redacted:[a-z0-9-]+\]")
 _TAIL_MAX = 256  # longer than any name, user or prefix that makes what follows it a secret
 _COLOURED_TAIL_MAX = 4 * _TAIL_MAX  # with the shortest sequence after each character
 _WHOLE = " whole"
-# Shorter ones are more likely cut in two; what is in quotes goes on until they close.
+# Shorter ones are more likely cut in two; a quoted one continues until the closing quote.
 _WHOLE_LEAST = {"": 8, "credential": 16, "basic": 1 << 30}
 _FLAG = re.compile(r"--?[A-Za-z][A-Za-z_-]*")
 _JWK_PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "k"})
@@ -90,7 +90,7 @@ def redact(text: str) -> Redacted:
 
 def _redact_coloured(text: str) -> Redacted:
     coloured = ColouredText(text)
-    spans = _apart(_coloured_spans(coloured, cut=False))
+    spans = _merge_overlaps(_coloured_spans(coloured, cut=False))
     return _replace(text, spans, 0, coloured) if spans else Redacted(text, 0)
 
 
@@ -110,7 +110,7 @@ def redact_chunk(text: str, state: RedactionState) -> tuple[Redacted, RedactionS
     spans = [span for span in _spans(text_so_far, cut=True) if span.end > len(tail)]
     if tail:
         # The chunk may continue the last one or be a separate text: a secret in either reading is redacted.
-        spans = _apart(spans + [_moved(span, len(tail)) for span in _spans(text, cut=True)])
+        spans = _merge_overlaps(spans + [_moved(span, len(tail)) for span in _spans(text, cut=True)])
     redacted = _replace(text_so_far, spans, len(tail)) if spans else Redacted(text, 0)
     if spans and spans[-1].end == len(text_so_far):
         return redacted, RedactionState("", spans[-1].inside)
@@ -136,7 +136,7 @@ def _redact_coloured_chunk(text: str, state: RedactionState) -> tuple[Redacted, 
     if tail:
         start = coloured.escape_end(len(tail))
         spans += [_moved(span, start) for span in _coloured_spans(ColouredText(coloured.text[start:]), cut=True)]
-    spans = _apart([span for span in spans if span.end > len(tail)])
+    spans = _merge_overlaps([span for span in spans if span.end > len(tail)])
     redacted = _replace(coloured.text, spans, len(tail), coloured) if spans else Redacted(text, 0)
     redacted = redacted._replace(text=escapes + redacted.text)
     after = coloured.text[spans[-1].end :] if spans else coloured.text
@@ -157,7 +157,7 @@ def _coloured_spans(coloured: ColouredText, *, cut: bool) -> list[_SecretSpan]:
 
 
 def swallowed(text: str, state: RedactionState) -> int:
-    """How many characters at the start of this chunk are taken for the rest of the token that the last one ended in."""
+    """How many characters at the start of this chunk belong to the token that the last chunk ended in."""
     if not text or not state.inside:
         return 0
     if ESC not in text and ESC not in state.tail:
@@ -195,7 +195,7 @@ def redact_value(value: Any) -> tuple[Any, int]:
 
 
 def _redact_list(items: Sequence[Any], name: str) -> tuple[list[Any], int]:
-    """``name``: whose values these are. An item that follows a flag (``--password``) is that flag's value."""
+    """``name``: the name of the values. An item that follows a flag (``--password``) is that flag's value."""
     result, total, flag = [], 0, ""
     for item in items:
         is_flag = isinstance(item, str) and _FLAG.fullmatch(item) is not None
@@ -242,7 +242,7 @@ def _is_named_secret(name: str, value: str) -> bool:
 
 
 def _spans(text: str, *, cut: bool) -> list[_SecretSpan]:
-    """The secrets of a text, in order and apart. ``cut``: its end may be the middle of a token."""
+    """The secrets of a text, in order and not overlapping. ``cut``: its end may be the middle of a token."""
     keys = pem_spans(text, cut=cut) if "PRIVATE KEY" in text or "Private-Lines" in text else []
     spans = [_SecretSpan(start, end, PEM, inside) for start, end, inside in keys]
     rows = [row for hint, hinted in HINTS if hint in text for row in hinted]
@@ -252,7 +252,7 @@ def _spans(text: str, *, cut: bool) -> list[_SecretSpan]:
         lower = text.lower()
         if any(hint in lower for hint in NAME_HINTS):
             spans += _named_spans(text, cut=cut)
-    return _apart(spans) if len(spans) > 1 else spans
+    return _merge_overlaps(spans) if len(spans) > 1 else spans
 
 
 def _moved(span: _SecretSpan, by: int) -> _SecretSpan:
@@ -273,7 +273,7 @@ def _row_spans(row: SecretPattern, text: str, *, cut: bool) -> list[_SecretSpan]
 
 
 def _inside(row: SecretPattern, secret: str, *, is_complete: bool) -> str:
-    """What a stream is in, should the chunk end after these characters: nothing, where no more can come."""
+    """The state of a stream if the chunk ends after these characters; none if the secret cannot continue."""
     if row.exact and compiled(row.exact).fullmatch(secret):
         return ""
     return row.name + _WHOLE if is_complete and len(secret) >= _WHOLE_LEAST.get(row.value, _WHOLE_LEAST[""]) else row.name
@@ -292,8 +292,8 @@ def _named_spans(text: str, *, cut: bool) -> list[_SecretSpan]:
     return spans
 
 
-def _apart(spans: list[_SecretSpan]) -> list[_SecretSpan]:
-    """Overlapping spans become one: the first row of the table names it, the last, being the widest, is what a stream is in."""
+def _merge_overlaps(spans: list[_SecretSpan]) -> list[_SecretSpan]:
+    """Merge overlapping spans: the first row of the table names the result; the last and widest one is the stream's state."""
     merged: list[_SecretSpan] = []
     for span in sorted(spans):
         if merged and span.start < merged[-1].end:
@@ -306,14 +306,14 @@ def _apart(spans: list[_SecretSpan]) -> list[_SecretSpan]:
 
 
 def _wider(first: _SecretSpan, second: _SecretSpan) -> str:
-    """What a stream is in after two that end in one place."""
+    """The state of a stream after two spans that end at the same position."""
     if first.start == second.start and not (first.inside and second.inside):
         return ""  # the value is a token of one length, and it is complete
     return max(first.inside, second.inside, key=lambda inside: _ORDER.get(inside.removesuffix(_WHOLE), 0))
 
 
 def _replace(text: str, spans: list[_SecretSpan], consumed: int, coloured: ColouredText | None = None) -> Redacted:
-    """``text`` from ``gone`` on with a mark for each span, and the span's escape sequences behind the mark."""
+    """``text`` from ``consumed`` on with a mark for each span, and the span's escape sequences behind the mark."""
     at = consumed if coloured is None else coloured.escape_end(consumed)  # a mark must not split a sequence
     parts = [text[consumed:at]]
     for span in spans:

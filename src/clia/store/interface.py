@@ -78,7 +78,7 @@ class GateFacts(NamedTuple):
 
 
 class GateQuestion(NamedTuple):
-    """May this peer have an object of this type accepted by this trigger now, and (``execute``) run?"""
+    """Whether an object of this type from this peer is accepted by this trigger now, and (``execute``) may run."""
 
     peer: str
     type: str

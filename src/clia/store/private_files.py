@@ -69,7 +69,7 @@ def make_file(path: str) -> None:
 
 
 def tighten(path: str) -> None:
-    """Take the permissions of others off a file or directory of ours; no effect on anything else."""
+    """Remove the permissions of others from a file or directory of ours; no effect on anything else."""
     with suppress(OSError):
         status = os.lstat(path)
         if status.st_uid == os.geteuid() and status.st_mode & _OTHERS and not stat.S_ISLNK(status.st_mode):
@@ -77,7 +77,7 @@ def tighten(path: str) -> None:
 
 
 def tighten_tree(directory: str) -> None:
-    """Tighten a directory and everything in it, if the directory is open to others. Otherwise one ``stat`` is all it costs."""
+    """Tighten a directory and everything in it, if others can access the directory. Otherwise it costs one ``stat``."""
     with suppress(OSError):
         if not os.lstat(directory).st_mode & _OTHERS:
             return

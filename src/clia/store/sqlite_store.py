@@ -4,7 +4,7 @@ Invariant: writers queue at ``<path>.lock`` before SQLite sees them, because SQL
 releases that lock at death, and readers never take it. No connection survives a fork: SQLite would rely on locks that only the
 parent holds, and the child's commits could be lost (measured). The first writer migrates an older file; readers use it as it is.
 Only SQLite opens the database file: closing any other handle on it would drop SQLite's locks. A store that is moved to a server
-is marked and its tables renamed in one transaction, so that no process, not even one that has it open, goes on working with it.
+is marked and its tables renamed in one transaction, so that no process continues to use it, not even one that has it open.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class SpanBuilder:
         self._content = content
 
     def trees(self, stories: Iterable[AgentRecord], selected: Container[str] | None = None) -> list[SpanTree]:
-        """Return the trees of a family; ``stories`` lists parents before children. ``wanted``: only spans of these agents."""
+        """Return the trees of a family; ``stories`` lists parents before children. ``selected``: only spans of these agents."""
         runs_by_agent: dict[str, AgentRuns] = {}
         runs: dict[tuple[str, str], TracedRun] = {}
         contents: dict[tuple[str, str], RunContent] = {}

@@ -245,7 +245,7 @@ def test_an_invalid_script_is_refused_with_the_step(name: str) -> None:
 
 
 def test_a_command_that_should_fail_and_does_not_is_an_error_of_the_script(tmp_path: Path) -> None:
-    with pytest.raises(ScriptError, match="was to fail"):
+    with pytest.raises(ScriptError, match="did not fail"):
         rehearse(tmp_path, "codex", [{"fail": "true"}])
 
 

@@ -119,7 +119,7 @@ def test_a_configured_schema_with_a_dangling_reference_refuses_answers_with_the_
         (request,) = space.start("scout", "talk").pending
         for call in (lambda: space.decide("scout", "yes"), lambda: space.check_answer(request, "yes")):
             error = refused("invalid-answer", call)
-            assert error.fields["problem"].startswith("the rule cannot be applied: it refers to what is not in it")
+            assert error.fields["problem"].startswith("the rule cannot be applied: it has an unresolved reference")
         assert space.session("scout").resumes == []
 
 

@@ -1,1 +1,1 @@
-"""The REST API, made from the table of verbs."""
+"""The REST API, generated from the table of verbs."""

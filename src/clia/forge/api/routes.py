@@ -190,7 +190,7 @@ def _matches(if_none_match: str, etag: str) -> bool:
 
 def _new_head(verb: Verb, result: Any) -> dict[str, str]:
     """The head that a change made, for the next If-Match; never one that somebody else made since."""
-    if verb.route.moves is None or isinstance(result, Landed):  # landing moves a branch of people
+    if verb.route.moves is None or isinstance(result, Landed):  # landing moves another branch
         return {}
     head = result if isinstance(result, str) else getattr(result, "cid", None) or getattr(result, "head", None)
     return _etag(head) if head else {}

@@ -63,7 +63,7 @@ class _Entry(NamedTuple):
 
 
 def view(entries: Iterable[Any], start: int = 0, *, find: str = "", complete: bool = False) -> list[EntryView]:
-    """Views of the entries of a window; ``start`` is the number of the first; ``whole`` shows full texts."""
+    """Views of the entries of a window; ``start`` is the number of the first; ``complete`` shows full texts."""
     marker = Marker(find)
     return [_view(number, _read(entry), marker, complete=complete) for number, entry in enumerate(entries, start)]
 
