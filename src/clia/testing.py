@@ -1,7 +1,7 @@
-"""The seam for tests: what is behind an open space, and how to stop it at a named step.
+"""The seam for tests: the components of an open space, and how to stop it at a named step.
 
 Crash points and the clock are settings: ``Settings(reached=crash_at("intent-recorded"), clock=...)``. ``work`` runs a worker with
-fake effects. ``components`` gives the parts of a space, to look at them or to replace one.
+fake effects. ``components`` returns the components of a space, to inspect or replace them.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def crash_at(step: str, times: int = 1) -> Callable[[str], None]:
 
 
 def components(space: Space) -> Components:
-    """The parts that an open space is made of."""
+    """The components of an open space."""
     return space._components  # noqa: SLF001  # the one place that may
 
 
 class ScriptedEffect:
-    """An effect that gives prepared answers in turn; an exception is raised. ``payloads`` has what it was asked."""
+    """An effect that returns prepared answers in turn; an exception is raised. ``payloads`` has the payloads that it received."""
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
@@ -69,7 +69,7 @@ class ScriptedEffect:
     def __call__(self, context: Context, payload: Any) -> Any:
         self.payloads.append(payload)
         if not self._answers:
-            raise InvalidInput(f"no answer is left for {context.request.kind} {context.request.id}", code="script-ended")
+            raise InvalidInput(f"no prepared answer left for {context.request.kind} {context.request.id}", code="script-ended")
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -77,12 +77,12 @@ class ScriptedEffect:
 
 
 def llm_result(text: str, model: str = "fake") -> dict[str, Any]:
-    """What the ``llm`` effect answers."""
+    """An answer of the ``llm`` effect."""
     return {"text": text, "model": model, "finish_reason": "stop", "usage": None}
 
 
 def command_result(output: str = "", exit_code: int = 0, commit: str | None = None) -> dict[str, Any]:
-    """What the ``command`` effect answers."""
+    """An answer of the ``command`` effect."""
     return {"exit_code": exit_code, "output": output, "commit": commit}
 
 
@@ -111,7 +111,7 @@ def work(space: Space, effects: Mapping[str, Handler] | None = None) -> WorkerSt
 
 
 def replace_parts(space: Space, **parts: object) -> None:
-    """Replace parts of a space by name, for example ``syncing`` by one with another transport."""
+    """Replace components of a space by name, for example ``syncing`` by one with another transport."""
     vars(components(space)).update(parts)
 
 

@@ -1,7 +1,7 @@
 """How verbs are declared: ``verb`` on a method of a space or of a service, ``service`` on the space.
 
 Invariant: a verb is stated once. Its route and role are in the decorator; its parameters, defaults, JSON and documentation are
-derived from the signature, the records and the docstring (``clia.api.derivation``). Calling a decorated method costs nothing more.
+derived from the signature, the records and the docstring (``clia.api.derivation``). Calling a decorated method has no extra cost.
 
 In a signature, ``Count`` and ``Text`` say more than ``int`` and ``str`` do.
 """

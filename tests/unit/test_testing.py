@@ -30,7 +30,7 @@ def test_a_flow_runs_with_scripted_effects_and_a_timer_that_is_due_at_once(tmp_p
         llm, command = ScriptedEffect(llm_result("Edit a file.")), ScriptedEffect(command_result("ok\n", 3))
         status = work(space, {"llm": llm, "command": command})
         assert (status.answered, status.given_up) == (2, 1)
-        assert space.session("scout").result == ["Edit a file.", 3, "ok\n", "no answer is left for llm 1.4"]
+        assert space.session("scout").result == ["Edit a file.", 3, "ok\n", "no prepared answer left for llm 1.4"]
         assert (llm.payloads, command.payloads) == (
             [{"prompt": "Fix it"}, {"prompt": "more"}],
             [{"program": "agent", "stdin": "Edit a file."}],

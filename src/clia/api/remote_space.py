@@ -74,7 +74,7 @@ class RemoteSpace(_Interface):
         """Events of the space as they happen: after the ``place`` of another event, or from now on. The stream has no end."""
         place = None if after is None else check_text(after, "after")
         if place is not None and not (place.isascii() and place.isprintable()):
-            raise InvalidInput("after is the place of an event", code="invalid-field", fields={"field": "after"})
+            raise InvalidInput("after must be the place of an event", code="invalid-field", fields={"field": "after"})
         return follow(self._connection, self._target("/events"), place)
 
     def doctor(self, *, repair: bool = False) -> list[Ailment]:
@@ -151,7 +151,7 @@ def _only(served: Any) -> str:
     if len(names) == 1:
         return names[0]
     raise InvalidInput(
-        f"the forge serves {len(names)} spaces; name one of them",
+        f"the forge serves {len(names)} spaces; choose one",
         code="space-not-named",
         hints=[f"one of them is {name}" for name in names],
         fields={"field": "space", "spaces": names},
@@ -159,7 +159,7 @@ def _only(served: Any) -> str:
 
 
 def _check_url(url: object) -> str:
-    """Without a trailing slash; who asks is said by the token and by nothing in the address."""
+    """The address without a trailing slash. Only the token identifies the caller, so the address has no credentials."""
     text = check_text(url, "url")
     try:
         parts = urlsplit(text)
@@ -168,7 +168,7 @@ def _check_url(url: object) -> str:
         sound = False
     if not sound or not text.isascii() or " " in text:
         raise InvalidInput(
-            "a forge's address is http:// or https:// with a host, and perhaps a path",
+            "the address of a forge must be http:// or https:// with a host and an optional path",
             code="invalid-url",
             fields={"field": "url"},
         )
@@ -178,7 +178,7 @@ def _check_url(url: object) -> str:
 def _check_seconds(timeout: object) -> float:
     if isinstance(timeout, (int, float)) and 0 < timeout <= threading.TIMEOUT_MAX:
         return float(timeout)
-    raise InvalidInput("timeout is a number of seconds", code="invalid-field", fields={"field": "timeout"})
+    raise InvalidInput("timeout must be a number of seconds", code="invalid-field", fields={"field": "timeout"})
 
 
 def _local(name: str) -> NotAllowed:

@@ -178,7 +178,7 @@ def _call(request: Request) -> list[Any]:
 
 
 def _nothing() -> tuple[Any, list[Resumed]]:
-    raise InvalidInput("what the session was given is not here", code="not-loaded")
+    raise InvalidInput("the input and resumes of the session are not available", code="not-loaded")
 
 
 SESSION = SessionShape()

@@ -67,7 +67,7 @@ def _become(words: list[str], hidden: tuple[int, ...], terminal: bool) -> None:
 
 
 def _watch(child: int, control: int, awake: int, grace: float) -> int:
-    """Waits for the program, or for the end of the pipe; the program's exit code."""
+    """Wait for the program, or for the end of the pipe; return the program's exit code."""
     ends_at: float | None = None
     while True:
         inputs = [awake] if ends_at is not None else [awake, control]
@@ -89,7 +89,7 @@ def _watch(child: int, control: int, awake: int, grace: float) -> int:
 
 
 def _signal(group: int, number: int) -> None:
-    with suppress(OSError):  # nobody is left in it
+    with suppress(OSError):  # the group is empty
         os.killpg(group, number)
 
 

@@ -67,7 +67,7 @@ class ProgramRunner:
     def run(
         self, order: ProgramCommand, place: str, on_output: Callable[[bytes], None], cancelled: Callable[[], bool]
     ) -> ProgramExit:
-        """Run a program in a place that is held. Its output goes to ``on_output`` as it comes, and an empty chunk now and then.
+        """Run a program in a place whose lock is held. ``on_output`` gets output as it arrives, and empty chunks in between.
 
         ``FileError`` if it cannot be started.
         """
@@ -86,7 +86,7 @@ class ProgramRunner:
         finally:
             os.close(control)
         how, out = EXITED, started.stdout
-        assert out is not None  # noqa: S101  # it was asked for
+        assert out is not None  # noqa: S101  # as requested
         try:
             with out:
                 try:
@@ -120,10 +120,10 @@ class ProgramRunner:
             raise _cannot(order, str(err.strerror)) from None
 
     def attend(self, order: ProgramCommand, place: str, user: UserStreams, on_output: Callable[[str, bytes], None]) -> ProgramExit:
-        """Run a program on the user's streams, in a place that is held, without a time limit.
+        """Run a program on the user's streams, in a place whose lock is held, without a time limit.
 
-        Output is shown as it comes, then passed to ``on_output`` with its stream's name (``terminal``, ``stdout`` or ``stderr``), and an
-        empty chunk now and then. ``stdin`` and ``seconds`` of the command are ignored.
+        Output is shown as it arrives, then passed to ``on_output`` with the name of its stream (``terminal``, ``stdout`` or
+        ``stderr``), and an empty chunk from time to time. ``stdin`` and ``seconds`` of the command are ignored.
         """
         self.check(order)
         numbers = os.pipe()
@@ -135,7 +135,7 @@ class ProgramRunner:
                 with channels.raw(), user.signals(lambda number: _tell(number, channels, ours.fileno())):
                     _pass_on(started, channels, on_output)
             finally:
-                ours.close()  # where we fail, the program must end
+                ours.close()  # if we fail, the program must end
                 self._reap(started)
             return ProgramExit(EXITED, _exit_code(started))
 
@@ -187,7 +187,7 @@ def _listen(
 
 
 def _pass_on(started: subprocess.Popen[bytes], channels: ProgramChannels, on_output: Callable[[str, bytes], None]) -> None:
-    """Show and pass on output until the guard has ended. A daemon may keep a stream open and go on printing."""
+    """Show and pass on output until the guard has ended. A daemon may keep a stream open and continue to print."""
     last = None
     while True:
         ended = started.poll() is not None

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from clia.programs.runner import UserStreams
 
 _CHUNK = 64 * 1024
-_TYPED_MAX = 64 * 1024  # what a program has not read yet of what was typed
+_TYPED_MAX = 64 * 1024  # typed input that the program has not read yet
 
 
 class _OutputChannel(NamedTuple):
-    """What is printed on one channel, and where it is shown; None: nowhere any more."""
+    """The output of one channel, and where it is shown; None: it is no longer shown."""
 
     name: str
     shown: int | None
 
 
 class ProgramChannels:
-    """``far`` are the program's ends, to be given to it."""
+    """``far`` are the program's ends of the channels."""
 
     def __init__(self, user: UserStreams) -> None:
         self._user = user
@@ -70,19 +70,19 @@ class ProgramChannels:
         return far
 
     def started(self) -> None:
-        """Lets go of the program's ends, so that they close with the program."""
+        """Close our copies of the program's ends, so that the channels close with the program."""
         while self._ours:
             os.close(self._ours.pop())
 
     def resize(self) -> None:
-        """Makes the program's terminal as large as the user's."""
+        """Give the program's terminal the size of the user's."""
         if self.master is not None:
             with suppress(OSError, termios.error):  # it went away just now
                 termios.tcsetwinsize(self.master, termios.tcgetwinsize(self._user.stdout))
 
     @contextmanager
     def raw(self) -> Iterator[None]:
-        """While it lasts, the user's terminal does nothing by itself: the program's does it."""
+        """Put the user's terminal into raw mode while the block runs: the program's terminal does the processing."""
         if not self._user.terminal:
             yield
             return
@@ -104,7 +104,7 @@ class ProgramChannels:
         return bool(self._lines)
 
     def pass_on(self, seconds: float, on_output: Callable[[str, bytes], None]) -> bool:
-        """Passes on what is there in either direction, and waits so long for it; whether anything was printed."""
+        """Pass on available data in both directions, waiting up to ``seconds`` for it; return whether anything was printed."""
         sources = [*self._lines]
         if self._hears and len(self._typed) < _TYPED_MAX:
             sources.append(self._user.stdin)
@@ -158,7 +158,7 @@ class ProgramChannels:
 
 
 def _read(source: int) -> bytes:
-    """What is there; nothing at the end, which Linux calls an error where a terminal ends."""
+    """The available data; empty at the end, which Linux reports as an error for a terminal."""
     try:
         return os.read(source, _CHUNK)
     except OSError:
@@ -166,7 +166,7 @@ def _read(source: int) -> bytes:
 
 
 def _write(target: int, data: bytes) -> bool:
-    """Whether all of it could be written; a channel that takes nothing now is waited for."""
+    """Write all data, waiting for a full channel; return whether that succeeded."""
     while data:
         try:
             data = data[os.write(target, data) :]

@@ -1,1 +1,1 @@
-"""Telemetry: what agents did, exported as OpenTelemetry spans."""
+"""Telemetry: the record of agents, exported as OpenTelemetry spans."""

@@ -60,12 +60,12 @@ def check_text(text: object, field: str, *, nul: bool = False) -> str:
 def check_flag(value: object, field: str) -> bool:
     """Return the value if it is a boolean."""
     if not isinstance(value, bool):
-        raise InvalidInput(f"{field} is true or false", code="invalid-flag", fields={"field": field, "value": repr(value)})
+        raise InvalidInput(f"{field} must be true or false", code="invalid-flag", fields={"field": field, "value": repr(value)})
     return value
 
 
 def check_count(value: object, field: str) -> int:
     """Return the value if it is an integer and not negative."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidInput(f"{field} is a number, and not negative", code=f"invalid-{field}", fields={field: repr(value)})
+        raise InvalidInput(f"{field} must be a number from 0", code=f"invalid-{field}", fields={field: repr(value)})
     return value

@@ -85,7 +85,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys: set[str] = set()
         for key, _ in pairs:
             if key in keys:
-                raise _RefusedJson(f"the key {key!r} stands twice in one object")
+                raise _RefusedJson(f"duplicate key {key!r}")
             keys.add(key)
     return members
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class GraphNode(NamedTuple):
-    """One commit; ``group`` is the agent that made it, "" for a branch of people."""
+    """One commit; ``group`` is the agent that made it, "" if no agent did."""
 
     id: str
     parents: tuple[str, ...]
@@ -26,11 +26,11 @@ class GraphNode(NamedTuple):
 
 
 class GraphRow(NamedTuple):
-    """One commit in its lane, and what the other lanes do beside it.
+    """One commit in its lane, and the state of the other lanes in its row.
 
     ``above`` and ``below`` are the lanes with a line at the row's upper and lower edge, in order; a row's ``below`` is the next
     one's ``above``, and what is ``below`` the last row leaves the window. ``edges`` has the lane in which the line to each
-    parent leaves the row. ``bend`` is a lane that passes the commit and then moves over into the commit's own lane.
+    parent leaves the row. ``bend`` is a lane that passes the commit and then bends into the commit's own lane.
     """
 
     node: GraphNode
@@ -47,7 +47,7 @@ class GraphRow(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        """No line goes on in the commit's own lane."""
+        """No line continues in the commit's own lane."""
         return self.lane not in self.below
 
     @property
@@ -62,15 +62,15 @@ class GraphRow(NamedTuple):
 
     @property
     def width(self) -> int:
-        """How many lanes there are to draw, free ones between them included."""
+        """The number of lanes to draw, including free ones between them."""
         return max((self.lane, *self.above[-1:], *self.below[-1:])) + 1
 
 
 def layout(nodes: Sequence[GraphNode]) -> list[GraphRow]:
     """A row for each of ``nodes``, which come newest first, children before parents.
 
-    Parents outside of ``nodes`` are allowed. A first parent keeps its child's lane; a group keeps to the lane it was first
-    seen in, unless another commit stands there; a lane that ended is used again.
+    Parents outside of ``nodes`` are allowed. A first parent keeps its child's lane; a group stays in its first
+    lane, unless another commit is there; a lane that ended is reused.
     """
     board = _LaneBoard(nodes)
     rows = []
@@ -85,16 +85,16 @@ def layout(nodes: Sequence[GraphNode]) -> list[GraphRow]:
 
 
 class _LaneBoard:
-    """Which lanes are taken while the rows are laid out, and by what."""
+    """The lanes in use while the rows are laid out, and their owners."""
 
     def __init__(self, nodes: Sequence[GraphNode]) -> None:
         self.nodes = nodes
         self.index = {node.id: index for index, node in enumerate(nodes)}
         if len(self.index) != len(nodes):
             twice = next(node.id for at, node in enumerate(nodes) if self.index[node.id] != at)
-            raise InvalidInput(f"commit {twice} is in the graph twice", code="invalid-graph", fields={"commit": twice})
+            raise InvalidInput(f"duplicate commit {twice}", code="invalid-graph", fields={"commit": twice})
         self.last = {node.group: index for index, node in enumerate(nodes)}
-        self.home: dict[str, int] = {}  # the lane of each group seen so far
+        self.home: dict[str, int] = {}  # the lane of each group so far
         self.where: dict[str, int] = {}  # the lane that leads to each awaited commit
         self.taken: list[bool] = []
         self.kept: list[bool] = []  # the lane leads to the awaited commit from a first child of its own group
@@ -117,7 +117,7 @@ class _LaneBoard:
         first, bend = self._lead_to_first(index, node, lane)
         edges = (first, *[self._lead_to(index, node, parent) for parent in node.parents[1:]])
         if bend is not None:
-            self.taken[bend] = False  # only now: in this row it is still seen
+            self.taken[bend] = False  # only now: it is still visible in this row
         return edges, bend
 
     def lines(self) -> tuple[int, ...]:
@@ -133,7 +133,7 @@ class _LaneBoard:
         if present is None:
             target = lane if home is None or self.taken[home] else home
         elif own and present != home and not self.kept[present]:
-            target, bend = lane, present  # the group's own line is the straight one; what others drew bends into it
+            target, bend = lane, present  # the group's own line is straight; the lines of others bend into it
         else:
             return present, None
         self._take(target, parent, keep=own)
@@ -151,7 +151,7 @@ class _LaneBoard:
         self.kept[lane] = keep
 
     def _free_lane(self, index: int, group: str) -> int:
-        """The group's home, else the first lane that is nobody's, else a new one."""
+        """The group's own lane, else the first unowned lane, else a new one."""
         home = self.home.get(group)
         if home is not None and not self.taken[home]:
             return home

@@ -50,17 +50,17 @@ def _check_part(path: str, part: str) -> None:
     if part in ("", ".", ".."):
         raise _unsafe(path, f"{part!r} is not the name of a file or folder")
     if len(part.encode("utf-8")) > PART_MAX:
-        raise _unsafe(path[:80] + "…", f"a name is longer than {PART_MAX} bytes, and no disk could hold it")
+        raise _unsafe(path[:80] + "…", f"a name is longer than {PART_MAX} bytes, the limit of file systems")
     plain = part.translate(_IGNORED)
     # A backslash separates names on Windows.
     if any(_GIT.fullmatch(name) for piece in (part, plain) for name in piece.split("\\")):
-        raise _unsafe(path, "the path names a .git directory, or what some systems take for one")
+        raise _unsafe(path, "the path names a .git directory, or is equivalent to one on some systems")
     if "\\" in part and any(name in ("", ".", "..") for name in part.split("\\")):
         raise _unsafe(path, "the path leaves its directory on systems where a backslash separates names")
 
 
 def check_removed(path: object) -> None:
-    """Refuse what is not a path; a path to remove need not be safe."""
+    """Refuse anything but a path; a path to remove need not be safe."""
     if not isinstance(path, str) or any(part in ("", ".", "..") for part in path.split("/")):
         raise _unsafe(str(path), "this is not a path inside a tree")
 

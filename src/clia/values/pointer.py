@@ -39,7 +39,7 @@ def split(pointer: str) -> list[str]:
 
 
 def step(value: Any, part: str) -> Any:
-    """The child of ``value`` named by one token; ``KeyError`` where there is none."""
+    """The child of ``value`` named by one token; ``KeyError`` if there is none."""
     if isinstance(value, dict):
         return value[part]
     if isinstance(value, list) and _INDEX.fullmatch(part) and int(part) < len(value):

@@ -37,13 +37,13 @@ OWN_NOTES = "refs/notes/clia/own"
 KEYS = "refs/clia/keys"
 CAPABILITIES = "refs/clia/capabilities"
 ANNOUNCE = "refs/clia/announce/"
-"""The announcements to each other space, a chain named by that space's id, which tells it what to fetch."""
+"""The announcements to other spaces: one chain for each, named by its id, with what it may fetch."""
 PEERS = "refs/clia/peers/"
 PEERS_REMOVED = "refs/clia/peers-removed/"
 """Removed peers, by their space's id: the last accepted position must outlive them."""
 REMOTES = "refs/clia/remotes/"
 TRACKING = "refs/clia-tracking/"
-"""What was fetched from a remote and is not adopted yet. Outside ``refs/clia``, so that pruning it loses nothing."""
+"""Refs fetched from a remote and not adopted yet. Outside ``refs/clia``, so that pruning it loses nothing."""
 PUBLISHED = "refs/clia/agents-published/"
 """Where a hub keeps agents' heads if they must not be branches there. Never in a clone."""
 HUB_MARK = "refs/clia/hub"
@@ -80,16 +80,16 @@ def check_name(text: str) -> str:
         return text
     if remote_agent(str(text)) is not None:
         raise InvalidInput(
-            f"{text!r} is an agent of a peer: here it can be read and merged, not worked on",
+            f"{text!r} is an agent of a peer: it can be read and merged here, but not changed",
             code="invalid-name",
             hints=[
-                f"an agent of your own at its head: clia spawn NAME --at {text}",
-                f"or take its work in: clia merge AGENT {text}",
+                f"spawn your own agent at its head: clia spawn NAME --at {text}",
+                f"or merge its work: clia merge AGENT {text}",
             ],
             fields={"name": text},
         )
     raise InvalidInput(
-        f"{text!r} is not an agent's name",
+        f"{text!r} is not a valid agent name",
         code="invalid-name",
         hints=[f"lower-case letters, digits and hyphens, a letter or digit first, at most {NAME_MAX} characters: code-scout"],
         fields={"name": text},

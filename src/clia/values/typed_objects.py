@@ -60,7 +60,7 @@ class ConsoleTrace(NamedTuple):
 
 
 class Behaviour(NamedTuple):
-    """A skill: the source of a session's flow, or a prompt. ``parent`` is the id of the version it derives from, if any."""
+    """A version of a behaviour: the source of a flow, or a prompt. ``parent`` is the id of the version it derives from, if any."""
 
     name: str
     kind: str

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 AGENT_COMMIT = "agent-commit"
 SPAWN, SESSION_MERGE, DECISION = "spawn", "session-merge", "decision"
 RESERVED = frozenset((AGENT_COMMIT, SPAWN, SESSION_MERGE, DECISION))
-"""Only the verbs of these kinds make such commits; otherwise anyone could forge a decision."""
+"""Kinds that only their own verbs may use; otherwise anyone could forge a decision."""
 
 BUILT_IN: Mapping[str, str | None] = {
     "briefing": None,
@@ -49,7 +49,7 @@ class Types:
         """Refuse a type that cannot be registered."""
         if not is_type_name(name):
             raise InvalidInput(
-                f"{name!r} is not a type's name",
+                f"{name!r} is not a valid type name",
                 code="invalid-type",
                 hints=["lower-case words joined by hyphens, at most 64 characters: security-review"],
                 fields={"type": name},
@@ -58,7 +58,7 @@ class Types:
             raise AlreadyExists(f"type {name} already exists", fields={"type": name, "parent": self._parents[name]})
         if check_text(parent, "parent") not in self._parents:
             names = ", ".join(sorted(self._parents))
-            raise NotFound(f"there is no type {parent!r} to be the parent", code="no-such-type", hints=[f"known types: {names}"])
+            raise NotFound(f"unknown parent type {parent!r}", code="no-such-type", hints=[f"known types: {names}"])
 
     def is_a(self, name: str, ancestor: str) -> bool:
         """Whether a type is another or descends from it."""
@@ -74,18 +74,18 @@ class Types:
         return False
 
     def check_commit_kind(self, kind: str) -> None:
-        """Refuse a kind that ``commit`` must not make."""
+        """Refuse a kind that ``commit`` must not use."""
         if check_text(kind, "kind") in RESERVED or any(self.is_a(kind, reserved) for reserved in RESERVED - {AGENT_COMMIT}):
             raise UnknownKind(
-                f"{kind} commits are made by their own verb",
+                f"{kind} commits can only be created by their own verb",
                 code="reserved-kind",
-                hints=["spawn, merge, resolve and decide make theirs; choose finding, refactor, test or a registered kind"],
+                hints=["use finding, refactor, test or a registered kind; spawn, merge, resolve and decide create the others"],
                 fields={"kind": kind},
             )
         if not self.is_a(kind, AGENT_COMMIT):
             kinds = sorted(name for name in self._parents if self.is_a(name, AGENT_COMMIT) and name not in RESERVED)
             raise UnknownKind(
-                f"{kind!r} is not a kind of commit",
+                f"{kind!r} is not a commit kind",
                 hints=[f"known kinds: {', '.join(kinds)}", "register another: clia types --add NAME --parent agent-commit"],
                 fields={"kind": kind},
             )

@@ -159,7 +159,7 @@ def test_a_named_pipe_in_place_of_a_settings_file_is_reported_and_never_read(des
         ("{ // mine\n}", "not JSON"),
         ("x", "not JSON"),
         ("[]", "must be a JSON object"),
-        ('{"a": 1, "a": 2}', "twice"),
+        ('{"a": 1, "a": 2}', "duplicate key"),
         ('{"hooks": null}', "/hooks must be an object, not null"),
         ('{"hooks": {"Stop": "x"}}', "/hooks/Stop must be an array, not a string"),
         ('{"hooks": {"Stop": [1]}}', "/hooks/Stop/0 must be an object, not a number"),
