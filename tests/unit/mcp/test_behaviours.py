@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import pytest
-from mcp.server.request_state import RequestStateSecurity
 from mcp_types import ResourceTemplateReference
 
 import clia
 from clia.api.derivation import all_verbs
-from clia.mcp.calls import Caller, SpaceContext
-from clia.mcp.server import TOOLS, server_of
+from clia.mcp.calls import Caller
+from clia.mcp.server import TOOLS
 from clia.users.service import User
-from support.mcp_client import Driver, fails, talking
-from support.spaces import BRIEFING, settings
+from support.mcp_client import Driver, fails
+from support.mcp_server import drive, server_at
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
 FLOW = """\
@@ -34,38 +31,16 @@ PROMPT = "You are {{agent}}: {{title}}\n\n{{task}}\n\nLook at {{task}} twice."
 
 
 @pytest.fixture
-def space(tmp_path: Path) -> Iterator[clia.Space]:
+def space(space: clia.Space) -> clia.Space:
     """A flow that failed once and finished once, a commit with a failed test, and a prompt."""
-    with clia.init(tmp_path.resolve() / "repo", settings=settings()) as opened:
-        opened.spawn("scout", BRIEFING)
-        opened.add_behaviour("review", FLOW, "session-flow", why="ask first")
-        opened.add_behaviour("careful", PROMPT, "prompt", notes="For work on data.")
-        for answer in ("yes", "no"):
-            opened.start("scout", "review", "Delete it?")
-            opened.trace("scout", "said", f"before {answer}")
-            opened.commit_with_trace(
-                "scout", "test", {"a": answer.encode()}, message="Test\n\nIt broke.", meta={"outcome": "failed"}
-            )
-            opened.decide("scout", answer)
-        yield opened
-
-
-def drive(
-    space: clia.Space,
-    root: Path,
-    work: Callable[[Driver], Awaitable[None]],
-    agent: str | None = "scout",
-    caller: Caller | None = None,
-) -> None:
-    server = server_of(
-        SpaceContext(str(root), lambda: space, agent=agent), "1", lambda _: caller or Caller(), RequestStateSecurity.ephemeral()
-    )
-
-    async def main() -> None:
-        async with talking(server) as driver:
-            await work(driver)
-
-    anyio.run(main)
+    space.add_behaviour("review", FLOW, "session-flow", why="ask first")
+    space.add_behaviour("careful", PROMPT, "prompt", notes="For work on data.")
+    for answer in ("yes", "no"):
+        space.start("scout", "review", "Delete it?")
+        space.trace("scout", "said", f"before {answer}")
+        space.commit_with_trace("scout", "test", {"a": answer.encode()}, message="Test\n\nIt broke.", meta={"outcome": "failed"})
+        space.decide("scout", answer)
+    return space
 
 
 async def read(driver: Driver, uri: str) -> dict[str, Any]:
@@ -116,7 +91,7 @@ def test_an_agent_reads_the_evidence_and_proposes_but_cannot_adopt(space: clia.S
         stays = await driver.do("start", flow="review")
         assert stays["flow_cid"] == before.current
 
-    drive(space, tmp_path, work)
+    drive(server_at(space, tmp_path, agent="scout"), work)
     after = space.behaviour("review")
     assert (after.current, len(after.history)) == (before.current, len(before.history) + 1)
 
@@ -166,9 +141,9 @@ def test_no_tool_adopts_a_version_and_only_agents_with_write_access_propose(spac
             assert (err.code, err.data["code"], err.data["uri"]) == (-32602, code, f"clia://behaviours/{path}")
 
     vera = Caller(User("vera", "viewer"), lambda _: User("vera", "viewer"))
-    drive(space, tmp_path, unnamed, agent=None)
-    drive(space, tmp_path, viewer, caller=vera)
-    drive(space, tmp_path, wrong)
+    drive(server_at(space, tmp_path), unnamed)
+    drive(server_at(space, tmp_path, vera, agent="scout"), viewer)
+    drive(server_at(space, tmp_path, agent="scout"), wrong)
     assert space.behaviours() == before
 
 
@@ -208,8 +183,8 @@ def test_current_prompts_take_a_task_and_can_instruct_a_sub_agent(space: clia.Sp
         text = await text_of(driver, "careful", task="Count.", title="{{agent}}")
         assert text == "You are the agent that reads this: {{agent}}\n\nCount.\n\nLook at Count. twice."
 
-    drive(space, tmp_path, work)
-    drive(space, tmp_path, unnamed, agent=None)
+    drive(server_at(space, tmp_path, agent="scout"), work)
+    drive(server_at(space, tmp_path), unnamed)
     briefing = space.briefing_of("counter")
     assert (briefing.behaviour, briefing.meta) == (space.behaviour("careful").current, {"a": 1})
     assert briefing.text.startswith("You are counter: Count\n\nall files")
@@ -235,4 +210,4 @@ def test_evidence_covers_proposed_versions_and_refused_merges(space: clia.Space,
         template = ResourceTemplateReference(uri="clia://behaviours/{name}/evidence")
         assert (await driver.client.complete(template, {"name": "name", "value": "re"})).completion.values == ["review"]
 
-    drive(space, tmp_path, work)
+    drive(server_at(space, tmp_path, agent="scout"), work)

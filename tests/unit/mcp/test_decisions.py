@@ -18,7 +18,7 @@ from clia.mcp.server import server_of
 from clia.users.service import User
 from support.fake_secrets import FAKES
 from support.mcp_client import LEGACY, MODERN, PROTOCOLS, Person, fails, says, talking
-from support.spaces import BRIEFING, settings
+from support.spaces import settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,11 +56,9 @@ class Desk(NamedTuple):
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    root = tmp_path.resolve() / "repo"
-    with clia.init(root, settings=settings()) as space, clia.open(root, settings=settings()) as inbox:
-        space.spawn("scout", BRIEFING)
-        yield Desk(space, inbox, root)
+def desk(space: clia.Space, repo: Path) -> Iterator[Desk]:
+    with clia.open(repo, settings=settings()) as inbox:
+        yield Desk(space, inbox, repo)
 
 
 both = pytest.mark.parametrize("protocol", PROTOCOLS)

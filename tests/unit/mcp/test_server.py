@@ -7,10 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import anyio
 import pytest
 from jsonschema import Draft202012Validator
-from mcp.server.request_state import RequestStateSecurity
 
 import clia
 from clia.api.derivation import all_verbs
@@ -20,40 +18,21 @@ from clia.cli.forge import site_address
 from clia.forge.forge import unique_names
 from clia.git.records import FILE, TreeEntry
 from clia.mcp import resources, space_tools, toolbox
-from clia.mcp.calls import Caller, SpaceContext
-from clia.mcp.server import TOOLS, described, server_of
+from clia.mcp.calls import Caller
+from clia.mcp.server import TOOLS, described
 from clia.users.service import User
 from clia.values.typed_objects import Behaviour, as_bytes
 from clia.verbs import ADMIN, Count
 from support import Tree
 from support import clia as run_clia
-from support.mcp_client import PROTOCOLS, Driver, talking
+from support.mcp_client import PROTOCOLS, Driver
+from support.mcp_server import drive, server_at
 from support.spaces import BRIEFING, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from clia.mcp.calls import ToolCall
-
-
-@pytest.fixture
-def space(tmp_path: Path) -> Iterator[clia.Space]:
-    with clia.init(tmp_path.resolve() / "repo", settings=settings()) as opened:
-        opened.spawn("scout", BRIEFING)
-        yield opened
-
-
-def at(space: clia.Space, root: Path, caller: Caller | None = None, **more: Any) -> Any:
-    place = SpaceContext(str(root), lambda: space, **more)
-    return server_of(place, "1", lambda _: caller or Caller(), RequestStateSecurity.ephemeral())
-
-
-def drive(server: Any, work: Callable[[Driver], Awaitable[None]], protocol: str = PROTOCOLS[0]) -> None:
-    async def main() -> None:
-        async with talking(server, protocol) as driver:
-            await work(driver)
-
-    anyio.run(main)
 
 
 def test_every_schema_is_valid_and_self_contained() -> None:
@@ -153,7 +132,7 @@ def test_wrong_types_unknown_and_missing_arguments_are_named_and_change_nothing(
         await driver.refused("stale-ref", "commit", kind="finding", changes={"a": "b"}, base="0" * 40)
 
     before = space.head("scout")
-    drive(at(space, tmp_path, agent="scout"), work, protocol)
+    drive(server_at(space, tmp_path, agent="scout"), work, protocol)
     assert space.head("scout") == before
 
 
@@ -171,24 +150,24 @@ def test_the_agent_is_the_argument_or_the_servers_or_the_checkouts_or_the_open_s
         drive(server, ask)
         return agents[0]
 
-    assert agent_of(at(space, work, agent="scout"), agent="painter") == "painter"
-    assert agent_of(at(space, work, agent="scout")) == "scout"
-    assert agent_of(at(space, work)) == "painter"
+    assert agent_of(server_at(space, work, agent="scout"), agent="painter") == "painter"
+    assert agent_of(server_at(space, work, agent="scout")) == "scout"
+    assert agent_of(server_at(space, work)) == "painter"
 
     async def nobody(driver: Driver) -> None:
         refusal = await driver.refused("missing-field", "whoami")
         assert refusal["fields"]["agents"] == ["painter", "scout"]
 
-    drive(at(space, tmp_path), nobody)
+    drive(server_at(space, tmp_path), nobody)
 
     repo = tmp_path.resolve() / "repo"
     session = CapturedSession("claude-code", "s1", "", "scout", str(repo))
     space.captures.keep(session)
     space.captures.keep(session._replace(session="s2", agent="painter", open=False))
     (repo / "below").mkdir()
-    assert agent_of(at(space, repo / "below")) == "scout", "the only open session in this directory decides"
+    assert agent_of(server_at(space, repo / "below")) == "scout", "the only open session in this directory decides"
     space.captures.keep(session._replace(session="s3", agent="painter"))
-    drive(at(space, repo), nobody)
+    drive(server_at(space, repo), nobody)
 
 
 def test_an_internal_error_has_no_traceback_and_the_server_continues(
@@ -204,7 +183,7 @@ def test_an_internal_error_has_no_traceback_and_the_server_continues(
         assert "secret" not in json.dumps(refusal)
         assert (await driver.do("whoami"))["agent"] == "scout"
 
-    drive(at(space, tmp_path, agent="scout"), work)
+    drive(server_at(space, tmp_path, agent="scout"), work)
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -214,7 +193,7 @@ def test_the_role_is_checked_before_anything_is_read(space: clia.Space, tmp_path
     async def work(driver: Driver) -> None:
         await driver.refused("role-too-low", "commit", nonsense=1)
 
-    drive(at(space, tmp_path, vera, agent="scout"), work)
+    drive(server_at(space, tmp_path, vera, agent="scout"), work)
 
 
 def test_long_output_is_cut_and_marked(space: clia.Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +207,7 @@ def test_long_output_is_cut_and_marked(space: clia.Space, tmp_path: Path, monkey
         assert (await driver.refused("too-large", "files", at="scout", paths=["a"]))["fields"] == {"field": "paths"}
         assert (await driver.refused("no-such-file", "files", at="scout", paths=["b"]))["fields"]["path"] == "b"
 
-    drive(at(space, tmp_path), work)
+    drive(server_at(space, tmp_path), work)
 
 
 def test_an_agent_sees_peers_and_merges_their_work_but_cannot_trust_a_peer(space: clia.Space, tmp_path: Path) -> None:
@@ -249,7 +228,7 @@ def test_an_agent_sees_peers_and_merges_their_work_but_cannot_trust_a_peer(space
         assert (await driver.do("merge", **{"from": "ann/helper"}))["outcome"] == "merged"
         await driver.refused("no-such-peer", "remotes", peer="bob")
 
-    drive(at(space, tmp_path, agent="scout"), work)
+    drive(server_at(space, tmp_path, agent="scout"), work)
     assert space.files("scout") == {"theirs.txt": b"x"}
     changing = {verb.name for verb in all_verbs() if verb.route.tag == "federation" and verb.role == ADMIN}
     assert not changing & set(TOOLS)
@@ -264,7 +243,7 @@ def test_file_names_that_are_not_unicode_are_shown(space: clia.Space, tmp_path: 
     async def work(driver: Driver) -> None:
         assert len((await driver.do("files", at="scout"))["listed"]) == 2
 
-    drive(at(space, tmp_path), work)
+    drive(server_at(space, tmp_path), work)
 
 
 def test_a_behaviour_of_the_kind_prompt_is_a_prompt(space: clia.Space, tmp_path: Path) -> None:
@@ -286,7 +265,7 @@ def test_a_behaviour_of_the_kind_prompt_is_a_prompt(space: clia.Space, tmp_path:
         behaviours = (await driver.do("behaviours"))["behaviours"]
         assert [(behaviour["name"], behaviour["kind"], behaviour["cid"]) for behaviour in behaviours] == [("review", "prompt", cid)]
 
-    drive(at(space, tmp_path), work)
+    drive(server_at(space, tmp_path), work)
 
 
 def test_instructions_and_the_prompt_name_only_existing_tools() -> None:
