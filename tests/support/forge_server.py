@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 from contextlib import contextmanager
@@ -170,13 +171,27 @@ def made_place(root: Path, *agents: str, store: str | None = None) -> Place:
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    """Waits for another process or thread to have done its part."""
+    """Wait until a condition holds, which another process or thread brings about."""
     pause = threading.Event()
     for _ in range(int(PATIENCE * 20)):
         if holds():
             return
         pause.wait(0.05)
-    raise AssertionError("it never came")
+    raise AssertionError("the condition never held")
+
+
+def connect(address: str) -> socket.socket:
+    """A raw connection to a forge."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=PATIENCE)
+
+
+def receive(connection: socket.socket, until: bytes | None = None) -> bytes:
+    """The bytes that arrive, until the connection ends or this text has arrived."""
+    received = b""
+    while (until is None or until not in received) and (data := connection.recv(65536)):
+        received += data
+    return received
 
 
 class ForgeProcess:

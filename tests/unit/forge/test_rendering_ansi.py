@@ -8,8 +8,8 @@ from support.markup import Piece, read, shown, within
 ESC = "\x1b"
 
 
-def looks(text: str) -> list[tuple[str, str]]:
-    """Each piece of a text with its classes."""
+def styled(text: str) -> list[tuple[str, str]]:
+    """The pieces of a text with their classes."""
     return [(piece.text, " ".join(piece.within)) for piece in read(ansi.to_html(text))]
 
 
@@ -44,8 +44,8 @@ def test_text_without_sequences_is_only_escaped() -> None:
         ("58;2;1;1;31;3", "ansi-i"),
     ],
 )
-def test_a_sequence_gives_classes(codes: str, classes: str) -> None:
-    assert looks(f"{ESC}[{codes}mx") == [("x", f"span.{classes}")]
+def test_a_sequence_becomes_css_classes(codes: str, classes: str) -> None:
+    assert styled(f"{ESC}[{codes}mx") == [("x", f"span.{classes}")]
 
 
 @pytest.mark.parametrize(
@@ -73,25 +73,25 @@ def test_a_sequence_gives_classes(codes: str, classes: str) -> None:
         *("38", "38;5", "38;5;256", "38;2;1;2", "38;2;1;2;300", "38;9", "38:2", "31;41"),
     ],
 )
-def test_what_is_reset_or_means_nothing_gives_none(codes: str) -> None:
-    """Among them: text concealed, and text of the colour of its ground, which nobody could read."""
-    assert looks(f"{ESC}[{codes}mx") == [("x", "")]
+def test_reset_and_meaningless_codes_give_no_class(codes: str) -> None:
+    """Including concealed text, and text in the colour of its background."""
+    assert styled(f"{ESC}[{codes}mx") == [("x", "")]
 
 
-def test_what_comes_very_late_in_a_sequence_is_not_read() -> None:
-    assert looks(f"{ESC}[{'0;' * 100}31mx") == [("x", "span.ansi-fg-1")]
-    assert looks(f"{ESC}[{'0;' * 500}31mx") == [("x", "")]
+def test_codes_very_late_in_a_sequence_are_ignored() -> None:
+    assert styled(f"{ESC}[{'0;' * 100}31mx") == [("x", "span.ansi-fg-1")]
+    assert styled(f"{ESC}[{'0;' * 500}31mx") == [("x", "")]
 
 
-def test_a_look_goes_on_over_lines_until_it_is_reset() -> None:
+def test_a_style_continues_over_lines_until_it_is_reset() -> None:
     text = f"a{ESC}[31mb\nc{ESC}[1md\n\n{ESC}[22me{ESC}[mf"
     red, bold = "span.ansi-fg-1", "span.ansi-fg-1.ansi-b"
     first, second, fourth = [("a", ""), ("b", red), ("\n", "")], [("c", red), ("d", bold), ("\n\n", "")], [("e", red), ("f", "")]
-    assert looks(text) == first + second + fourth
+    assert styled(text) == first + second + fourth
 
 
 @pytest.mark.parametrize(
-    ("text", "seen"),
+    ("text", "expected"),
     [
         ("10%\r50%\r100%", "100%"),
         ("long line\rshort", "shortline"),
@@ -112,17 +112,17 @@ def test_a_look_goes_on_over_lines_until_it_is_reset() -> None:
         ("\r\x1b[Kx", "x"),
     ],
 )
-def test_a_line_is_what_a_terminal_would_show_at_last(text: str, seen: str) -> None:
-    assert shown(ansi.to_html(text)) == seen
-    assert ansi.plain(text) == seen
+def test_a_line_is_what_a_terminal_would_show_in_the_end(text: str, expected: str) -> None:
+    assert shown(ansi.to_html(text)) == expected
+    assert ansi.plain(text) == expected
 
 
-def test_what_is_written_over_has_the_new_look() -> None:
-    assert looks("aaa\r\x1b[31mb\x1b[0m\x1b[2Gc") == [("b", "span.ansi-fg-1"), ("ca", "")]
+def test_overwritten_text_has_the_new_style() -> None:
+    assert styled("aaa\r\x1b[31mb\x1b[0m\x1b[2Gc") == [("b", "span.ansi-fg-1"), ("ca", "")]
 
 
 @pytest.mark.parametrize(
-    ("text", "seen"),
+    ("text", "expected"),
     [
         ("\x1b]8;;https://evil.example/\x1b\\safe\x1b]8;;\x1b\\ end", "safe end"),
         ("\x1b]8;id=1;javascript:alert(1)\x07click\x1b]8;;\x07", "click"),
@@ -132,40 +132,40 @@ def test_what_is_written_over_has_the_new_look() -> None:
         ("\x9b31mx\x9d0;t\x9cy", "xy"),
     ],
 )
-def test_links_are_text_and_other_sequences_are_dropped(text: str, seen: str) -> None:
-    assert shown(ansi.to_html(text)) == ansi.plain(text) == seen
+def test_links_are_text_and_other_sequences_are_dropped(text: str, expected: str) -> None:
+    assert shown(ansi.to_html(text)) == ansi.plain(text) == expected
     assert "evil" not in ansi.to_html(text)
 
 
-def test_a_link_in_colour_keeps_the_colour() -> None:
-    assert looks("\x1b[34m\x1b]8;;x\x07t\x1b]8;;\x07") == [("t", "span.ansi-fg-4")]
+def test_a_coloured_link_keeps_its_colour() -> None:
+    assert styled("\x1b[34m\x1b]8;;x\x07t\x1b]8;;\x07") == [("t", "span.ansi-fg-4")]
 
 
 @pytest.mark.parametrize(
-    ("text", "seen"),
+    ("text", "expected"),
     [("\x1b", "␛"), ("\x1b[31", "␛[31"), ("\x1b]0;never ends\nx", "␛]0;never ends\nx"), ("\x1b]0;a\nb\x07c", "␛]0;a\nb␇c")],
 )
-def test_a_sequence_that_does_not_end_hides_nothing(text: str, seen: str) -> None:
-    assert shown(ansi.to_html(text)) == ansi.plain(text) == seen
+def test_an_unfinished_sequence_hides_nothing(text: str, expected: str) -> None:
+    assert shown(ansi.to_html(text)) == ansi.plain(text) == expected
 
 
 @pytest.mark.parametrize(
     ("char", "stand_in"),
     [("\0", "␀"), ("\a", "␇"), ("\x7f", "␡"), ("\x85", "␦"), ("\u202e", "␦"), ("\u200b", "␦"), ("\ufeff", "␦")],
 )
-def test_what_would_act_or_hide_is_visible_and_named(char: str, stand_in: str) -> None:
+def test_control_and_invisible_characters_are_visible_and_named(char: str, stand_in: str) -> None:
     assert ansi.to_html(f"a{char}b") == f'a<span class="ctl" title="U+{ord(char):04X}">{stand_in}</span>b'
 
 
 @pytest.mark.parametrize("char", ["\u2066", "\u061c", "\u2028", "\u3164", "\u115f", "\U000e0041", "\U000e0101", "\ud800"])
-def test_no_invisible_character_and_no_surrogate_is_left(char: str) -> None:
+def test_no_invisible_character_or_surrogate_is_left(char: str) -> None:
     assert within(ansi.to_html(f"a{char}b"), "span.ctl") == ["␦"]
     ansi.to_html(char).encode("utf-8")
 
 
-def test_several_controls_share_a_tag() -> None:
+def test_several_control_characters_share_a_tag() -> None:
     assert read(ansi.to_html("\x01" * 20)) == [Piece("␁" * 16, ("span.ctl",)), Piece("␁" * 4, ("span.ctl",))]
 
 
-def test_markup_in_colours_stays_text() -> None:
+def test_coloured_markup_stays_text() -> None:
     assert ansi.to_html('\x1b[31m<script>"') == '<span class="ansi-fg-1">&lt;script&gt;&#34;</span>'

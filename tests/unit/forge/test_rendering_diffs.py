@@ -1,4 +1,4 @@
-"""Patches come from real git, through a real space, wherever git can be made to write them."""
+"""Diffs, rendered from patches of a real space wherever git can produce them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def patch(tmp_path: Path) -> Patch:
-    """The patch between two sets of files, written and read by git and given by a space."""
+    """The patch between two sets of files, as a space returns it."""
     root = tmp_path / "repository"
     root.mkdir()
     git("init", "-q", cwd=root)
 
     def commit(files: dict[str, Any]) -> str:
         git("rm", "-r", "-q", "--cached", "--ignore-unmatch", ".", cwd=root)
-        for each in root.iterdir():
-            if each.name != ".git":
-                each.unlink()
+        for entry in root.iterdir():
+            if entry.name != ".git":
+                entry.unlink()
         for name, content in files.items():
             path = root / name
             mode = 0o755 if isinstance(content, tuple) else 0o644
@@ -42,17 +42,17 @@ def patch(tmp_path: Path) -> Patch:
         git("commit", "-q", "--allow-empty", "-m", "x", cwd=root)
         return git("rev-parse", "HEAD", cwd=root).strip()
 
-    def made(old: dict[str, Any], new: dict[str, Any]) -> str:
+    def diff_between(old: dict[str, Any], new: dict[str, Any]) -> str:
         first, second = commit(old), commit(new)
         with clia.init(root, settings=settings()) as space:
             return space.diff(first, second)
 
-    return made
+    return diff_between
 
 
-def only(text: str) -> FileView:
-    (found,) = diffs.view(text).files
-    return found
+def only_file(text: str) -> FileView:
+    (file,) = diffs.view(text).files
+    return file
 
 
 def test_lines_have_their_numbers_and_counts(patch: Patch) -> None:
@@ -68,14 +68,14 @@ def test_lines_have_their_numbers_and_counts(patch: Patch) -> None:
         DiffLine(" ", 3, 3, "c"),
         DiffLine("+", None, 4, "d"),
     ]
-    seen = only(text)
-    assert within(seen.body, "tr.del") == ["2", "-", "b"]
-    assert within(seen.body, "tr.add") == ["2", "+", "B", "4", "+", "d"]
-    assert within(seen.body, "tr.ctx") == ["1", "1", " ", "a", "3", "3", " ", "c"]
-    assert within(seen.body, "tr.hunk") == ["@@ -1,3 +1,4 @@"]
+    file_view = only_file(text)
+    assert within(file_view.body, "tr.del") == ["2", "-", "b"]
+    assert within(file_view.body, "tr.add") == ["2", "+", "B", "4", "+", "d"]
+    assert within(file_view.body, "tr.ctx") == ["1", "1", " ", "a", "3", "3", " ", "c"]
+    assert within(file_view.body, "tr.hunk") == ["@@ -1,3 +1,4 @@"]
 
 
-def test_a_later_hunk_goes_on_with_its_own_numbers_and_section(patch: Patch) -> None:
+def test_a_later_hunk_has_its_own_numbers_and_section(patch: Patch) -> None:
     old = ["def <one>():", *map(str, range(40))]
     (file,) = diffs.parse(patch({"f.py": "\n".join(old)}, {"f.py": "\n".join([*old[:20], "x", *old[20:], "y"])}))
     assert [hunk.section for hunk in file.hunks] == ["def <one>():"] * 2
@@ -90,8 +90,8 @@ def test_added_deleted_renamed_and_changed_mode(patch: Patch) -> None:
         {"gone": "x\n", "moved": one, "edited": two, "mode": "m\n", "both": "1\n"},
         {"new": "n\n", "renamed": one, "rewritten": two + "more\n", "mode": ("m\n",), "both": ("2\n",)},
     )
-    found = {each.path: each for each in diffs.view(text).files}
-    assert {path: (each.status, each.old_path, each.added, each.deleted, each.modes) for path, each in found.items()} == {
+    files = {file.path: file for file in diffs.view(text).files}
+    assert {path: (file.status, file.old_path, file.added, file.deleted, file.modes) for path, file in files.items()} == {
         "gone": ("deleted", None, 0, 1, None),
         "new": ("added", None, 1, 0, None),
         "renamed": ("renamed", "moved", 0, 0, None),
@@ -99,45 +99,45 @@ def test_added_deleted_renamed_and_changed_mode(patch: Patch) -> None:
         "mode": ("modified", None, 0, 0, ("100644", "100755")),
         "both": ("modified", None, 1, 1, ("100644", "100755")),
     }
-    assert found["mode"].body == found["renamed"].body == ""
+    assert files["mode"].body == files["renamed"].body == ""
 
 
 def test_binary_and_empty_files_have_no_lines(patch: Patch) -> None:
-    found = {each.path: each for each in diffs.view(patch({"b": b"\0\1"}, {"b": b"\0\2", "new b": b"\0", "empty": ""})).files}
-    assert {path: (each.status, each.binary, each.body) for path, each in found.items()} == {
+    files = {file.path: file for file in diffs.view(patch({"b": b"\0\1"}, {"b": b"\0\2", "new b": b"\0", "empty": ""})).files}
+    assert {path: (file.status, file.binary, file.body) for path, file in files.items()} == {
         "b": ("modified", True, ""),
         "new b": ("added", True, ""),
         "empty": ("added", False, ""),
     }
 
 
-def test_a_missing_newline_is_said_on_either_side(patch: Patch) -> None:
+def test_a_missing_newline_is_noted_on_either_side(patch: Patch) -> None:
     (file,) = diffs.parse(patch({"f": "a"}, {"f": "b"}))
     assert [line.sign for line in file.hunks[0].lines] == ["-", "\\", "+", "\\"]
     assert (file.added, file.deleted) == (1, 1)
-    assert within(only(patch({"f": "a"}, {"f": "b"})).body, "tr.note") == ["\\", " No newline at end of file"] * 2
+    assert within(only_file(patch({"f": "a"}, {"f": "b"})).body, "tr.note") == ["\\", " No newline at end of file"] * 2
 
 
 @pytest.mark.parametrize(
     "name", ["with space", 'quo"te', "new\nline", "tab\there", "back\\slash", "é", "a b", " b x", "<b>", "bell\a\x01", "日本\u202e"]
 )
 @pytest.mark.parametrize("content", ["x\n", b"\0", ""])
-def test_any_path_comes_back(patch: Patch, name: str, content: str | bytes) -> None:
+def test_any_path_is_read_back(patch: Patch, name: str, content: str | bytes) -> None:
     (file,) = diffs.parse(patch({}, {name: content}))
     assert file.path == name
     (file,) = diffs.parse(patch({name: content}, {name: (content,)}))
     assert file.path == name
 
 
-def test_a_path_cannot_pass_for_another_line(patch: Patch) -> None:
-    assert only(patch({}, {"a\nb\u202e": "x\n"})).path == "a␊b␦"
+def test_a_path_cannot_be_mistaken_for_another_line(patch: Patch) -> None:
+    assert only_file(patch({}, {"a\nb\u202e": "x\n"})).path == "a␊b␦"
 
 
 @pytest.mark.parametrize(
     "line",
     ["-- a/evil", "++ b/evil", "@@ -1 +1 @@", "diff --git a/evil b/evil", "\\ No newline", "Binary files a/x and b/x differ"],
 )
-def test_content_never_passes_for_a_header(patch: Patch, line: str) -> None:
+def test_content_is_never_mistaken_for_a_header(patch: Patch, line: str) -> None:
     for old, new in (({"f": f"{line}\n"}, {"f": ""}), ({"f": ""}, {"f": f"{line}\n"}), ({"f": f"{line}\n"}, {"f": f"{line}\nx\n"})):
         (file,) = diffs.parse(patch(old, new))
         assert file.path == "f"
@@ -146,13 +146,13 @@ def test_content_never_passes_for_a_header(patch: Patch, line: str) -> None:
 
 
 def test_markup_and_controls_in_content_are_text(patch: Patch) -> None:
-    made = only(patch({}, {"f": "<script>alert('&')</script>\x1b[31m\u202e\r\n"}))
-    assert shown(made.body).endswith("<script>alert('&')</script>␛[31m␦␍")
+    file = only_file(patch({}, {"f": "<script>alert('&')</script>\x1b[31m\u202e\r\n"}))
+    assert shown(file.body).endswith("<script>alert('&')</script>␛[31m␦␍")
 
 
-def test_words_that_changed_are_marked_in_pairs(patch: Patch) -> None:
-    made = only(patch({"f": "keep\ntotal = one + <two>\n"}, {"f": "keep\ntotal = one + <three>\n"}))
-    assert within(made.body, "mark.word") == ["two", "three"]
+def test_changed_words_are_marked_in_pairs(patch: Patch) -> None:
+    file = only_file(patch({"f": "keep\ntotal = one + <two>\n"}, {"f": "keep\ntotal = one + <three>\n"}))
+    assert within(file.body, "mark.word") == ["two", "three"]
 
 
 @pytest.mark.parametrize(
@@ -160,51 +160,51 @@ def test_words_that_changed_are_marked_in_pairs(patch: Patch) -> None:
     [("alpha beta gamma", "1 2 3 4 5"), ("x " * 120 + "a", "x " * 120 + "b"), ("same words here", "")],
     ids=["nothing in common", "too long", "no counterpart"],
 )
-def test_words_are_not_marked_where_that_says_nothing(patch: Patch, old: str, new: str) -> None:
-    assert within(only(patch({"f": f"{old}\n"}, {"f": f"{new}\n" if new else ""})).body, "mark.word") == []
+def test_words_are_not_marked_if_the_lines_are_too_different(patch: Patch, old: str, new: str) -> None:
+    assert within(only_file(patch({"f": f"{old}\n"}, {"f": f"{new}\n" if new else ""})).body, "mark.word") == []
 
 
-def test_pairs_are_the_lines_that_stand_for_each_other(patch: Patch) -> None:
-    made = only(patch({"f": "a one\nb two\nkeep\nc three\n"}, {"f": "a ONE\nb TWO\nc more\nkeep\nc THREE\nd four\n"}))
-    assert within(made.body, "mark.word") == ["one", "two", "ONE", "TWO", "three", "THREE"]
+def test_corresponding_lines_are_paired(patch: Patch) -> None:
+    file = only_file(patch({"f": "a one\nb two\nkeep\nc three\n"}, {"f": "a ONE\nb TWO\nc more\nkeep\nc THREE\nd four\n"}))
+    assert within(file.body, "mark.word") == ["one", "two", "ONE", "TWO", "three", "THREE"]
 
 
-def test_a_line_has_no_counterpart_beyond_the_lines_between(patch: Patch) -> None:
-    made = only(patch({"f": "a one\nb two\nkeep\nz\n"}, {"f": "a ONE\nkeep\nb TWO\nz\n"}))
-    assert within(made.body, "mark.word") == ["one", "ONE"]
+def test_lines_are_not_paired_across_unchanged_lines(patch: Patch) -> None:
+    file = only_file(patch({"f": "a one\nb two\nkeep\nz\n"}, {"f": "a ONE\nkeep\nb TWO\nz\n"}))
+    assert within(file.body, "mark.word") == ["one", "ONE"]
 
 
-def test_changes_that_follow_each_other_are_apart() -> None:
-    """Git puts what is deleted first; other programs may not."""
-    made = only("diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -1,3 +1,2 @@\n-a one\n-b two\n+a ONE\n-b six\n+b SIX\n")
-    assert within(made.body, "mark.word") == ["one", "ONE", "six", "SIX"]
+def test_adjacent_changes_are_kept_apart() -> None:
+    """Git lists deleted lines first; other programs may not."""
+    file = only_file("diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -1,3 +1,2 @@\n-a one\n-b two\n+a ONE\n-b six\n+b SIX\n")
+    assert within(file.body, "mark.word") == ["one", "ONE", "six", "SIX"]
 
 
-def test_a_big_file_is_folded_and_its_first_lines_rendered(patch: Patch) -> None:
-    assert not only(patch({}, {"f": "x\n" * 400})).folded
-    made = only(patch({}, {"f": "x\n" * 2501}))
-    assert (made.folded, made.added, made.rest) == (True, 2501, 501)
-    assert made.body.count('<tr class="add">') == 2000
-    assert within(made.body, "tr.rest") == ["501 more lines, not shown"]
+def test_a_large_file_is_folded_and_its_first_lines_are_rendered(patch: Patch) -> None:
+    assert not only_file(patch({}, {"f": "x\n" * 400})).folded
+    file = only_file(patch({}, {"f": "x\n" * 2501}))
+    assert (file.folded, file.added, file.rest) == (True, 2501, 501)
+    assert file.body.count('<tr class="add">') == 2000
+    assert within(file.body, "tr.rest") == ["501 more lines, not shown"]
 
 
-def test_a_big_patch_is_bounded_in_all(patch: Patch) -> None:
-    made = diffs.view(patch({}, {f"f{number:02}": "x\n" * 2000 for number in range(12)}))
-    assert sum(each.body.count('<tr class="add">') for each in made.files) == 20_000
-    assert [each.rest for each in made.files] == [0] * 10 + [2000] * 2
-    assert (made.added, made.deleted, made.rest) == (24_000, 0, 0)
-    assert within(made.files[-1].body, "tr.rest") == ["2,000 more lines, not shown"]
+def test_a_large_patch_is_bounded_as_a_whole(patch: Patch) -> None:
+    view = diffs.view(patch({}, {f"f{number:02}": "x\n" * 2000 for number in range(12)}))
+    assert sum(file.body.count('<tr class="add">') for file in view.files) == 20_000
+    assert [file.rest for file in view.files] == [0] * 10 + [2000] * 2
+    assert (view.added, view.deleted, view.rest) == (24_000, 0, 0)
+    assert within(view.files[-1].body, "tr.rest") == ["2,000 more lines, not shown"]
 
 
-def test_of_very_many_files_the_rest_is_counted(patch: Patch) -> None:
-    made = diffs.view(patch({}, {f"f{number:04}": "x\n" for number in range(1003)}))
-    assert (len(made.files), made.rest, made.added) == (1000, 3, 1003)
+def test_files_beyond_the_limit_are_counted(patch: Patch) -> None:
+    view = diffs.view(patch({}, {f"f{number:04}": "x\n" for number in range(1003)}))
+    assert (len(view.files), view.rest, view.added) == (1000, 3, 1003)
 
 
-def test_a_very_long_line_is_cut_and_the_rest_counted(patch: Patch) -> None:
-    assert within(only(patch({}, {"f": "<" * 5000})).body, "span.cut") == [" … 3,000 more characters"]
+def test_a_very_long_line_is_truncated_and_the_rest_is_counted(patch: Patch) -> None:
+    assert within(only_file(patch({}, {"f": "<" * 5000})).body, "span.cut") == [" … 3,000 more characters"]
 
 
 @pytest.mark.parametrize("text", ["", "\n", "no patch at all", "@@ -1 +1 @@\n-a\n+b\n"])
-def test_what_is_no_patch_has_no_files(text: str) -> None:
+def test_text_that_is_not_a_patch_has_no_files(text: str) -> None:
     assert diffs.view(text) == diffs.PatchView([], 0, 0, 0)

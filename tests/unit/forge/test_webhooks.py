@@ -14,10 +14,8 @@ from support.session_flows import APPROVAL
 from support.spaces import BRIEFING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
-
-    from clia.forge.forge import Site
 
 
 BOTH = """\
@@ -28,44 +26,34 @@ async def main(input):
 """
 
 
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[OpenForge]:
-    with open_forge(tmp_path) as made:
-        for name in ("scout", "smith"):
-            made.space.spawn(name, BRIEFING)
-        yield made
-
-
-def site_of(opened: OpenForge) -> Site:
-    return next(iter(opened.forge.sites.values()))
-
-
-def told(opened: OpenForge) -> list[dict[str, Any]]:
-    """Everything that the feed says to a hook."""
-    site = site_of(opened)
+def delivered(forge: OpenForge) -> list[dict[str, Any]]:
+    """All deliveries to a webhook."""
+    site = forge.site
     return [
-        json.loads(each.body)
+        json.loads(delivery.body)
         for position, entry in site.feed.read(0)
-        for each in deliveries(site, "https://forge.example", "ci", position, entry)
+        for delivery in deliveries(site, "https://forge.example", "ci", position, entry)
     ]
 
 
-def test_a_hook_hears_of_requests_to_people_only(opened: OpenForge) -> None:
-    space = opened.space
+def test_a_webhook_is_told_only_of_requests_for_people(forge: OpenForge) -> None:
+    space = forge.space
     space.define("approval", APPROVAL)
     space.define("both", BOTH)
     space.start("scout", "approval", {"goal": "x"})
-    assert told(opened) == [], "a worker answers this one"
+    assert delivered(forge) == [], "this request is for a worker"
     space.resume("scout", "a plan")
-    assert [(each["event"], [(one["id"], one["kind"]) for one in each["requests"]]) for each in told(opened)] == [
-        ("waiting", [("1.2", "human")])
-    ]
+    assert [
+        (delivery["event"], [(request["id"], request["kind"]) for request in delivery["requests"]]) for delivery in delivered(forge)
+    ] == [("waiting", [("1.2", "human")])]
     space.start("smith", "both", None)
-    assert [(one["id"], one["kind"]) for one in told(opened)[-1]["requests"]] == [("1.2", "human")], "of three at once, this one"
+    assert [(request["id"], request["kind"]) for request in delivered(forge)[-1]["requests"]] == [("1.2", "human")], (
+        "only this one of three"
+    )
 
 
-class Line:
-    """Where deliveries go: each is kept, and taken."""
+class RecordingClient:
+    """An HTTP client that records and accepts every delivery."""
 
     def __init__(self) -> None:
         self.got: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -76,23 +64,23 @@ class Line:
         return HttpResponse(204, {}, b"")
 
 
-@pytest.mark.parametrize("place", [1000, None, "x", True, 1.0], ids=str)
-def test_a_hook_that_was_told_of_another_feed_goes_on_at_the_end_of_this_one(tmp_path: Path, place: Any) -> None:
-    """As after a store was lost: what the hook was told up to is nowhere in the feed, or is not known."""
+@pytest.mark.parametrize("position", [1000, None, "x", True, 1.0], ids=str)
+def test_a_webhook_with_an_invalid_position_continues_at_the_end_of_the_feed(tmp_path: Path, position: Any) -> None:
+    """For example, after a store was lost: the webhook's position is not in the feed, or is unknown."""
     config = tmp_path / "config.toml"
     config.write_text("[forge.webhooks.ci]\nurl = 'https://ci.example/x'\nsecret_env = 'S'\n")
-    with open_forge(tmp_path, config=str(config)) as opened:
-        opened.space.spawn("scout", BRIEFING)
-        opened.space.ask("scout", QUESTION)
-        if place is not None:
-            with opened.forge.home.writing() as change:
-                change.values.put(f"{ROW}ci", place)
-        line = Line()
-        hooks = Webhooks(opened.forge, {"S": "secret"}, cast("Any", line))
+    with open_forge(tmp_path, config=str(config)) as forge:
+        forge.space.spawn("scout", BRIEFING)
+        forge.space.ask("scout", QUESTION)
+        if position is not None:
+            with forge.forge.home.writing() as change:
+                change.values.put(f"{ROW}ci", position)
+        client = RecordingClient()
+        hooks = Webhooks(forge.forge, {"S": "secret"}, cast("Any", client))
         hooks.start()
         try:
-            asked = [opened.space.ask("scout", QUESTION).id for _ in range(2)]
-            got = [line.got.get(timeout=PATIENCE) for _ in asked]
+            request_ids = [forge.space.ask("scout", QUESTION).id for _ in range(2)]
+            received = [client.got.get(timeout=PATIENCE) for _ in request_ids]
         finally:
             hooks.stop()
-    assert [each["requests"][0]["id"] for each in got] == asked
+    assert [delivery["requests"][0]["id"] for delivery in received] == request_ids

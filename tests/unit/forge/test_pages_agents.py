@@ -1,4 +1,4 @@
-"""The pages of an agent: who it is, its commits and files, what an administrator can do there, and what merges run into."""
+"""The pages of an agent: its identity, commits and files, the actions of administrators, and merge conflicts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from support.session_spaces import root_of
 from support.spaces import BRIEFING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from clia.space.model import Content
@@ -27,13 +26,13 @@ NASTY = f"notes {ATTACK.replace('/', '')}.txt"
 
 
 @pytest.fixture
-def forge(tmp_path: Path) -> Iterator[OpenForge]:
-    with open_forge(tmp_path) as opened:
-        opened.space.spawn("scout", clia.Briefing(f"Look {ATTACK}", f"Find what is slow.\n{ATTACK}", meta={"why": ATTACK}))
-        yield opened
+def forge(empty_forge: OpenForge) -> OpenForge:
+    briefing = clia.Briefing(f"Look {ATTACK}", f"Find what is slow.\n{ATTACK}", meta={"why": ATTACK})
+    empty_forge.space.spawn("scout", briefing)
+    return empty_forge
 
 
-def test_shows_who_the_agent_is_and_what_it_did(forge: OpenForge) -> None:
+def test_the_page_shows_the_agent_its_commits_and_relations(forge: OpenForge) -> None:
     space = forge.space
     cid = space.commit("scout", "finding", {"a.txt": b"one\n"}, message="Found it", meta={"x": 1})
     space.spawn_from("digger", BRIEFING, "scout")
@@ -52,19 +51,19 @@ def test_shows_who_the_agent_is_and_what_it_did(forge: OpenForge) -> None:
     assert_harmless(page.text)
 
 
-def test_an_agents_own_commits_come_in_pages(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commits_of_an_agent_are_paged(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clia.forge.pages.agents.PAGE", 2)
     for number in range(4):
         forge.space.commit("scout", "test", {"n": b"%d" % number}, message=f"number {number}")
     browser = forge.browser()
     pages = [browser.get(f"{forge.base}/agents/scout?from={start}").text for start in (0, 2, 4)]
-    assert ["number 3" in each for each in pages] == [True, False, False]
-    assert ["number 1" in each for each in pages] == [False, True, False]
-    assert ["?from=4" in each for each in pages] == [False, True, False]
+    assert ["number 3" in page for page in pages] == [True, False, False]
+    assert ["number 1" in page for page in pages] == [False, True, False]
+    assert ["?from=4" in page for page in pages] == [False, True, False]
     assert f'rel="prev" href="{forge.base}/agents/scout?from=2"' in pages[2]
 
 
-def test_shows_the_session_and_where_its_question_is_answered(forge: OpenForge) -> None:
+def test_the_page_links_the_session_and_its_pending_question(forge: OpenForge) -> None:
     space = forge.space
     space.define("plan", APPROVAL)
     space.start("scout", "plan", {"goal": "x"})
@@ -75,8 +74,8 @@ def test_shows_the_session_and_where_its_question_is_answered(forge: OpenForge) 
     assert "status-suspended" in page
 
 
-def test_shows_the_tool_whose_session_it_is(forge: OpenForge) -> None:
-    """And does not tell people to start a flow for it."""
+def test_the_page_shows_a_captured_session_of_a_tool(forge: OpenForge) -> None:
+    """And does not suggest starting a flow."""
     forge.space.captures.keep(CapturedSession("claude-code", "5f0c7d21-1111", "", "scout", "/x", last="2026-11-15T10:00:00.000Z"))
     page = forge.browser().get(f"{forge.base}/agents/scout").text
     assert "5f0c7d21-1111" in page
@@ -84,8 +83,8 @@ def test_shows_the_tool_whose_session_it_is(forge: OpenForge) -> None:
     assert "clia session start" not in page
 
 
-def test_an_agent_that_only_asks_is_not_said_to_have_done_nothing(forge: OpenForge) -> None:
-    """How to start a flow is told where nothing ever ran; else what waits, or what was asked last."""
+def test_an_agent_with_only_questions_is_not_shown_as_unused(forge: OpenForge) -> None:
+    """A hint to start a flow is shown only if nothing ever ran; otherwise the pending or the last question."""
     space, browser = forge.space, forge.browser()
 
     def state() -> str:
@@ -99,16 +98,16 @@ def test_an_agent_that_only_asks_is_not_said_to_have_done_nothing(forge: OpenFor
     assert_harmless(waiting)
     space.decide("scout", 1, request_id=first.id)
     space.cancel("scout", "not needed", session_id=second.session)
-    over = state()
-    assert "only questions" in over
-    assert f'<a href="{forge.base}/inbox/scout/{second.id}">Second? ' in over
-    assert "status-cancelled" in over
-    assert_harmless(over)
-    assert [each.count("clia session start") for each in (waiting, over)] == [0, 0]
+    ended = state()
+    assert "only questions" in ended
+    assert f'<a href="{forge.base}/inbox/scout/{second.id}">Second? ' in ended
+    assert "status-cancelled" in ended
+    assert_harmless(ended)
+    assert [section.count("clia session start") for section in (waiting, ended)] == [0, 0]
     assert browser.get(f"{forge.base}/inbox/scout/{second.id}").status_code == 200
 
 
-def test_a_session_whose_row_is_damaged_is_said_to_be_so(forge: OpenForge) -> None:
+def test_a_session_with_a_damaged_row_is_shown_as_unreadable(forge: OpenForge) -> None:
     forge.space.define("plan", APPROVAL)
     forge.space.start("scout", "plan", {"goal": "x"})
     with forge.space.core.store.writing() as change:
@@ -118,7 +117,7 @@ def test_a_session_whose_row_is_damaged_is_said_to_be_so(forge: OpenForge) -> No
     assert "clia session start" not in page
 
 
-def test_shows_the_frozen_profile_and_the_way_to_its_origins(tmp_path: Path) -> None:
+def test_the_page_shows_the_frozen_profile_and_links_its_origins(tmp_path: Path) -> None:
     folder = tmp_path / "repo/.clia/agents/scout"
     folder.mkdir(parents=True)
     git("init", "-q", cwd=tmp_path / "repo")
@@ -132,17 +131,17 @@ def test_shows_the_frozen_profile_and_the_way_to_its_origins(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["nobody", "No-Name", "%2e%2e", "%00", "a%2Fb", "é", "a" * 200])
 @pytest.mark.parametrize("page", ["", "/files", "/files/a", "/trace", "/merges/scout"])
-def test_an_agent_that_is_not_there_is_a_404(forge: OpenForge, name: str, page: str) -> None:
+def test_an_unknown_agent_is_a_404(forge: OpenForge, name: str, page: str) -> None:
     assert forge.browser().get(f"{forge.base}/agents/{name}{page}").status_code == 404
 
 
-def test_a_page_of_one_agent_does_not_read_who_else_there_is(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_of_one_agent_does_not_list_all_agents(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
     viewer = forge.browser("vi", "viewer")
     monkeypatch.setattr(type(forge.space), "agents", lambda *_, **__: pytest.fail("all agents were listed"))
     assert viewer.get(f"{forge.base}/agents/scout/files").status_code == 200
 
 
-def test_a_branch_that_plain_git_made_is_shown_as_far_as_it_goes(forge: OpenForge) -> None:
+def test_a_branch_created_by_git_is_shown_as_far_as_possible(forge: OpenForge) -> None:
     root = root_of(forge.space)
     tree = git("hash-object", "-t", "tree", "-w", "/dev/null", cwd=root).strip()
     commit = git("-c", "user.name=x", "-c", "user.email=x", "commit-tree", "-m", "by hand", tree, cwd=root).strip()
@@ -155,7 +154,7 @@ def test_a_branch_that_plain_git_made_is_shown_as_far_as_it_goes(forge: OpenForg
 # Files
 
 
-def test_folders_and_files_have_addresses_and_are_shown_as_text(forge: OpenForge) -> None:
+def test_folders_and_files_are_linked_and_shown_as_text(forge: OpenForge) -> None:
     content: dict[str, Content] = {
         "src/a b.py": f"x = 1\n{ATTACK}\n".encode(),
         NASTY: b"n",
@@ -177,7 +176,7 @@ def test_folders_and_files_have_addresses_and_are_shown_as_text(forge: OpenForge
     assert_harmless(file)
 
 
-def test_blame_says_who_wrote_each_line_when_asked(forge: OpenForge) -> None:
+def test_blame_names_the_commit_of_each_line_on_request(forge: OpenForge) -> None:
     one = forge.space.commit("scout", "finding", {"a": b"first\n"})
     two = forge.space.commit("scout", "test", {"a": b"first\nsecond\n"})
     browser = forge.browser()
@@ -188,7 +187,7 @@ def test_blame_says_who_wrote_each_line_when_asked(forge: OpenForge) -> None:
     assert f"{forge.base}/commits/{two}" in blamed
 
 
-def test_what_is_no_text_is_said_to_be_so(forge: OpenForge) -> None:
+def test_binary_empty_and_undecodable_files_and_links_are_labelled(forge: OpenForge) -> None:
     content: dict[str, Content] = {
         "bin": b"\0\1\2<script>",
         "empty": b"",
@@ -209,7 +208,7 @@ def test_what_is_no_text_is_said_to_be_so(forge: OpenForge) -> None:
     assert "link, 3 bytes" in page("link", "?blame=1")
 
 
-def test_a_long_file_is_cut_and_the_rest_is_counted(forge: OpenForge) -> None:
+def test_a_long_file_is_truncated_and_the_rest_is_counted(forge: OpenForge) -> None:
     long = b"".join(b"line %d\n" % number for number in range(commits.FILE_LINES_MAX + 7))
     forge.space.commit("scout", "test", {"long": long, "wide": b"x" * (commits.LINE_MAX + 9), "fat": (b"y" * 1999 + b"\n") * 400})
     browser = forge.browser()
@@ -223,12 +222,12 @@ def test_a_long_file_is_cut_and_the_rest_is_counted(forge: OpenForge) -> None:
 @pytest.mark.parametrize(
     "path", ["nothing", "z/b", "%2e%2e", ".git/config", "%2e%2e/%2e%2e/etc/passwd", "z%00x", "/z", "src//z", "%2e/z", "%ff"]
 )
-def test_a_path_that_is_not_there_is_a_404_whatever_it_looks_like(forge: OpenForge, path: str) -> None:
+def test_an_unknown_path_is_a_404_whatever_it_looks_like(forge: OpenForge, path: str) -> None:
     forge.space.commit("scout", "test", {"z": b"", "src/z": b""})
     assert forge.browser().get(f"{forge.base}/agents/scout/files/{path}").status_code == 404
 
 
-def test_a_name_that_is_no_utf8_is_shown_without_an_address(forge: OpenForge) -> None:
+def test_a_file_name_that_is_not_utf8_is_shown_without_a_link(forge: OpenForge) -> None:
     root = root_of(forge.space)
     blob = git("hash-object", "-w", "/dev/null", cwd=root).strip()
     listing = f"100644 blob {blob}\t".encode() + b"odd\xff\0"
@@ -244,7 +243,7 @@ def test_a_name_that_is_no_utf8_is_shown_without_an_address(forge: OpenForge) ->
 # Actions
 
 
-def test_an_administrator_spawns_a_sub_agent(forge: OpenForge) -> None:
+def test_an_administrator_can_spawn_a_sub_agent(forge: OpenForge) -> None:
     browser = forge.browser()
     fields = {"name": "digger", "title": "Dig", "text": "deep\r\ndown", "slug": ""}
     answer = browser.post(f"{forge.base}/agents/scout/sub-agents", fields)
@@ -263,7 +262,7 @@ def test_an_administrator_spawns_a_sub_agent(forge: OpenForge) -> None:
         ({}, 422),
     ],
 )
-def test_a_form_that_is_refused_is_shown_again_with_what_was_typed(forge: OpenForge, fields: dict[str, str], status: int) -> None:
+def test_a_refused_form_is_shown_again_with_its_input(forge: OpenForge, fields: dict[str, str], status: int) -> None:
     answer = forge.browser().post(f"{forge.base}/agents/scout/sub-agents", {"text": f"typed {ATTACK}", **fields})
     assert answer.status_code == status
     assert 'id="spawn-problem"' in answer.text
@@ -272,10 +271,10 @@ def test_a_form_that_is_refused_is_shown_again_with_what_was_typed(forge: OpenFo
     assert forge.space.agents() == ["scout"]
 
 
-def test_an_administrator_forks_the_session(forge: OpenForge) -> None:
+def test_an_administrator_can_fork_the_session(forge: OpenForge) -> None:
     browser = forge.browser()
-    refused = browser.post(f"{forge.base}/agents/scout/forks", {"name": "twin"})
-    assert refused.status_code == 422
+    answer_before_start = browser.post(f"{forge.base}/agents/scout/forks", {"name": "twin"})
+    assert answer_before_start.status_code == 422
     forge.space.define("product", PRODUCT)
     forge.space.start("scout", "product")
     answer = browser.post(f"{forge.base}/agents/scout/forks", {"name": "twin"})
@@ -283,14 +282,14 @@ def test_an_administrator_forks_the_session(forge: OpenForge) -> None:
     assert forge.space.session("twin").status == "suspended"
 
 
-def _two_that_clash(space: clia.Space) -> None:
+def _spawn_conflicting_agents(space: clia.Space) -> None:
     space.commit("scout", "test", {"a.txt": b"base\n", "b": b"b"})
     space.spawn_from("digger", BRIEFING, "scout")
     space.commit("scout", "test", changes={"a.txt": f"ours {ATTACK}\n".encode()})
     space.commit("digger", "test", changes={"a.txt": b"theirs\n"})
 
 
-def test_an_administrator_merges_another_agent(forge: OpenForge) -> None:
+def test_an_administrator_can_merge_another_agent(forge: OpenForge) -> None:
     forge.space.spawn_from("digger", BRIEFING, "scout")
     forge.space.commit("digger", "finding", {"a": b"a"})
     browser = forge.browser()
@@ -304,8 +303,8 @@ def test_an_administrator_merges_another_agent(forge: OpenForge) -> None:
     assert browser.get(f"{forge.base}/agents/scout/merges/digger").text.count("No conflicts") == 1
 
 
-def test_conflicts_are_a_page_with_both_sides_and_what_to_run(forge: OpenForge) -> None:
-    _two_that_clash(forge.space)
+def test_conflicts_are_shown_with_both_sides_and_the_command_to_resolve_them(forge: OpenForge) -> None:
+    _spawn_conflicting_agents(forge.space)
     head = forge.space.head("scout")
     browser = forge.browser()
     answer = browser.post(f"{forge.base}/agents/scout/merges", {"from": "digger"})
@@ -320,7 +319,7 @@ def test_conflicts_are_a_page_with_both_sides_and_what_to_run(forge: OpenForge) 
     assert_harmless(page)
 
 
-def test_conflicts_of_agents_that_never_were_one_show_what_each_has(forge: OpenForge) -> None:
+def test_conflicts_of_unrelated_agents_show_both_files(forge: OpenForge) -> None:
     forge.space.spawn("digger", BRIEFING)
     forge.space.commit("scout", "test", {"a": b"ours\n", "bin": b"\0\1"})
     forge.space.commit("digger", "test", {"a": b"theirs\n", "bin": b"\0\2"})
@@ -331,13 +330,13 @@ def test_conflicts_of_agents_that_never_were_one_show_what_each_has(forge: OpenF
 
 
 @pytest.mark.parametrize(("other", "status"), [("nobody", 422), ("scout", 422), ("", 422), ("No Name", 422)])
-def test_a_merge_with_nobody_is_refused(forge: OpenForge, other: str, status: int) -> None:
+def test_a_merge_with_an_unknown_agent_is_refused(forge: OpenForge, other: str, status: int) -> None:
     answer = forge.browser().post(f"{forge.base}/agents/scout/merges", {"from": other})
     assert answer.status_code == status
     assert 'id="merge-problem"' in answer.text
 
 
-def test_an_administrator_archives_and_restores(forge: OpenForge) -> None:
+def test_an_administrator_can_archive_and_restore_an_agent(forge: OpenForge) -> None:
     browser = forge.browser()
     assert browser.post(f"{forge.base}/agents/scout/archive").status_code == 303
     assert forge.space.agents(archived=True) == ["scout"]
@@ -350,7 +349,7 @@ def test_an_administrator_archives_and_restores(forge: OpenForge) -> None:
     assert forge.space.agents() == ["scout"]
 
 
-def test_an_agent_at_work_is_not_archived(forge: OpenForge) -> None:
+def test_an_agent_with_a_live_session_cannot_be_archived(forge: OpenForge) -> None:
     forge.space.define("product", PRODUCT)
     forge.space.start("scout", "product")
     answer = forge.browser().post(f"{forge.base}/agents/scout/archive")
@@ -358,10 +357,10 @@ def test_an_agent_at_work_is_not_archived(forge: OpenForge) -> None:
     assert "is at work" in answer.text
 
 
-@pytest.mark.parametrize("deed", ["sub-agents", "forks", "merges", "archive", "restore"])
-def test_only_administrators_may_and_only_from_our_own_pages(forge: OpenForge, deed: str) -> None:
+@pytest.mark.parametrize("action", ["sub-agents", "forks", "merges", "archive", "restore"])
+def test_only_administrators_can_act_and_only_from_our_own_pages(forge: OpenForge, action: str) -> None:
     fields = {"name": "digger", "title": "x", "from": "scout"}
-    address = f"{forge.base}/agents/scout/{deed}"
+    address = f"{forge.base}/agents/scout/{action}"
     for role in ("viewer", "decider"):
         browser = forge.browser(role, role)
         assert browser.post(address, fields).status_code == 403

@@ -1,4 +1,4 @@
-"""The pages of behaviours: what they say of little and of much data, and what an administrator does about a version."""
+"""The pages of behaviours: statistics with little and much data, and changes of versions by administrators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOSTILE = f"# {ATTACK}\ndef main(input):\n    return 0\n"
 
 
 class Scene(NamedTuple):
-    """A forge with a behaviour of three versions: current, on trial, and proposed to do harm."""
+    """A forge with a behaviour of three versions: a current one, one on trial, and a hostile proposal."""
 
     forge: OpenForge
     flaky: str
@@ -49,12 +49,12 @@ class Scene(NamedTuple):
         assert_harmless(answer.text)
         return answer.text.replace("\u00a0", " ")
 
-    def change(self, browser: Browser, deed: str, version: str, expect: str | None, **more: str) -> Response:
-        fields = {"deed": deed, "version": version, "expect": expect or "", "why": "since", **more}
+    def change(self, browser: Browser, action: str, version: str, expect: str | None, **more: str) -> Response:
+        fields = {"deed": action, "version": version, "expect": expect or "", "why": "since", **more}
         return browser.post(f"{self.forge.base}/behaviours/review/change", fields)
 
     def events(self) -> list[str]:
-        return [each.event for each in self.space.behaviour("review").history]
+        return [event.event for event in self.space.behaviour("review").history]
 
 
 @pytest.fixture
@@ -65,31 +65,31 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         flaky = space.add_behaviour("review", FLAKY, "session-flow", why="the first").cid
         steady = space.propose_behaviour("review", STEADY, why="no failures").cid
         space.adopt_behaviour("review", steady, trial=True)
-        found = ["scout"]
-        hostile = space.propose_behaviour("review", HOSTILE, why=ATTACK, notes=ATTACK, evidence=found, agent="scout").cid
+        evidence = ["scout"]
+        hostile = space.propose_behaviour("review", HOSTILE, why=ATTACK, notes=ATTACK, evidence=evidence, agent="scout").cid
         yield Scene(opened, flaky, steady, hostile)
 
 
-def chosen(page: str) -> tuple[list[str], list[str]]:
-    """The version that the form for deeds has chosen, and its primary buttons."""
+def selected_version(page: str) -> tuple[list[str], list[str]]:
+    """The version that is selected in the form, and its primary buttons."""
     form = page.partition('id="do"')[2].partition("</form>")[0]
     return re.findall(r'<option value="(\w*)" selected>', form), re.findall(r'class="primary" name="deed" value="(\w+)"', form)
 
 
-def observed(scene: Scene, version: str, sessions: int) -> None:
+def observe(scene: Scene, version: str, sessions: int) -> None:
     for number in range(sessions):
         scene.space.start("scout", version, number)
 
 
-def test_with_nothing_and_with_one_observation_there_is_not_enough_data(scene: Scene) -> None:
+def test_without_or_with_one_observation_there_is_not_enough_data(scene: Scene) -> None:
     browser = scene.forge.browser()
-    for seen, rate in ((0, "never observed"), (1, "100 % of 1 (21 % to 100 %)")):
-        observed(scene, scene.flaky, seen)
+    for count, rate in ((0, "never observed"), (1, "100 % of 1 (21 % to 100 %)")):
+        observe(scene, scene.flaky, count)
         assert f"finished {rate}" in scene.page(browser, "behaviours")
         page = scene.page(browser, "behaviours/review")
         assert "<h2>No suggestion: not enough data</h2>" in page
-        assert chosen(page) == ([""], [])
-        assert ("No observations for this measure yet." in page) == (seen == 0)
+        assert selected_version(page) == ([""], [])
+        assert ("No observations for this measure yet." in page) == (count == 0)
     compared = scene.page(browser, f"behaviours/review/compare?before={scene.flaky}&after={scene.steady}")
     assert "not enough data: the later one was never observed" in compared
     both = scene.page(browser, f"behaviours/review/compare?before={scene.steady}&after={scene.hostile}")
@@ -98,10 +98,10 @@ def test_with_nothing_and_with_one_observation_there_is_not_enough_data(scene: S
     assert "cannot compare a version with itself" in same
 
 
-def test_what_is_suggested_is_told_with_its_evidence_and_adopted_with_it(scene: Scene) -> None:
-    """Ends of sessions lead to their sessions, the commit that a proposal names to its page. Who adopted stays in the chain."""
-    observed(scene, scene.flaky, 30)
-    observed(scene, scene.steady, 30)
+def test_a_suggestion_is_shown_with_its_evidence_and_adopted_with_it(scene: Scene) -> None:
+    """Evidence links to sessions and commits. The chain records who adopted the version."""
+    observe(scene, scene.flaky, 30)
+    observe(scene, scene.steady, 30)
     browser = scene.forge.browser(display="Ada Lovelace", email="ada@example.org")
     listed = scene.page(browser, "behaviours")
     assert re.search(rf"<strong>adopt</strong> <span[^>]*><a[^>]*>{scene.steady[:12]}", listed)
@@ -114,25 +114,25 @@ def test_what_is_suggested_is_told_with_its_evidence_and_adopted_with_it(scene: 
     assert evidence.count(" failed</a>") == 15
     assert f"Evidence: {len(suggestion.evidence)} commits" in page
     assert "the newest 20 of each version" in evidence
-    assert chosen(page) == ([scene.steady], ["adopt"])
+    assert selected_version(page) == ([scene.steady], ["adopt"])
     assert f'href="{scene.forge.base}/commits/{scene.space.head("scout")}"' in page.partition('id="history"')[2]
     assert '<title id="plot-time-title">finished by month' in page
     assert "by an agent, not reviewed" in page
     assert scene.change(browser, "adopt", scene.steady, scene.flaky).headers["location"] == f"{scene.forge.base}/behaviours/review"
-    made = scene.space.behaviour("review").history[0]
-    assert (made.event, made.cid, made.evidence) == ("adopt", scene.steady, suggestion.evidence)
-    assert (made.why, made.by, made.measure) == ("since", "Ada Lovelace <ada@example.org>", "finished")
-    assert chosen(scene.page(browser, "behaviours/review")) == ([scene.flaky], ["retire"])
+    adoption = scene.space.behaviour("review").history[0]
+    assert (adoption.event, adoption.cid, adoption.evidence) == ("adopt", scene.steady, suggestion.evidence)
+    assert (adoption.why, adoption.by, adoption.measure) == ("since", "Ada Lovelace <ada@example.org>", "finished")
+    assert selected_version(scene.page(browser, "behaviours/review")) == ([scene.flaky], ["retire"])
     for version, primary in ((scene.flaky, ["retire"]), (scene.steady, []), (scene.hostile, [])):
-        assert chosen(scene.page(browser, f"behaviour-versions/{version}"))[1] == primary
+        assert selected_version(scene.page(browser, f"behaviour-versions/{version}"))[1] == primary
     for version in (scene.flaky, scene.hostile):
         assert scene.change(browser, "retire", version, scene.steady).status_code == 303
-    kept = scene.page(browser, "behaviours/review")
-    assert ("Suggested: keep the current version" in kept, chosen(kept)) == (True, ([""], []))
+    final_page = scene.page(browser, "behaviours/review")
+    assert ("Suggested: keep the current version" in final_page, selected_version(final_page)) == (True, ([""], []))
 
 
-def test_evidence_is_told_in_words_where_it_is_what_it_says_and_leads_only_to_what_there_is(scene: Scene) -> None:
-    """The store has lost a session, and an agent is gone; somebody wrote nonsense and markup into events."""
+def test_evidence_is_described_if_it_is_valid_and_links_only_to_what_exists(scene: Scene) -> None:
+    """A session is missing in the store, an agent does not exist, and events have invalid content and markup."""
     core, browser = scene.space.core, scene.forge.browser()
     ended = {"event": "session-ended", "agent": "scout", "session": "999", "status": "failed"}
     refused = {"event": "merge-refused", "into": "scout", "from": "north/digger"}
@@ -146,8 +146,8 @@ def test_evidence_is_told_in_words_where_it_is_what_it_says_and_leads_only_to_wh
         {"event": "x"},
     )
     cids = [append_event(core, names.events("scout"), core.agent_stamp("scout"), body, "said") for body in bodies]
-    made = scene.space.propose_behaviour("review", "def main(input):\n    return 7\n", evidence=[*cids, "scout"]).cid
-    page = scene.page(browser, f"behaviour-versions/{made}")
+    version = scene.space.propose_behaviour("review", "def main(input):\n    return 7\n", evidence=[*cids, "scout"]).cid
+    page = scene.page(browser, f"behaviour-versions/{version}")
     scout, head = f"{scene.forge.base}/agents/scout", scene.space.head("scout")
     assert re.findall(r"<li>(.*?)</li>", page.partition('<ul class="cited">')[2].partition("</ul>")[0]) == [
         f'<a href="{scout}" title="{cids[0]}">session 999 of scout failed</a>',
@@ -158,7 +158,7 @@ def test_evidence_is_told_in_words_where_it_is_what_it_says_and_leads_only_to_wh
     ]
 
 
-def test_versions_are_compared_by_the_start_of_their_ids_and_what_means_none_is_not_chosen(scene: Scene) -> None:
+def test_versions_can_be_compared_by_abbreviated_ids_and_unknown_ids_select_nothing(scene: Scene) -> None:
     browser = scene.forge.browser()
     page = scene.page(browser, f"behaviours/review/compare?before={scene.steady[:12]}&after={scene.flaky[:8]}")
     assert re.findall(r'<option value="(\w*)" selected>', page) == [scene.steady, scene.flaky]
@@ -167,7 +167,7 @@ def test_versions_are_compared_by_the_start_of_their_ids_and_what_means_none_is_
     assert "no version" in page
 
 
-def test_what_is_on_trial_is_named_until_it_is_adopted(scene: Scene) -> None:
+def test_a_version_on_trial_is_named_until_it_is_adopted(scene: Scene) -> None:
     browser = scene.forge.browser()
 
     def trials(path: str) -> list[str]:
@@ -186,31 +186,31 @@ def test_what_is_on_trial_is_named_until_it_is_adopted(scene: Scene) -> None:
     assert "state-former" in scene.page(browser, f"behaviour-versions/{scene.flaky}")
 
 
-def test_a_version_is_shown_whole_as_text_with_what_it_changes(scene: Scene) -> None:
+def test_a_version_is_shown_as_text_with_its_changes(scene: Scene) -> None:
     page = scene.page(scene.forge.browser(), f"behaviour-versions/{scene.hostile}")
-    assert page.count("&lt;script&gt;alert(1)") >= 4  # why, notes, body, and the line that it adds
+    assert page.count("&lt;script&gt;alert(1)") >= 4  # why, notes, body, and the added line
     assert "Proposed by an agent." in page
     assert "Changes from its parent" in page
     assert 'class="add"' in page
     assert f'name="expect" value="{scene.flaky}"' in page
-    ours = scene.space.propose_behaviour("review", "def main(input):\n    return 1\n").cid
-    assert "</strong> Proposed. It cannot run" in scene.page(scene.forge.browser(), f"behaviour-versions/{ours}")
+    proposal = scene.space.propose_behaviour("review", "def main(input):\n    return 1\n").cid
+    assert "</strong> Proposed. It cannot run" in scene.page(scene.forge.browser(), f"behaviour-versions/{proposal}")
     current = scene.page(scene.forge.browser(), f"behaviour-versions/{scene.flaky}")
     assert "It is the current version." in current
     assert 'id="unreviewed"' not in current
 
 
-def test_whoever_lost_a_race_is_told_and_changes_nothing(scene: Scene) -> None:
-    """Whatever they meant to do, and also where the page was made while nothing was current."""
+def test_a_change_based_on_an_outdated_page_is_refused(scene: Scene) -> None:
+    """For every action, and also if nothing was current when the page was loaded."""
     browser = scene.forge.browser()
     assert scene.change(browser, "adopt", scene.steady, scene.flaky).status_code == 303
     before = scene.events()
-    for deed in ("adopt", "trial", "retire"):
+    for action in ("adopt", "trial", "retire"):
         for expect in (scene.flaky, None):
-            answer = scene.change(browser, deed, scene.hostile, expect)
-            assert answer.status_code == 409, (deed, expect)
+            answer = scene.change(browser, action, scene.hostile, expect)
+            assert answer.status_code == 409, (action, expect)
             assert "the current version of" in answer.text
-            assert f'name="expect" value="{scene.steady}"' in answer.text  # now it is known what they would change
+            assert f'name="expect" value="{scene.steady}"' in answer.text  # the form has the new current version
             assert ">since</textarea>" in answer.text.replace("\n", "")
     assert scene.events() == before
     assert scene.change(browser, "retire", scene.steady, scene.steady).status_code == 303
@@ -220,12 +220,12 @@ def test_whoever_lost_a_race_is_told_and_changes_nothing(scene: Scene) -> None:
     assert scene.events()[:3] == ["adopt", "trial", "retire"]
 
 
-def test_what_is_no_deed_no_version_or_not_allowed_is_refused(scene: Scene) -> None:
+def test_an_unknown_action_or_version_or_a_missing_role_is_refused(scene: Scene) -> None:
     browser, decider, before = scene.forge.browser(), scene.forge.browser("grace", "decider"), scene.events()
     assert scene.change(browser, "burn", scene.steady, scene.flaky).status_code == 422
     assert scene.change(browser, "adopt", "0" * 40, scene.flaky).status_code == 422
-    unsaid = scene.change(browser, "adopt", "", scene.flaky)
-    assert (unsaid.status_code, "select a version" in unsaid.text) == (422, True)
+    without_version = scene.change(browser, "adopt", "", scene.flaky)
+    assert (without_version.status_code, "select a version" in without_version.text) == (422, True)
     assert scene.change(browser, "adopt", scene.steady, scene.flaky, _csrf="wrong").status_code == 403
     assert scene.change(decider, "adopt", scene.steady, scene.flaky).status_code == 403
     for path in ("behaviours/review", f"behaviour-versions/{scene.steady}"):
@@ -237,51 +237,51 @@ def test_what_is_no_deed_no_version_or_not_allowed_is_refused(scene: Scene) -> N
     assert scene.events() == before
 
 
-def test_a_page_reads_the_index_once_and_says_what_this_clone_has_not_got(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_reads_the_index_once_and_reports_missing_objects(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     core, browser = scene.space.core, scene.forge.browser()
     refusal = {"event": "merge-refused", "ours": "0" * 40, "theirs": "1" * 40}
     append_event(core, names.events("scout"), core.agent_stamp("scout"), refusal, "refused")
     reads: list[str] = []
 
-    def counted(name: str) -> None:
-        told = getattr(ObservationIndex, name)
+    def count_reads(name: str) -> None:
+        read_method = getattr(ObservationIndex, name)
 
-        def read(index: ObservationIndex, *given: object) -> object:
+        def read(index: ObservationIndex, *args: object) -> object:
             reads.append(name)
-            return told(index, *given)
+            return read_method(index, *args)
 
         monkeypatch.setattr(ObservationIndex, name, read)
 
-    counted("every")
-    counted("sums")
+    count_reads("every")
+    count_reads("sums")
     pages = ("behaviours", "behaviours/review", f"behaviour-versions/{scene.steady}", "behaviours/review/compare")
     for number, path in enumerate(pages, 1):
         assert "1 item could not be read" in scene.page(browser, path)
         assert len(reads) == number, path
 
 
-def test_a_commit_leads_to_the_version_that_ran_and_to_none_that_is_not_here(scene: Scene, tmp_path: Path) -> None:
+def test_a_commit_links_the_version_that_ran_if_it_is_present(scene: Scene, tmp_path: Path) -> None:
     space, browser = scene.space, scene.forge.browser()
     prompt = space.add_behaviour("careful", "Be careful: {{task}}", "prompt").cid
     space.spawn("digger", space.brief("careful", "Dig", agent="digger"))
-    made = space.commit("digger", "test", {"a": b"1"}, meta={"outcome": "pass"})
+    commit = space.commit("digger", "test", {"a": b"1"}, meta={"outcome": "pass"})
     link = f'href="{scene.forge.base}/behaviour-versions/{prompt}"'
-    assert link in scene.page(browser, f"commits/{made}")
+    assert link in scene.page(browser, f"commits/{commit}")
     assert link in scene.page(browser, "agents/digger")
     (tmp_path / "repo/.git/objects" / prompt[:2] / prompt[2:]).unlink()
-    assert link not in scene.page(browser, f"commits/{made}")
-    assert prompt[:12] in scene.page(browser, f"commits/{made}")
+    assert link not in scene.page(browser, f"commits/{commit}")
+    assert prompt[:12] in scene.page(browser, f"commits/{commit}")
 
 
-def test_a_lineage_has_every_version_once_whatever_parents_are_claimed() -> None:
-    """Also where plain git wrote a chain in which two came from each other, or one from what is not there."""
+def test_a_lineage_has_every_version_once_whatever_its_parents() -> None:
+    """Even if git wrote a chain with a cycle or a missing parent."""
     parents = {"a": None, "b": "a", "c": "a", "d": "b", "e": "gone", "x": "y", "y": "x"}
     versions = [BehaviourVersion("n", cid, "prompt", "former", "", parent) for cid, parent in parents.items()]
-    found = [(version.cid, depth) for version, depth in descent(versions)]
-    assert found == [("a", 0), ("b", 1), ("d", 2), ("c", 1), ("e", 0), ("x", 0), ("y", 1)]
+    rows = [(version.cid, depth) for version, depth in descent(versions)]
+    assert rows == [("a", 0), ("b", 1), ("d", 2), ("c", 1), ("e", 0), ("x", 0), ("y", 1)]
 
 
-def test_a_probability_is_said_in_words_and_of_whom() -> None:
+def test_a_probability_is_described_in_words() -> None:
     probable, verdict = judged(compare("passed", Count(1, 4), Count(4, 1)), 20)
     assert probable.replace("\u00a0", " ") == "96 % likely that the later is better"
     assert verdict == "not enough data: 20 observations of each are needed"

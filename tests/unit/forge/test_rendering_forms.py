@@ -1,4 +1,4 @@
-"""Which form a rule gets, what is read out of it, and how it looks to those who cannot see it."""
+"""Forms for rules: their fields, the values read from them, and their accessible markup."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ def with_part(part: Any, *, required: bool = False) -> AnswerForm:
 
 
 def part_of(schema: Any, *, required: bool = False) -> FormField:
-    made = with_part(schema, required=required)
-    assert made.root is not None
-    return made.root.fields[0]
+    answer_form = with_part(schema, required=required)
+    assert answer_form.root is not None
+    return answer_form.root.fields[0]
 
 
 def nested(levels: int, innermost: dict[str, Any]) -> dict[str, Any]:
     return innermost if not levels else {"type": "object", "properties": {"inner": nested(levels - 1, innermost)}}
 
 
-def page(made: AnswerForm, posted: dict[str, list[str]] | None = None, errors: dict[str, str] | None = None) -> str:
+def page(answer_form: AnswerForm, posted: dict[str, list[str]] | None = None, errors: dict[str, str] | None = None) -> str:
     macros: Any = PAGES.get_template("form_fields.html").module
-    return str(macros.form_fields(made, "p1", initial(made) if posted is None else posted, errors or {}))
+    return str(macros.form_fields(answer_form, "p1", initial(answer_form) if posted is None else posted, errors or {}))
 
 
-def problems(made: AnswerForm, data: dict[str, list[str]]) -> dict[str, str]:
+def problems(answer_form: AnswerForm, data: dict[str, list[str]]) -> dict[str, str]:
     with pytest.raises(InvalidAnswer) as caught:
-        value_from(made, data)
+        value_from(answer_form, data)
     assert caught.value.fields["field"] == next(iter(caught.value.fields["problems"]))
-    found: dict[str, str] = caught.value.fields["problems"]
-    return found
+    fields: dict[str, str] = caught.value.fields["problems"]
+    return fields
 
 
-# Which form
+# Choice of the form
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def problems(made: AnswerForm, data: dict[str, list[str]]) -> dict[str, str]:
         ({"type": "object", "properties": {"x": {"type": "string"}}, "additionalProperties": False}, "group"),
     ],
 )
-def test_a_part_gets_the_field_that_tells_it_exactly(part: dict[str, Any], kind: str) -> None:
+def test_a_property_gets_the_field_that_expresses_it_exactly(part: dict[str, Any], kind: str) -> None:
     assert part_of(part).kind == kind
 
 
@@ -114,58 +114,58 @@ def test_a_part_gets_the_field_that_tells_it_exactly(part: dict[str, Any], kind:
         {"properties": {"x": {"type": "string"}}},
     ],
 )
-def test_what_fields_cannot_tell_exactly_is_asked_for_as_json(part: Any) -> None:
+def test_a_rule_that_fields_cannot_express_exactly_is_asked_for_as_json(part: Any) -> None:
     assert form(part).kind == "raw"
     assert with_part(part).kind == "raw"
 
 
 @pytest.mark.parametrize("schema", [None, False, {"type": "strnig"}, {"type": "object", "properties": []}, "x", {"pattern": "("}])
-def test_a_rule_that_is_none_is_asked_for_as_json(schema: Any) -> None:
+def test_an_invalid_rule_is_asked_for_as_json(schema: Any) -> None:
     assert form_of(Rule(schema)).kind == "raw"
 
 
-def test_groups_are_nested_three_deep_and_no_deeper() -> None:
-    assert form(nested(4, {"type": "string"})).kind == "fields"  # the answer itself, and three groups in it
+def test_groups_are_nested_at_most_three_deep() -> None:
+    assert form(nested(4, {"type": "string"})).kind == "fields"  # the answer itself and three groups in it
     assert form(nested(5, {"type": "string"})).kind == "raw"
 
 
-def test_nobody_fills_in_a_form_of_hundreds_of_fields() -> None:
+def test_a_form_has_a_maximum_number_of_fields() -> None:
     def wide(count: int) -> dict[str, Any]:
-        return {"type": "object", "properties": {f"p{at}": {"type": "string"} for at in range(count)}}
+        return {"type": "object", "properties": {f"p{index}": {"type": "string"} for index in range(count)}}
 
     assert form(wide(MAX_FIELDS - 1)).kind == "fields"
     assert form(wide(MAX_FIELDS)).kind == "raw"
 
 
-def test_choices_are_offered_as_people_read_them_and_posted_as_json() -> None:
-    made = form_of(rule_of({}, "human", {"choices": ["ship it", 3, True, None]}))
-    assert made.kind == "choices"
-    assert [(each.label, each.text) for each in made.choices] == [
+def test_choices_are_shown_readably_and_posted_as_json() -> None:
+    answer_form = form_of(rule_of({}, "human", {"choices": ["ship it", 3, True, None]}))
+    assert answer_form.kind == "choices"
+    assert [(choice.label, choice.text) for choice in answer_form.choices] == [
         ("ship it", '"ship it"'),
         ("3", "3"),
         ("true", "true"),
         ("null", "null"),
     ]
-    assert value_from(made, {"v": ["true"]}) is True
+    assert value_from(answer_form, {"v": ["true"]}) is True
 
 
-def test_choices_that_read_alike_or_cannot_be_seen_are_shown_as_json() -> None:
-    assert [each.label for each in form({"enum": ["1", 1]}).choices] == ['"1"', "1"]
-    assert [each.label for each in form({"enum": ["", "a"]}).choices] == ['""', '"a"']
+def test_choices_that_look_alike_or_are_invisible_are_shown_as_json() -> None:
+    assert [choice.label for choice in form({"enum": ["1", 1]}).choices] == ['"1"', "1"]
+    assert [choice.label for choice in form({"enum": ["", "a"]}).choices] == ['""', '"a"']
 
 
-def test_only_choices_that_the_rest_of_the_rule_takes_are_offered() -> None:
-    assert [each.value for each in form({"type": "integer", "enum": ["a", 1, 2, 2], "minimum": 2}).choices] == [2]
-    assert [each.value for each in form({"const": "a", "enum": ["a", "b"]}).choices] == ["a"]
-    assert [each.value for each in form({"type": "boolean"}).choices] == [True, False]
+def test_only_choices_that_satisfy_the_rest_of_the_rule_are_offered() -> None:
+    assert [choice.value for choice in form({"type": "integer", "enum": ["a", 1, 2, 2], "minimum": 2}).choices] == [2]
+    assert [choice.value for choice in form({"const": "a", "enum": ["a", "b"]}).choices] == ["a"]
+    assert [choice.value for choice in form({"type": "boolean"}).choices] == [True, False]
 
 
-def test_what_the_rule_says_for_people_is_shown() -> None:
-    made = form(
+def test_titles_and_descriptions_of_the_rule_are_shown() -> None:
+    answer_form = form(
         {"type": "object", "title": "Release", "description": "Of what?", "properties": {"a": {"type": "string", "title": "A!"}}}
     )
-    assert made.root is not None
-    assert (made.label, made.description, made.root.fields[0].label) == ("Release", "Of what?", "A!")
+    assert answer_form.root is not None
+    assert (answer_form.label, answer_form.description, answer_form.root.fields[0].label) == ("Release", "Of what?", "A!")
     assert form({"type": "string", "title": " "}).label == "Answer"
 
 
@@ -186,7 +186,7 @@ def test_what_the_rule_says_for_people_is_shown() -> None:
         ({"type": "string", "format": "email"}, {"inputmode": "email"}),
     ],
 )
-def test_a_browser_is_told_limits_that_refuse_nothing_the_rule_takes(part: dict[str, Any], limits: dict[str, str]) -> None:
+def test_browser_limits_refuse_nothing_that_the_rule_accepts(part: dict[str, Any], limits: dict[str, str]) -> None:
     assert dict(part_of(part).attributes) == limits
 
 
@@ -206,19 +206,21 @@ def test_a_browser_is_told_limits_that_refuse_nothing_the_rule_takes(part: dict[
         ({"type": "array", "items": {"type": "string"}, "minItems": 1}, True, True, "required"),
     ],
 )
-def test_a_browser_insists_only_where_no_answer_is_empty(part: dict[str, Any], required: bool, must: bool, mark: str) -> None:
-    found = part_of(part, required=required)
-    assert (found.must, found.mark) == (must, mark)
+def test_a_field_is_required_only_if_an_empty_answer_is_invalid(
+    part: dict[str, Any], required: bool, must: bool, mark: str
+) -> None:
+    field = part_of(part, required=required)
+    assert (field.must, field.mark) == (must, mark)
 
 
-def test_a_browser_does_not_insist_inside_a_group_that_may_be_left_out() -> None:
+def test_a_field_in_an_optional_group_is_not_required() -> None:
     inner = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    (left_out,) = part_of(inner).fields
-    assert (left_out.must, left_out.mark) == (False, "required within this group")
+    (field,) = part_of(inner).fields
+    assert (field.must, field.mark) == (False, "required within this group")
     assert part_of(inner, required=True).fields[0].must
 
 
-def test_notes_say_in_words_what_is_taken() -> None:
+def test_notes_describe_the_accepted_values() -> None:
     assert part_of({"type": "string", "minLength": 2, "maxLength": 5, "pattern": "^x"}).notes == (
         "2 to 5 characters",
         "must match ^x",
@@ -230,7 +232,7 @@ def test_notes_say_in_words_what_is_taken() -> None:
     assert lines.notes == ("one per line", "at most 1 entry", "no duplicates", "each: format: uri")
 
 
-# What is read
+# Reading values
 
 RELEASE = {
     "type": "object",
@@ -261,7 +263,7 @@ def test_empty_optional_fields_are_left_out() -> None:
     assert value_from(form(RELEASE), {**LEAST, **empty, "message": ["why"]}) == LEAST_VALUE
 
 
-def test_a_full_form_is_read_into_the_value() -> None:
+def test_a_complete_form_is_read_into_the_value() -> None:
     data = {
         **LEAST,
         "v.count": [" 3 "],
@@ -286,19 +288,19 @@ def test_a_full_form_is_read_into_the_value() -> None:
     assert value_from(form(RELEASE), data) == value
 
 
-def test_a_box_that_is_not_ticked_says_no_only_where_it_was_shown() -> None:
+def test_an_unchecked_box_means_false_only_if_it_was_shown() -> None:
     assert value_from(form(RELEASE), {**LEAST, "v.loud": [""]}) == {**LEAST_VALUE, "loud": False}
     assert value_from(form(RELEASE), LEAST) == LEAST_VALUE
 
 
-def test_a_group_is_given_when_its_box_is_ticked_or_anything_in_it_is_filled_in() -> None:
-    made = form(RELEASE)
-    assert value_from(made, {**LEAST, "v.where": ["on"], "v.where.host": [""]})["where"] == {"host": "", "via": "ssh"}
-    assert problems(made, {**LEAST, "v.where.port": ["1"]}) == {"v.where.host": "required"}
+def test_a_group_is_included_if_its_box_is_checked_or_any_field_is_filled_in() -> None:
+    answer_form = form(RELEASE)
+    assert value_from(answer_form, {**LEAST, "v.where": ["on"], "v.where.host": [""]})["where"] == {"host": "", "via": "ssh"}
+    assert problems(answer_form, {**LEAST, "v.where.port": ["1"]}) == {"v.where.host": "required"}
 
 
-def test_every_field_that_cannot_be_read_is_named_at_once() -> None:
-    found = problems(
+def test_every_invalid_field_is_reported_at_once() -> None:
+    messages = problems(
         form(RELEASE),
         {
             "v.version": ["x" * 21],
@@ -310,7 +312,7 @@ def test_every_field_that_cannot_be_read_is_named_at_once() -> None:
             "v.names": ["long"],
         },
     )
-    assert found == {
+    assert messages == {
         "v.version": "'xxxxxxxxxxxxxxxxxxxxx' is too long",
         "v.sure": "must be true or false",
         "v.count": "0 is less than the minimum of 1",
@@ -323,35 +325,35 @@ def test_every_field_that_cannot_be_read_is_named_at_once() -> None:
         value_from(form(RELEASE), {"v.version": [""]})
 
 
-def test_a_reason_does_not_repeat_a_whole_long_answer() -> None:
+def test_a_reason_does_not_repeat_a_long_answer() -> None:
     assert len(problems(form({"type": "string", "maxLength": 5}), {"v": ["x" * 100_000]})["v"]) < 400
 
 
 @pytest.mark.parametrize("text", ["nan", "Infinity", "1e999", "1_000", "٣", "0x10", "", "--1", "1e", ".", "9" * 5000])
-def test_what_is_no_number_of_json_is_refused(text: str) -> None:
+def test_text_that_is_not_a_json_number_is_refused(text: str) -> None:
     assert problems(form({"type": "number"}), {"v": [text]})
     assert problems(form({"type": "integer"}), {"v": [text]})
 
 
 @pytest.mark.parametrize(("text", "value"), [("1e3", 1000), ("+4", 4), ("5.0", 5), ("-0", 0), ("9007199254740991", 2**53 - 1)])
-def test_a_whole_number_may_be_written_in_any_way(text: str, value: int) -> None:
-    found = value_from(form({"type": "integer"}), {"v": [text]})
-    assert (found, type(found)) == (value, int)
+def test_a_whole_number_may_be_written_in_several_ways(text: str, value: int) -> None:
+    number = value_from(form({"type": "integer"}), {"v": [text]})
+    assert (number, type(number)) == (value, int)
 
 
 @pytest.mark.parametrize("text", ["1.5", "9007199254740992", "1e300"])
-def test_a_whole_number_is_whole_and_exact(text: str) -> None:
+def test_a_whole_number_must_be_whole_and_exact(text: str) -> None:
     assert problems(form({"type": "integer"}), {"v": [text]})
 
 
 def test_a_choice_that_is_not_offered_is_refused() -> None:
-    made = form({"enum": ["a", 1]})
+    answer_form = form({"enum": ["a", 1]})
     posted: list[dict[str, list[str]]] = [{}, {"v": []}, {"v": [""]}, {"v": ["a"]}, {"v": ["1.0"]}]
     for data in posted:
-        assert problems(made, data) == {"v": "choose one of the options"}
+        assert problems(answer_form, data) == {"v": "choose one of the options"}
 
 
-def test_keys_with_dots_and_odd_characters_do_not_meet() -> None:
+def test_keys_with_dots_and_special_characters_do_not_collide() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -362,17 +364,17 @@ def test_keys_with_dots_and_odd_characters_do_not_meet() -> None:
             "a": {"type": "object", "properties": {"b": {"type": "string"}}},
         },
     }
-    made = form(schema)
+    answer_form = form(schema)
     value = {"a.b": "1", "a%2Eb": "2", "ü \n<": "3", "": "4", "a": {"b": "5"}}
-    posted = as_posted(made, value)
-    assert value_from(made, posted) == value
+    posted = as_posted(answer_form, value)
+    assert value_from(answer_form, posted) == value
     assert all(re.fullmatch(r"v[A-Za-z0-9%._~-]*", name) for name in posted)
 
 
 # JSON
 
 
-def test_raw_json_is_read_as_it_stands() -> None:
+def test_raw_json_is_read_unchanged() -> None:
     assert value_from(form(True), {"v": ['{"a": [1, 2.5, null]}']}) == {"a": [1, 2.5, None]}
 
 
@@ -385,28 +387,28 @@ def test_an_error_in_json_has_its_line_and_column() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", "NaN", "-Infinity", "1e999", '{"a": 1, "a": 2}', "[" * 100_000, "9" * 5000])
-def test_json_without_one_meaning_is_refused(text: str) -> None:
+def test_ambiguous_json_is_refused(text: str) -> None:
     assert problems(form(True), {"v": [text]})
 
 
-def test_a_text_is_taken_as_it_is_only_where_any_answer_will_do() -> None:
+def test_text_is_accepted_unchanged_only_if_any_answer_is_valid() -> None:
     typed = {"v": ["not {json}\r\nat all"], "v.as_text": ["on"]}
-    for anything in (form_of(Rule()), form(True), form({"title": "Why?"})):
-        assert value_from(anything, typed) == "not {json}\nat all"
+    for answer_form in (form_of(Rule()), form(True), form({"title": "Why?"})):
+        assert value_from(answer_form, typed) == "not {json}\nat all"
     assert value_from(form_of(Rule()), {"v": [""], "v.as_text": ["on"]}) == ""
     assert problems(form({"type": ["object", "null"]}), typed)["v"].startswith("not JSON")
 
 
-# What is shown
+# Rendering
 
 
-def test_defaults_are_filled_in_where_they_have_a_place() -> None:
+def test_defaults_are_filled_in_if_the_form_can_express_them() -> None:
     part = {"type": "object", "properties": {"x": {"type": "string", "default": "inner"}}}
     schema = {
         "type": "object",
         "properties": {
             "a": {"type": "string", "default": "text"},
-            "b": {"type": "integer", "default": "no number"},
+            "b": {"type": "integer", "default": "not a number"},
             "c": {"type": "boolean", "default": True},
             "d": {"enum": ["x", "y"], "default": "y"},
             "left": part,
@@ -452,12 +454,12 @@ def test_defaults_are_filled_in_where_they_have_a_place() -> None:
         (RELEASE, [1]),
     ],
 )
-def test_a_value_without_a_place_in_the_form_is_refused_and_not_bent(schema: Any, value: Any) -> None:
+def test_a_value_that_the_form_cannot_express_is_refused(schema: Any, value: Any) -> None:
     with pytest.raises(InvalidAnswer, match="the form cannot express the value"):
         as_posted(form(schema), value)
 
 
-def test_every_answer_has_a_place_as_json() -> None:
+def test_every_answer_can_be_expressed_as_json() -> None:
     rule = rule_of({"human": {"type": "array", "items": {"type": "string"}}}, "human", None)
     value = ["", "a\r\nb", "\0"]
     check_answer(rule, "r", "human", value)
@@ -487,7 +489,7 @@ def test_equal_numbers_are_one_choice() -> None:
         ({"type": "string", "maxLength": 9}, "a\nb", "textarea"),
     ],
 )
-def test_input_that_a_special_control_would_drop_is_shown_in_a_plain_one(schema: Any, text: str, control: str) -> None:
+def test_input_that_a_special_control_would_drop_is_shown_in_a_text_field(schema: Any, text: str, control: str) -> None:
     assert part_of(schema).control(text) == control
 
 
@@ -500,30 +502,30 @@ def test_input_is_shown_again_as_it_was_typed() -> None:
     assert ">\n\nx</textarea>" in page(form({"type": "string"}), {"v": ["\nx"]})
 
 
-def test_an_error_stands_beside_its_field_and_is_tied_to_it() -> None:
-    shown = page(form(RELEASE), {"v.version": ["<x>"]}, {"v.version": "no <b>", "v.sure": "say it"})
-    assert '<p class="form-error" id="p1-v.version:error">no &lt;b&gt;</p>' in shown
+def test_an_error_is_shown_beside_its_field_and_linked_to_it() -> None:
+    markup = page(form(RELEASE), {"v.version": ["<x>"]}, {"v.version": "no <b>", "v.sure": "say it"})
+    assert '<p class="form-error" id="p1-v.version:error">no &lt;b&gt;</p>' in markup
     assert re.search(
-        r'<input [^>]*id="p1-v.version"[^>]* value="&lt;x&gt;"[^>]* aria-describedby="p1-v.version:hint p1-v.version:error"', shown
+        r'<input [^>]*id="p1-v.version"[^>]* value="&lt;x&gt;"[^>]* aria-describedby="p1-v.version:hint p1-v.version:error"', markup
     )
-    assert re.search(r'<input [^>]*id="p1-v.version"[^>]* aria-invalid="true"', shown)
-    assert '<fieldset class="form-boolean" aria-describedby="p1-v.sure:error">' in shown
+    assert re.search(r'<input [^>]*id="p1-v.version"[^>]* aria-invalid="true"', markup)
+    assert '<fieldset class="form-boolean" aria-describedby="p1-v.sure:error">' in markup
 
 
-def test_a_choice_can_be_a_radio_button_or_a_button_that_answers_at_once() -> None:
-    made = form({"enum": ["yes", '"><script>'], "title": "Go?", "description": "<i>"})
+def test_a_choice_can_be_a_radio_button_or_a_submit_button() -> None:
+    answer_form = form({"enum": ["yes", '"><script>'], "title": "Go?", "description": "<i>"})
     macros: Any = PAGES.get_template("form_fields.html").module
-    radios, buttons = page(made, {"v": ['"yes"']}), str(macros.choice_buttons(made, "p1"))
+    radios, buttons = page(answer_form, {"v": ['"yes"']}), str(macros.choice_buttons(answer_form, "p1"))
     assert '<input type="radio" id="p1-v:0" name="v" value="&#34;yes&#34;" checked required>' in radios
     assert "<legend>Go? " in radios
     assert '<button type="submit" name="v" value="&#34;yes&#34;">yes</button>' in buttons
-    for shown in (radios, buttons):
-        assert "<script>" not in shown
-        assert "<i>" not in shown
-        assert 'aria-describedby="p1-v:hint"' in shown
+    for markup in (radios, buttons):
+        assert "<script>" not in markup
+        assert "<i>" not in markup
+        assert 'aria-describedby="p1-v:hint"' in markup
 
 
-def test_the_box_for_text_is_there_where_any_answer_will_do() -> None:
+def test_the_checkbox_for_text_is_shown_if_any_answer_is_valid() -> None:
     assert 'name="v.as_text" value="on">' in page(form_of(Rule()))
     assert 'name="v.as_text" value="on" checked>' in page(form_of(Rule()), {"v": ["x"], "v.as_text": ["on"]})
     assert "v.as_text" not in page(form({"oneOf": [{}]}))

@@ -1,4 +1,4 @@
-"""The page of a commit: its facts, neighbours, diff, trace and the history of that; forks from it."""
+"""The page of a commit: its facts, neighbours, diff and traces, and forks from it."""
 
 from __future__ import annotations
 
@@ -10,28 +10,24 @@ import pytest
 import clia
 from clia.forge.pages import commits
 from support import git
-from support.forge import ATTACK, assert_harmless, open_forge
+from support.forge import ATTACK, assert_harmless
 from support.session_flows import APPROVAL
 from support.session_spaces import root_of
 from support.spaces import BRIEFING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from support.forge import OpenForge
 
 NASTY = f"notes {ATTACK.replace('/', '')}.txt"
 
 
 @pytest.fixture
-def forge(tmp_path: Path) -> Iterator[OpenForge]:
-    with open_forge(tmp_path) as opened:
-        opened.space.spawn("scout", BRIEFING)
-        yield opened
+def forge(empty_forge: OpenForge) -> OpenForge:
+    empty_forge.space.spawn("scout", BRIEFING)
+    return empty_forge
 
 
-def test_shows_facts_message_neighbours_and_diff_and_nothing_of_it_acts(forge: OpenForge) -> None:
+def test_facts_message_neighbours_and_diff_are_shown_as_text(forge: OpenForge) -> None:
     space = forge.space
     first = space.commit("scout", "test", {"a": b"one\ntwo\n"})
     meta = {"why": ATTACK, ATTACK: 1}
@@ -52,7 +48,7 @@ def test_shows_facts_message_neighbours_and_diff_and_nothing_of_it_acts(forge: O
 
 
 @pytest.mark.parametrize("name", ["scout", "agents/scout", "short", "HEAD"])
-def test_other_names_of_a_commit_lead_to_its_full_id(forge: OpenForge, name: str) -> None:
+def test_other_names_of_a_commit_redirect_to_its_full_id(forge: OpenForge, name: str) -> None:
     cid = forge.space.commit("scout", "test", {"a": b"a"})
     root = root_of(forge.space)
     git("update-ref", "--no-deref", "HEAD", cid, cwd=root)
@@ -64,22 +60,22 @@ def test_other_names_of_a_commit_lead_to_its_full_id(forge: OpenForge, name: str
     "name", ["nothing", "0" * 40, "%00", "a b", "..%2f..", "%2e%2e", "--all", "^HEAD", "HEAD^{tree}", "é", "x" * 5000]
 )
 @pytest.mark.parametrize("page", ["", "/trace"])
-def test_a_commit_that_is_not_there_is_a_404(forge: OpenForge, name: str, page: str) -> None:
+def test_an_unknown_commit_is_a_404(forge: OpenForge, name: str, page: str) -> None:
     assert forge.browser().get(f"{forge.base}/commits/{name}{page}").status_code == 404
 
 
-def test_a_blob_is_no_commit(forge: OpenForge) -> None:
+def test_a_blob_is_not_a_commit(forge: OpenForge) -> None:
     briefing = forge.space.show("scout").briefing
     assert forge.browser().get(f"{forge.base}/commits/{briefing}").status_code == 404
 
 
-def test_a_commit_of_people_is_shown_too(forge: OpenForge) -> None:
+def test_a_commit_by_a_person_is_shown_too(forge: OpenForge) -> None:
     root = root_of(forge.space)
     tree = git("hash-object", "-t", "tree", "-w", "/dev/null", cwd=root).strip()
-    words = ["git", "-c", "user.name=<b>Ann</b>", "-c", "user.email=ann", "commit-tree", tree]
+    command = ["git", "-c", "user.name=<b>Ann</b>", "-c", "user.email=ann", "commit-tree", tree]
     message = f"By hand {ATTACK}\n\nClia-Value: not json\nClia-Agent: ../..\nClia-Type: <b>\nClia-Request: 1.1\nClia-Meta: [1]\n"
-    made = subprocess.run(words, cwd=root, input=message.encode(), capture_output=True, check=True)
-    answer = forge.browser().get(f"{forge.base}/commits/{made.stdout.decode().strip()}")
+    process = subprocess.run(command, cwd=root, input=message.encode(), capture_output=True, check=True)
+    answer = forge.browser().get(f"{forge.base}/commits/{process.stdout.decode().strip()}")
     assert answer.status_code == 200
     assert "<b>" not in answer.text
     assert "none (root commit)" in answer.text
@@ -87,7 +83,7 @@ def test_a_commit_of_people_is_shown_too(forge: OpenForge) -> None:
     assert_harmless(answer.text)
 
 
-def test_a_decision_says_who_answered_what_and_links_the_request(forge: OpenForge) -> None:
+def test_a_decision_shows_its_question_answer_and_author(forge: OpenForge) -> None:
     space = forge.space
     space.define("plan", APPROVAL)
     space.start("scout", "plan", {"goal": ATTACK})
@@ -99,11 +95,11 @@ def test_a_decision_says_who_answered_what_and_links_the_request(forge: OpenForg
     assert "<dt>decided by</dt><dd>Ada</dd>" in page
     assert "<dt>asked</dt>" in page
     assert '<div class="prose">Go on?</div>' in page
-    assert "<dt>meta</dt>" not in page, "it is told as what was asked"
+    assert "<dt>meta</dt>" not in page, "it is shown as the question"
     assert "approve" in page
 
 
-def test_a_large_diff_shows_its_first_files_and_counts_the_others(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_diff_shows_its_first_files_and_counts_the_rest(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "LINES_MAX", 10)
     monkeypatch.setattr(commits, "LISTED_MAX", 3)
     files = {f"f{number}": b"a\nb\nc\nd\n" for number in range(5)}
@@ -115,7 +111,7 @@ def test_a_large_diff_shows_its_first_files_and_counts_the_others(forge: OpenFor
     assert page.count('class="diff"') == 2
 
 
-def test_a_binary_change_and_a_rename_are_named(forge: OpenForge) -> None:
+def test_a_binary_change_and_a_rename_are_labelled(forge: OpenForge) -> None:
     forge.space.commit("scout", "test", {"old": b"some lines\nof text\n" * 9, "bin": b"\0a"})
     cid = forge.space.commit("scout", "test", {"new": b"some lines\nof text\n" * 9, "bin": b"\0b"})
     page = forge.browser().get(f"{forge.base}/commits/{cid}").text
@@ -123,7 +119,7 @@ def test_a_binary_change_and_a_rename_are_named(forge: OpenForge) -> None:
     assert "Binary file" in page
 
 
-def test_the_trace_and_every_trace_before_it_can_be_read(forge: OpenForge) -> None:
+def test_all_versions_of_a_trace_can_be_read(forge: OpenForge) -> None:
     space = forge.space
     space.trace("scout", "console", f"first {ATTACK}")
     cid = space.commit_with_trace("scout", "test", {"a": b"a"})
@@ -143,7 +139,7 @@ def test_the_trace_and_every_trace_before_it_can_be_read(forge: OpenForge) -> No
     assert browser.get(f"{forge.base}/commits/{cid}/trace?version={space.show(cid).briefing}").status_code == 404
 
 
-def test_an_administrator_spawns_an_agent_at_the_commit(forge: OpenForge) -> None:
+def test_an_administrator_can_spawn_an_agent_at_the_commit(forge: OpenForge) -> None:
     cid = forge.space.commit("scout", "test", {"a": b"a"})
     forge.space.commit("scout", "test", {"a": b"b"})
     address = f"{forge.base}/commits/{cid}/agents"
@@ -158,16 +154,16 @@ def test_an_administrator_spawns_an_agent_at_the_commit(forge: OpenForge) -> Non
     assert_harmless(again.text)
 
 
-def test_an_administrator_forks_the_session_as_it_was_at_the_commit(forge: OpenForge) -> None:
+def test_an_administrator_can_fork_the_session_at_the_commit(forge: OpenForge) -> None:
     space = forge.space
     space.define("plan", APPROVAL)
-    early = space.commit("scout", "test", {"a": b"a"})
+    early_commit = space.commit("scout", "test", {"a": b"a"})
     space.start("scout", "plan", {"goal": "x"})
     cid = space.commit("scout", "test", {"a": b"b"})
     space.resume("scout", "do it")
     space.commit("scout", "test", {"a": b"c"})
     browser = forge.browser()
-    assert "Fork the session at this commit" not in browser.get(f"{forge.base}/commits/{early}~1").text
+    assert "Fork the session at this commit" not in browser.get(f"{forge.base}/commits/{early_commit}~1").text
     assert "Fork the session at this commit" in browser.get(f"{forge.base}/commits/{cid}").text
     answer = browser.post(f"{forge.base}/commits/{cid}/forks", {"name": "twin"})
     assert (answer.status_code, answer.headers["location"]) == (303, f"{forge.base}/sessions/twin/1")
@@ -177,18 +173,18 @@ def test_an_administrator_forks_the_session_as_it_was_at_the_commit(forge: OpenF
     assert browser.post(f"{forge.base}/commits/{cid}/forks", {"name": "No Name"}).status_code == 422
 
 
-@pytest.mark.parametrize("deed", ["agents", "forks"])
-def test_only_administrators_fork_from_a_commit(forge: OpenForge, deed: str) -> None:
+@pytest.mark.parametrize("action", ["agents", "forks"])
+def test_only_administrators_can_fork_from_a_commit(forge: OpenForge, action: str) -> None:
     cid = forge.space.head("scout")
     for role in ("viewer", "decider"):
         browser = forge.browser(role, role)
-        assert browser.post(f"{forge.base}/commits/{cid}/{deed}", {"name": "digger", "title": "x"}).status_code == 403
+        assert browser.post(f"{forge.base}/commits/{cid}/{action}", {"name": "digger", "title": "x"}).status_code == 403
         assert 'id="fork"' not in browser.get(f"{forge.base}/commits/{cid}").text
-    assert forge.browser().post(f"{forge.base}/commits/{cid}/{deed}", {"name": "digger"}, csrf="no").status_code == 403
+    assert forge.browser().post(f"{forge.base}/commits/{cid}/{action}", {"name": "digger"}, csrf="no").status_code == 403
     assert forge.space.agents() == ["scout"]
 
 
-def test_a_merge_has_both_parents_and_the_agent_it_took_in(forge: OpenForge) -> None:
+def test_a_merge_shows_both_parents_and_the_merged_agent(forge: OpenForge) -> None:
     forge.space.spawn_from("digger", BRIEFING, "scout")
     theirs = forge.space.commit("digger", "test", {"a": b"a"})
     merged = forge.space.merge("scout", "digger")

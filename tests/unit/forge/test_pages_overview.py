@@ -1,4 +1,4 @@
-"""The list of spaces, the overview of a space, its health, and spawning an agent from there."""
+"""The list of spaces, the overview of a space, its health, and the form to spawn an agent."""
 
 from __future__ import annotations
 
@@ -15,24 +15,22 @@ from support.session_flows import QUESTION
 from support.spaces import BRIEFING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from support.forge import OpenForge
 
 
 @pytest.fixture
-def forge(tmp_path: Path) -> Iterator[OpenForge]:
-    with open_forge(tmp_path) as found:
-        yield found
+def forge(empty_forge: OpenForge) -> OpenForge:
+    return empty_forge
 
 
 def names(page: str) -> list[str]:
-    """The agents of the list, in its order."""
+    """The agents of the list, in order."""
     return re.findall(r'<th scope="row" data-label="Agent"><a [^>]*>([^<]*)</a>', page)
 
 
-def test_who_is_not_logged_in_is_sent_to_the_login_and_back(forge: OpenForge) -> None:
+def test_a_stranger_is_redirected_to_the_login_and_back(forge: OpenForge) -> None:
     answer = forge.stranger().get(f"{forge.base}/?q=a")
     assert answer.status_code == 303
     assert answer.headers["location"] == "/login?next=%2Fs%2Frepo%2F%3Fq%3Da"
@@ -44,7 +42,7 @@ def test_the_only_space_is_opened_at_once(forge: OpenForge) -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, "/s/repo/")
 
 
-def test_several_spaces_are_listed_with_what_waits_in_each(tmp_path: Path) -> None:
+def test_several_spaces_are_listed_with_their_pending_questions(tmp_path: Path) -> None:
     with open_forge(tmp_path, "one", "two") as forge:
         two = forge.forge.sites["two"].space
         two.spawn("scout", BRIEFING)
@@ -59,11 +57,11 @@ def test_several_spaces_are_listed_with_what_waits_in_each(tmp_path: Path) -> No
         assert_harmless(page)
 
 
-def test_a_space_that_is_not_served_is_not_found(forge: OpenForge) -> None:
+def test_an_unknown_space_is_not_found(forge: OpenForge) -> None:
     assert forge.browser().get("/s/other/").status_code == 404
 
 
-def test_each_agent_is_shown_with_its_state_its_wait_and_its_last_commit(forge: OpenForge) -> None:
+def test_each_agent_is_shown_with_its_state_pending_request_and_last_commit(forge: OpenForge) -> None:
     space = forge.space
     for name in ("idle", "asks", "works", "done"):
         space.spawn(name, BRIEFING)
@@ -71,22 +69,22 @@ def test_each_agent_is_shown_with_its_state_its_wait_and_its_last_commit(forge: 
     space.start("works", "question", {"kind": "llm", "payload": {}})
     space.start("asks", "question", {"payload": {"question": "May I?"}})
     space.start("done", "question", {"payload": {"question": "And?"}})
-    decided = space.decide("done", "yes", "It is right.")
+    decision = space.decide("done", "yes", "It is right.")
     page = forge.browser().get(f"{forge.base}/").text
-    assert names(page) == ["asks", "done", "idle", "works"], "whoever waits for people stands first"
+    assert names(page) == ["asks", "done", "idle", "works"], "agents that wait for people come first"
     rows = dict(zip(names(page), page.split('<th scope="row" data-label="Agent">')[1:], strict=True))
     assert ">waits for people<" in rows["asks"]
     assert '<a href="/s/repo/inbox/asks/1.1">May I?</a>' in rows["asks"]
     assert ">waits for a worker<" in rows["works"]
     assert ">llm<" in rows["works"]
     assert ">finished<" in rows["done"]
-    assert f'<a href="/s/repo/commits/{decided.cid}">It is right.</a>' in rows["done"]
+    assert f'<a href="/s/repo/commits/{decision.cid}">It is right.</a>' in rows["done"]
     assert "kind-decision" in rows["done"]
     assert ">no session<" in rows["idle"]
     assert "<title>(1) Overview" in page
 
 
-def test_the_longest_wait_for_people_stands_first(forge: OpenForge) -> None:
+def test_the_agent_that_waits_longest_for_people_comes_first(forge: OpenForge) -> None:
     for name in ("a", "b", "c"):
         forge.space.spawn(name, BRIEFING)
     for name in ("c", "b"):
@@ -94,7 +92,7 @@ def test_the_longest_wait_for_people_stands_first(forge: OpenForge) -> None:
     assert names(forge.browser().get(f"{forge.base}/").text) == ["c", "b", "a"]
 
 
-def test_many_agents_come_in_pages_and_can_be_filtered(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agents_are_paged_and_can_be_filtered(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview, "PAGE", 2)
     for name in ("ant", "bat", "bee", "cat", "cow"):
         forge.space.spawn(name, BRIEFING)
@@ -103,29 +101,29 @@ def test_many_agents_come_in_pages_and_can_be_filtered(forge: OpenForge, monkeyp
     last = browser.get(f"{forge.base}/?page=3").text
     assert names(last) == ["cow"]
     assert 'href="?page=2"' in last
-    assert names(browser.get(f"{forge.base}/?page=99").text) == ["cow"], "beyond the end is the end"
+    assert names(browser.get(f"{forge.base}/?page=99").text) == ["cow"], "a page beyond the end is the last one"
     assert names(browser.get(f"{forge.base}/?page=x").text) == ["ant", "bat"]
     filtered = browser.get(f"{forge.base}/?q=A").text
     assert names(filtered) == ["ant", "bat"]
     assert 'href="?q=A&amp;page=2"' in filtered
-    none = browser.get(f"{forge.base}/", params={"q": ATTACK})
-    assert none.status_code == 200
-    assert names(none.text) == []
-    assert_harmless(none.text)
+    no_match = browser.get(f"{forge.base}/", params={"q": ATTACK})
+    assert no_match.status_code == 200
+    assert names(no_match.text) == []
+    assert_harmless(no_match.text)
 
 
-def test_archived_agents_are_behind_a_link(forge: OpenForge) -> None:
-    for name in ("here", "away"):
+def test_archived_agents_are_listed_behind_a_link(forge: OpenForge) -> None:
+    for name in ("present", "archived"):
         forge.space.spawn(name, BRIEFING)
-    forge.space.archive("away")
+    forge.space.archive("archived")
     browser = forge.browser()
     page = browser.get(f"{forge.base}/").text
-    assert names(page) == ["here"]
+    assert names(page) == ["present"]
     assert "/s/repo/?archived=1" in page
-    assert names(browser.get(f"{forge.base}/?archived=1").text) == ["away"]
+    assert names(browser.get(f"{forge.base}/?archived=1").text) == ["archived"]
 
 
-def test_what_agents_wrote_is_text(forge: OpenForge) -> None:
+def test_text_of_agents_is_escaped(forge: OpenForge) -> None:
     forge.space.spawn("scout", clia.Briefing(title=ATTACK, text=ATTACK))
     forge.space.ask("scout", {"question": ATTACK})
     forge.space.commit("scout", "finding", changes={"a": b"1"}, message=ATTACK)
@@ -134,7 +132,7 @@ def test_what_agents_wrote_is_text(forge: OpenForge) -> None:
     assert_harmless(page)
 
 
-def test_an_empty_space_says_what_to_do(forge: OpenForge) -> None:
+def test_an_empty_space_shows_what_to_do(forge: OpenForge) -> None:
     page = forge.browser().get(f"{forge.base}/").text
     assert "No agents yet" in page
     assert "clia spawn NAME" in page
@@ -143,7 +141,7 @@ def test_an_empty_space_says_what_to_do(forge: OpenForge) -> None:
 # Health
 
 
-def test_health_tells_what_ails_sessions_and_what_was_tried_in_vain(forge: OpenForge) -> None:
+def test_health_shows_session_problems_and_failed_attempts(forge: OpenForge) -> None:
     space = forge.space
     browser = forge.browser()
     assert "no session problems found" in browser.get(f"{forge.base}/health").text
@@ -155,7 +153,7 @@ def test_health_tells_what_ails_sessions_and_what_was_tried_in_vain(forge: OpenF
     claim = queue.claim([Task("scout", request.id, "llm")], "worker", 0.0, 60.0)
     assert claim is not None
     queue.retry(claim, 0.0, f"no answer {ATTACK}")
-    with space.core.store.writing() as change:  # the row says something else than the events
+    with space.core.store.writing() as change:  # the row contradicts the events
         row = dict(change.values.get("live/scout/1").value)  # type: ignore[union-attr]
         change.values.put("live/scout/1", {**row, "status": "finished"})
     page = browser.get(f"{forge.base}/health").text
@@ -166,7 +164,7 @@ def test_health_tells_what_ails_sessions_and_what_was_tried_in_vain(forge: OpenF
     assert "1 request has failed attempts" in browser.get(f"{forge.base}/").text
 
 
-def test_the_badge_can_be_asked_for_alone(forge: OpenForge) -> None:
+def test_the_number_of_pending_questions_can_be_requested_alone(forge: OpenForge) -> None:
     browser = forge.browser()
     assert browser.get(f"{forge.base}/waiting").json() == {"waiting": 0}
     forge.space.spawn("scout", BRIEFING)
@@ -180,7 +178,7 @@ def test_the_badge_can_be_asked_for_alone(forge: OpenForge) -> None:
 FORM = {"name": "scout", "title": "Look around", "text": "Find\r\nit.", "from": "", "slug": ""}
 
 
-def test_an_admin_spawns_an_agent(forge: OpenForge) -> None:
+def test_an_administrator_can_spawn_an_agent(forge: OpenForge) -> None:
     answer = forge.browser().post(f"{forge.base}/", FORM)
     assert (answer.status_code, answer.headers["location"]) == (303, "/s/repo/agents/scout")
     assert forge.space.briefing_of("scout").text == "Find\nit."
@@ -208,7 +206,7 @@ def test_an_agent_spawned_from_another_is_its_sub_agent(forge: OpenForge) -> Non
         ({"name": "taken"}, 409),
     ],
 )
-def test_a_form_that_cannot_be_is_shown_again_with_what_was_typed(forge: OpenForge, change: dict[str, str], status: int) -> None:
+def test_an_invalid_form_is_shown_again_with_its_input(forge: OpenForge, change: dict[str, str], status: int) -> None:
     forge.space.spawn("taken", BRIEFING)
     answer = forge.browser().post(f"{forge.base}/", {**FORM, "text": f"kept {ATTACK}", **change})
     assert answer.status_code == status
@@ -219,7 +217,7 @@ def test_a_form_that_cannot_be_is_shown_again_with_what_was_typed(forge: OpenFor
 
 
 @pytest.mark.parametrize("role", ["viewer", "decider"])
-def test_others_neither_see_the_form_nor_may_send_it(forge: OpenForge, role: str) -> None:
+def test_other_roles_neither_see_the_form_nor_can_send_it(forge: OpenForge, role: str) -> None:
     browser = forge.browser("guest", role)
     assert "Spawn an agent" not in browser.get(f"{forge.base}/").text
     assert browser.post(f"{forge.base}/", FORM).status_code == 403

@@ -1,4 +1,4 @@
-"""The pages of traces: windows, search, folding, long lines, single entries; with and without scripts."""
+"""The pages of traces: paging, search, folding, long lines and single entries, with and without scripts."""
 
 from __future__ import annotations
 
@@ -8,58 +8,54 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.fake_secrets import ALNUM
-from support.forge import ATTACK, assert_harmless, open_forge
+from support.forge import ATTACK, assert_harmless
 from support.spaces import BRIEFING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from support.forge import OpenForge
 
 TOKEN = "ghp_" + ALNUM[:36]
 
 
 @pytest.fixture
-def forge(tmp_path: Path) -> Iterator[OpenForge]:
-    with open_forge(tmp_path) as opened:
-        opened.space.spawn("scout", BRIEFING)
-        yield opened
+def forge(empty_forge: OpenForge) -> OpenForge:
+    empty_forge.space.spawn("scout", BRIEFING)
+    return empty_forge
 
 
 def _numbers(page: str) -> list[int]:
     """The entries on a page, in order."""
-    return [int(each) for each in re.findall(r'<li class="entry[^"]*" id="e(\d+)">', page)]
+    return [int(number) for number in re.findall(r'<li class="entry[^"]*" id="e(\d+)">', page)]
 
 
-def _bound(forge: OpenForge, *texts: str) -> str:
+def _commit_with_trace(forge: OpenForge, *texts: str) -> str:
     return forge.space.attach_trace(
-        forge.space.commit("scout", "test", {"a": texts[0].encode()}), [{"text": each} for each in texts]
+        forge.space.commit("scout", "test", {"a": texts[0].encode()}), [{"text": text} for text in texts]
     )
 
 
 def test_pending_entries_come_first_then_the_newest_trace(forge: OpenForge) -> None:
-    _bound(forge, "oldest", "older")
-    _bound(forge, "newer")
+    _commit_with_trace(forge, "oldest", "older")
+    _commit_with_trace(forge, "newer")
     forge.space.trace("scout", "tool-call", f"pending {ATTACK}", data={"x": ATTACK})
     page = forge.browser().get(f"{forge.base}/agents/scout/trace").text
     assert_harmless(page)
-    places = [page.index(f"{each}</pre>") for each in ("newer", "oldest", "older")]
-    assert places == sorted(places)
-    assert page.index("pending &lt;script&gt;") < places[0]
+    positions = [page.index(f"{text}</pre>") for text in ("newer", "oldest", "older")]
+    assert positions == sorted(positions)
+    assert page.index("pending &lt;script&gt;") < positions[0]
     assert _numbers(page) == [0, 1, 2, 3]
     head = forge.space.head("scout")
     assert f'href="{forge.base}/commits/{head}/trace?at=0#e0"' in page
     assert "1 entry pending, 2 commits have a trace" in page
 
 
-def test_an_empty_trace_says_how_to_add_to_it(forge: OpenForge) -> None:
+def test_an_empty_trace_shows_how_to_add_entries(forge: OpenForge) -> None:
     browser = forge.browser()
     assert "clia trace add" in browser.get(f"{forge.base}/agents/scout/trace").text
     assert "clia trace attach" in browser.get(f"{forge.base}/commits/{forge.space.head('scout')}/trace").text
 
 
-def test_colours_redactions_cuts_and_folds_are_shown(forge: OpenForge) -> None:
+def test_colours_redactions_truncation_and_folding_are_shown(forge: OpenForge) -> None:
     entries = [
         {"text": "\x1b[31mred\x1b[0m", "kind": "console"},
         {"text": f"a token {TOKEN}"},
@@ -82,7 +78,7 @@ def test_colours_redactions_cuts_and_folds_are_shown(forge: OpenForge) -> None:
     assert '<details class="entry-fold">' not in unfolded
 
 
-def test_lines_can_be_kept_from_wrapping_and_every_link_keeps_that(forge: OpenForge) -> None:
+def test_wrapping_can_be_disabled_and_every_link_keeps_that(forge: OpenForge) -> None:
     for number in range(250):
         forge.space.trace("scout", "console", f"entry {number}")
     browser = forge.browser()
@@ -92,7 +88,7 @@ def test_lines_can_be_kept_from_wrapping_and_every_link_keeps_that(forge: OpenFo
     assert "/agents/scout/trace?wrap=0&amp;at=200" in page
 
 
-def test_ten_thousand_entries_come_in_windows_that_links_join(forge: OpenForge) -> None:
+def test_ten_thousand_entries_are_paged_with_links(forge: OpenForge) -> None:
     cid = forge.space.head("scout")
     forge.space.attach_trace(cid, [{"text": f"entry {number} \x1b[32mok\x1b[0m"} for number in range(10_000)])
     browser = forge.browser()
@@ -114,12 +110,12 @@ def test_ten_thousand_entries_come_in_windows_that_links_join(forge: OpenForge) 
     assert "hx-get" not in part
 
 
-def test_a_window_may_have_the_end_of_one_trace_and_the_start_of_the_next(
+def test_a_page_may_contain_the_end_of_one_trace_and_the_start_of_the_next(
     forge: OpenForge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clia.forge.pages.traces.SIZE", 3)
-    _bound(forge, "a0", "a1")
-    _bound(forge, "b0", "b1")
+    _commit_with_trace(forge, "a0", "a1")
+    _commit_with_trace(forge, "b0", "b1")
     browser = forge.browser()
     first = browser.get(f"{forge.base}/agents/scout/trace").text
     second = browser.get(f"{forge.base}/agents/scout/trace?at=3").text
@@ -129,7 +125,7 @@ def test_a_window_may_have_the_end_of_one_trace_and_the_start_of_the_next(
     assert second.count("Attached to") == 0
 
 
-def test_search_looks_everywhere_and_goes_from_hit_to_hit(forge: OpenForge) -> None:
+def test_search_covers_the_whole_trace_and_links_the_matches(forge: OpenForge) -> None:
     cid = forge.space.head("scout")
     words = {3: "a NEEDLE here", 10: "needle", 450: "needle", 451: "x"}
     entries = [{"text": words.get(number, f"hay {number}")} for number in range(600)]
@@ -156,7 +152,7 @@ def test_search_looks_everywhere_and_goes_from_hit_to_hit(forge: OpenForge) -> N
     assert "no matches" in browser.get(f"{address}?q=nowhere").text
 
 
-def test_what_is_looked_for_is_text_on_the_page(forge: OpenForge) -> None:
+def test_the_search_text_is_escaped_on_the_page(forge: OpenForge) -> None:
     cid = forge.space.head("scout")
     forge.space.attach_trace(cid, [{"text": f"x {ATTACK} y"}])
     browser = forge.browser()
@@ -164,13 +160,13 @@ def test_what_is_looked_for_is_text_on_the_page(forge: OpenForge) -> None:
     assert answer.status_code == 200
     assert "match 1 of 1" in answer.text
     assert_harmless(answer.text)
-    none = browser.client.get(f"{forge.base}/agents/scout/trace", params={"q": f"no {ATTACK}" * 50}, follow_redirects=True)
-    assert none.status_code == 200
-    assert_harmless(none.text)
+    no_match = browser.client.get(f"{forge.base}/agents/scout/trace", params={"q": f"no {ATTACK}" * 50}, follow_redirects=True)
+    assert no_match.status_code == 200
+    assert_harmless(no_match.text)
 
 
 @pytest.mark.parametrize("query", ["entry=1", "entry=x", "entry=-1", "version=x", "version=" + "0" * 40])
-def test_what_a_trace_does_not_have_is_a_404(forge: OpenForge, query: str) -> None:
+def test_an_unknown_entry_or_version_is_a_404(forge: OpenForge, query: str) -> None:
     cid = forge.space.head("scout")
     forge.space.attach_trace(cid, [{"text": "only"}])
     assert forge.browser().get(f"{forge.base}/commits/{cid}/trace?{query}").status_code == 404
@@ -179,18 +175,18 @@ def test_what_a_trace_does_not_have_is_a_404(forge: OpenForge, query: str) -> No
 @pytest.mark.parametrize(
     "query", ["at=x", "at=-5", "hit=x&q=only", "hit=-1&q=only", "wrap=x", "unfold=x", "part=x", "q=%ff", "q=%00"]
 )
-def test_nonsense_in_the_address_does_no_harm(forge: OpenForge, query: str) -> None:
+def test_an_invalid_query_does_no_harm(forge: OpenForge, query: str) -> None:
     cid = forge.space.head("scout")
     forge.space.attach_trace(cid, [{"text": "only"}])
     assert forge.browser().get(f"{forge.base}/commits/{cid}/trace?{query}").status_code == 200
 
 
-def test_a_short_name_leads_to_the_trace_of_the_full_id(forge: OpenForge) -> None:
+def test_a_short_name_redirects_to_the_trace_of_the_full_id(forge: OpenForge) -> None:
     cid = forge.space.head("scout")
     answer = forge.browser().get(f"{forge.base}/commits/scout/trace?q=a%20b")
     assert answer.headers["location"] == f"{forge.base}/commits/{cid}/trace?q=a%20b"
 
 
-def test_traces_are_for_those_who_are_logged_in(forge: OpenForge) -> None:
+def test_traces_are_only_shown_to_users(forge: OpenForge) -> None:
     assert forge.stranger().get(f"{forge.base}/agents/scout/trace").headers["location"].startswith("/login")
     assert forge.browser("eve", "viewer").get(f"{forge.base}/agents/scout/trace").status_code == 200

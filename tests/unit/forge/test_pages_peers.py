@@ -1,4 +1,4 @@
-"""The pages of peers: who they are, what is taken of theirs and what not and why, and what an administrator does about it."""
+"""The pages of peers: their keys, what is accepted or refused and why, and the actions of administrators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Scene(NamedTuple):
-    """A forge, and another space whose agents write to do harm."""
+    """A forge, and another space with hostile content."""
 
     forge: OpenForge
     other: clia.Space
@@ -35,11 +35,11 @@ class Scene(NamedTuple):
         answer = browser.get("/".join([self.peers, *parts]) + query)
         assert answer.status_code == 200, answer.text
         assert_harmless(answer.text)
-        assert '<span class="count">0</span>' in answer.text  # of the inbox, in the frame of the page
+        assert '<span class="count">0</span>' in answer.text  # of the inbox, in the page's frame
         return answer.text
 
-    def sent(self, browser: Browser, deed: str, fields: dict[str, str | list[str]] | None = None) -> None:
-        answer = browser.post(f"{self.peers}/{deed}", fields)
+    def send(self, browser: Browser, action: str, fields: dict[str, str | list[str]] | None = None) -> None:
+        answer = browser.post(f"{self.peers}/{action}", fields)
         assert answer.status_code == 303, answer.text
 
 
@@ -57,23 +57,23 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield Scene(opened, other, root)
 
 
-def test_an_administrator_follows_a_peer_from_the_page(scene: Scene) -> None:
-    """Pin, listen, see why nothing came, grant, listen again, merge, revoke, share, announce, remove: all without scripts."""
+def test_an_administrator_can_follow_a_peer_from_the_page(scene: Scene) -> None:
+    """Add, sync, see why nothing arrived, grant, sync again, merge, revoke, share, announce and remove, without scripts."""
     browser, space = scene.forge.browser(), scene.forge.space
     fields = {"name": "other", "key": scene.other.key().text, "url": str(scene.root), "trusted": "on"}
     assert browser.post(scene.peers, fields).headers["location"] == f"{scene.peers}/other"
     page = scene.page(browser, "other")
     assert f"clia peer add NAME --key {space.key().text}" in page.partition('id="silent"')[2]
     assert scene.other.key().fingerprint in page
-    scene.sent(browser, "other/sync")
+    scene.send(browser, "other/sync")
     page = scene.page(browser, "other")
     assert 'id="silent"' not in page
     assert "capability-denied" in page
     assert "clia cap grant other briefing spawn" in page.partition('id="waiting"')[2]
     assert "The peer must share agents" in page
-    scene.sent(browser, "other/follow")
+    scene.send(browser, "other/follow")
     assert "allowed; it will be fetched" in scene.page(browser, "other")
-    scene.sent(browser, "other/sync")
+    scene.send(browser, "other/sync")
     head = scene.other.head("scout")
     page = scene.page(browser, "other")
     assert f'href="{scene.peers}/other/agents/scout"' in page
@@ -86,22 +86,22 @@ def test_an_administrator_follows_a_peer_from_the_page(scene: Scene) -> None:
     merged = browser.post(f"{scene.peers}/other/agents/scout/merges", {"into": "mine"})
     assert merged.headers["location"] == f"{scene.forge.base}/commits/{space.head('mine')}"
     grant = space.grants("other")[0]
-    scene.sent(browser, "other/revoke", {"cid": grant.cid})
+    scene.send(browser, "other/revoke", {"cid": grant.cid})
     assert grant not in space.grants("other")
-    scene.sent(browser, "other/grants", {"type": "behaviour", "trigger": ["behaviour"], "execute": "on", "expires": "2027-01-31"})
-    assert [(each.execute, each.expires) for each in space.grants("other") if each.type == "behaviour"] == [(True, 1801353600)]
-    scene.sent(browser, "other/share", {"agents": "mine", "behaviours": "*", "traces": "on"})
+    scene.send(browser, "other/grants", {"type": "behaviour", "trigger": ["behaviour"], "execute": "on", "expires": "2027-01-31"})
+    assert [(item.execute, item.expires) for item in space.grants("other") if item.type == "behaviour"] == [(True, 1801353600)]
+    scene.send(browser, "other/share", {"agents": "mine", "behaviours": "*", "traces": "on"})
     assert space.peer("other").share == (("mine",), True, False, ("*",))
-    scene.sent(browser, "other/announce")
-    scene.sent(browser, "other/change", {"url": "", "trusted": "no"})
+    scene.send(browser, "other/announce")
+    scene.send(browser, "other/change", {"url": "", "trusted": "no"})
     assert (space.peer("other").trusted, space.peer("other").url) == (False, str(scene.root))
     assert browser.post(f"{scene.peers}/other/remove", {"name": "else"}).status_code == 422
-    scene.sent(browser, "other/remove", {"name": "other"})
+    scene.send(browser, "other/remove", {"name": "other"})
     assert "No peers yet" in scene.page(browser)
 
 
-def test_what_was_merged_of_a_peer_never_makes_a_broken_link(scene: Scene) -> None:
-    """On the pages of the agent, the commits and the graph: while it is tracked, and when it no longer is."""
+def test_merged_work_of_a_peer_never_has_a_broken_link(scene: Scene) -> None:
+    """On the pages of the agent, the commits and the graph, while the peer is tracked and after it is removed."""
     browser, space = scene.forge.browser(), scene.forge.space
     space.add_peer("other", scene.other.key().text, str(scene.root))
     for type_, trigger in FOLLOW:
@@ -113,22 +113,22 @@ def test_what_was_merged_of_a_peer_never_makes_a_broken_link(scene: Scene) -> No
     pages.append(f"{base}/graph?view=table")
 
     def links() -> set[str]:
-        found: set[str] = set()
+        addresses: set[str] = set()
         for address in pages:
             answer = browser.get(address)
             assert answer.status_code == 200, address
             assert_harmless(answer.text)
-            found |= set(re.findall(rf'href="({base}/(?:agents|peers|commits)/[^"#?]*)"', answer.text))
-        assert [each for each in found if browser.get(each).status_code != 200] == []
-        return found
+            addresses |= set(re.findall(rf'href="({base}/(?:agents|peers|commits)/[^"#?]*)"', answer.text))
+        assert [link for link in addresses if browser.get(link).status_code != 200] == []
+        return addresses
 
     assert f"{base}/peers/other/agents/scout" in links()
     assert f'<dt>agent</dt><dd><a href="{base}/peers/other/agents/scout">' in browser.get(f"{base}/commits/{theirs}").text
     space.remove_peer("other")
-    assert not any("/peers/" in each for each in links())
+    assert not any("/peers/" in link for link in links())
 
 
-def test_a_merge_that_has_conflicts_with_a_peers_work_is_shown(scene: Scene) -> None:
+def test_conflicts_with_a_peers_work_are_shown(scene: Scene) -> None:
     browser, space = scene.forge.browser(), scene.forge.space
     space.add_peer("other", scene.other.key().text, str(scene.root))
     for type_, trigger in FOLLOW:
@@ -142,22 +142,22 @@ def test_a_merge_that_has_conflicts_with_a_peers_work_is_shown(scene: Scene) -> 
     assert f'href="{scene.peers}/other/agents/scout"' in page.text
 
 
-def test_a_peers_behaviours_are_read_on_its_page_and_it_says_whether_they_may_run(scene: Scene) -> None:
+def test_a_peers_behaviours_are_shown_with_whether_they_may_run(scene: Scene) -> None:
     browser, space = scene.forge.browser("vera", "viewer"), scene.forge.space
     space.add_peer("other", scene.other.key().text, str(scene.root))
     space.grant("other", "behaviour", "behaviour")
     space.sync("other")
 
-    def listed() -> str:
+    def behaviours_section() -> str:
         return scene.page(browser, "other").partition('id="behaviours"')[2].partition("</section>")[0]
 
-    assert "# &lt;script&gt;" in listed()
-    assert 'data-label="may run here">no ' in listed()
+    assert "# &lt;script&gt;" in behaviours_section()
+    assert 'data-label="may run here">no ' in behaviours_section()
     space.grant("other", "behaviour", "behaviour", execute=True)
-    assert 'data-label="may run here">yes<' in listed()
+    assert 'data-label="may run here">yes<' in behaviours_section()
 
 
-def test_an_agent_whose_briefing_was_not_let_in_is_shown_without_it(scene: Scene) -> None:
+def test_an_agent_without_an_accepted_briefing_is_shown(scene: Scene) -> None:
     space = scene.forge.space
     space.add_peer("other", scene.other.key().text, str(scene.root))
     space.grant("other", "agent-commit", "head-move")
@@ -167,28 +167,28 @@ def test_an_agent_whose_briefing_was_not_let_in_is_shown_without_it(scene: Scene
     assert "clia cap grant other briefing spawn" in page
 
 
-def test_viewers_read_and_change_nothing(scene: Scene) -> None:
-    """Nor is there a form for them; the question why something is denied is theirs too."""
+def test_viewers_can_read_and_change_nothing(scene: Scene) -> None:
+    """They see no forms, and can ask why something is denied."""
     space = scene.forge.space
     space.add_peer("other", scene.other.key().text, str(scene.root), trusted=False)
     browser = scene.forge.browser("vera", "viewer")
     pages = [scene.page(browser), scene.page(browser, "other")]
-    assert [re.findall(r'<form method="post" action="([^"]*)"', each) for each in pages] == [["/logout"]] * 2
-    asked = scene.page(browser, query="?peer=other&type=finding&trigger=head-move").partition('id="explain"')[2]
-    assert "Denied" in asked
-    assert "other is not trusted" in asked
-    assert "finding</code> → <code>agent-commit" in asked
+    assert [re.findall(r'<form method="post" action="([^"]*)"', page) for page in pages] == [["/logout"]] * 2
+    explanation = scene.page(browser, query="?peer=other&type=finding&trigger=head-move").partition('id="explain"')[2]
+    assert "Denied" in explanation
+    assert "other is not trusted" in explanation
+    assert "finding</code> → <code>agent-commit" in explanation
     assert "no-such-peer" in scene.page(browser, query="?peer=nobody&type=finding&trigger=head-move")
     before = space.peers(), space.grants()
-    for deed in ("sync", "announce", "share", "grants", "follow", "revoke", "change", "remove"):
-        assert browser.post(f"{scene.peers}/other/{deed}", {"name": "other"}).status_code == 403
+    for action in ("sync", "announce", "share", "grants", "follow", "revoke", "change", "remove"):
+        assert browser.post(f"{scene.peers}/other/{action}", {"name": "other"}).status_code == 403
     assert browser.post(scene.peers, {"name": "x", "key": "y"}).status_code == 403
     assert browser.post(f"{scene.forge.base}/peers-key/rotate", {"word": "rotate"}).status_code == 403
     assert (space.peers(), space.grants(), len(space.key().chain)) == (*before, 1)
 
 
-def test_what_is_wrong_is_said_beside_the_form(scene: Scene, tmp_path: Path) -> None:
-    """A key that is none, a peer that cannot be reached, a day that is none, no trigger; and nothing has changed."""
+def test_errors_are_shown_beside_the_form(scene: Scene, tmp_path: Path) -> None:
+    """An invalid key, an unreachable peer, an invalid date, a missing trigger; nothing changes."""
     browser, space = scene.forge.browser(), scene.forge.space
     answer = browser.post(scene.peers, {"name": "other", "key": ATTACK})
     assert answer.status_code == 422
@@ -206,7 +206,7 @@ def test_what_is_wrong_is_said_beside_the_form(scene: Scene, tmp_path: Path) -> 
     assert browser.get(f"{scene.peers}/other/agents/scout").status_code == 404
 
 
-def test_the_key_is_made_by_whoever_may_and_not_by_looking(tmp_path: Path) -> None:
+def test_only_an_administrator_creates_the_key_and_viewing_does_not(tmp_path: Path) -> None:
     with open_forge(tmp_path) as opened:
         viewer, admin = opened.browser("vera", "viewer"), opened.browser()
         at = f"{opened.base}/peers"
@@ -216,8 +216,8 @@ def test_the_key_is_made_by_whoever_may_and_not_by_looking(tmp_path: Path) -> No
         assert opened.space.key().text in viewer.get(at).text
 
 
-def test_the_key_is_replaced_by_whoever_types_the_word(tmp_path: Path) -> None:
-    """With the old key there, the new one continues it; only a clone that has lost it can begin a new identity."""
+def test_the_key_is_replaced_after_typing_a_confirmation(tmp_path: Path) -> None:
+    """The new key continues the old one; only a clone without the old key can start a new identity."""
     with open_forge(tmp_path) as opened:
         browser, space = opened.browser(), opened.space
         at, rotate = f"{opened.base}/peers", f"{opened.base}/peers-key/rotate"

@@ -1,4 +1,4 @@
-"""The inbox: what waits for people is shown, and answered by whoever is logged in."""
+"""The inbox: questions for people, and the answers of users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from support.session_flows import APPROVAL, PARTS, QUESTION
 from support.spaces import BRIEFING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from support.forge import OpenForge
@@ -33,33 +32,30 @@ SCHEMA = {
 
 
 @pytest.fixture
-def forge(tmp_path: Path) -> Iterator[OpenForge]:
-    with open_forge(tmp_path) as found:
-        for name in ("scout", "smith"):
-            found.space.spawn(name, BRIEFING)
-        found.space.define("question", QUESTION)
-        yield found
+def forge(forge: OpenForge) -> OpenForge:
+    forge.space.define("question", QUESTION)
+    return forge
 
 
 def ask(forge: OpenForge, payload: Any, agent: str = "scout") -> str:
-    """A question; its address."""
+    """Ask a question, and return its address."""
     return f"{forge.base}/inbox/{agent}/{forge.space.ask(agent, payload).id}"
 
 
 def questions(page: str) -> list[str]:
-    return [html.unescape(each) for each in re.findall(r'<h2 class="wrap" id="q\.[^"]*:title">([^<]*)</h2>', page)]
+    return [html.unescape(title) for title in re.findall(r'<h2 class="wrap" id="q\.[^"]*:title">([^<]*)</h2>', page)]
 
 
 def decision(forge: OpenForge, agent: str = "scout") -> Any:
-    found = forge.space.show(agent)
-    assert found.kind == "decision"
-    return found
+    commit = forge.space.show(agent)
+    assert commit.kind == "decision"
+    return commit
 
 
 # Pages
 
 
-def test_questions_are_listed_the_oldest_first_with_all_that_belongs_to_them(forge: OpenForge) -> None:
+def test_questions_are_listed_oldest_first_with_their_context(forge: OpenForge) -> None:
     space = forge.space
     space.start("scout", "question", {"payload": {**CHOICES, "plan": {"steps": ["drain"]}}})
     ask(forge, {"question": "Second?"}, "smith")
@@ -80,11 +76,11 @@ def test_the_inbox_can_be_filtered_by_agent_flow_and_question(forge: OpenForge) 
     ask(forge, {"question": "Blue?"}, "smith")
     forge.space.start("scout", "question", {"payload": {"question": "Green?"}})
     browser = forge.browser()
-    found = [questions(browser.get(f"{forge.base}/inbox?q={word}").text) for word in ("SMITH", "red", "question", "nothing")]
-    assert found == [["Blue?"], ["Red?"], ["Green?"], []]
+    results = [questions(browser.get(f"{forge.base}/inbox?q={word}").text) for word in ("SMITH", "red", "question", "nothing")]
+    assert results == [["Blue?"], ["Red?"], ["Green?"], []]
 
 
-def test_many_questions_come_in_pages(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_are_paged(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox, "PAGE", 2)
     for number in range(3):
         ask(forge, {"question": f"Number {number}?"})
@@ -93,15 +89,15 @@ def test_many_questions_come_in_pages(forge: OpenForge, monkeypatch: pytest.Monk
     assert questions(browser.get(f"{forge.base}/inbox?page=2").text) == ["Number 2?"]
 
 
-def test_later_leads_to_the_next_question_and_changes_nothing(forge: OpenForge) -> None:
-    one, two = ask(forge, {"question": "One?"}), ask(forge, {"question": "Two?"})
+def test_later_links_to_the_next_question_and_changes_nothing(forge: OpenForge) -> None:
+    first, second = ask(forge, {"question": "One?"}), ask(forge, {"question": "Two?"})
     browser = forge.browser()
-    assert f'<a class="later" href="{two}" data-later>' in browser.get(one).text
-    assert f'<a class="later" href="{one}" data-later>' in browser.get(two).text
+    assert f'<a class="later" href="{second}" data-later>' in browser.get(first).text
+    assert f'<a class="later" href="{first}" data-later>' in browser.get(second).text
     assert len(forge.space.pending()) == 2
 
 
-def test_what_workers_do_is_folded_away_with_what_they_tried(forge: OpenForge) -> None:
+def test_requests_for_workers_are_folded_away(forge: OpenForge) -> None:
     forge.space.start("scout", "question", {"kind": "llm", "payload": {"prompt": ATTACK}})
     page = forge.browser().get(f"{forge.base}/inbox").text
     assert questions(page) == []
@@ -109,7 +105,7 @@ def test_what_workers_do_is_folded_away_with_what_they_tried(forge: OpenForge) -
     assert "/s/repo/inbox/scout/1.1" in page
 
 
-def test_a_request_for_workers_has_no_form_and_takes_no_decision(forge: OpenForge) -> None:
+def test_a_request_for_workers_has_no_form_and_accepts_no_decision(forge: OpenForge) -> None:
     forge.space.start("scout", "question", {"kind": "llm", "payload": {"prompt": "a plan"}})
     browser, address, head = forge.browser(), f"{forge.base}/inbox/scout/1.1", forge.space.head("scout")
     page = browser.get(address).text
@@ -123,7 +119,7 @@ def test_a_request_for_workers_has_no_form_and_takes_no_decision(forge: OpenForg
     assert forge.space.head("scout") == head
 
 
-def test_whatever_an_agent_put_into_a_question_is_text(forge: OpenForge) -> None:
+def test_the_content_of_a_question_is_shown_as_text(forge: OpenForge) -> None:
     ask(forge, {"question": ATTACK, ATTACK: {"deep": [ATTACK]}, "note": ATTACK, "choices": [ATTACK, "no"]})
     ask(
         forge,
@@ -134,20 +130,20 @@ def test_whatever_an_agent_put_into_a_question_is_text(forge: OpenForge) -> None
     )
     address = ask(forge, ATTACK)
     browser = forge.browser()
-    for each in (f"{forge.base}/inbox", address):
-        page = browser.get(each).text
+    for link in (f"{forge.base}/inbox", address):
+        page = browser.get(link).text
         assert "&lt;script&gt;alert(1)" in page
         assert_harmless(page)
     first = address.replace("ask-3.1", "ask-1.1")
-    for each in (address, first):
-        forge.space.decide("scout", ATTACK, ATTACK, by=ATTACK.replace("\n", ""), request_id=each.rpartition("/")[2])
-    for each in (f"{forge.base}/inbox", address, first):
-        page = browser.get(each).text
+    for link in (address, first):
+        forge.space.decide("scout", ATTACK, ATTACK, by=ATTACK.replace("\n", ""), request_id=link.rpartition("/")[2])
+    for link in (f"{forge.base}/inbox", address, first):
+        page = browser.get(link).text
         assert "&lt;script&gt;alert(1)" in page
         assert_harmless(page)
 
 
-def test_a_question_whose_rule_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+def test_a_question_with_an_invalid_rule_hides_no_other(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[answers.human-legal]\nschema = {type = 5}\n")
     with open_forge(tmp_path, config=str(config)) as forge:
@@ -165,21 +161,21 @@ def test_a_question_whose_rule_cannot_be_read_hides_no_other(tmp_path: Path) -> 
 # Decisions
 
 
-def test_a_decision_is_by_whoever_is_logged_in_and_is_named_afterwards(forge: OpenForge) -> None:
+def test_a_decision_is_recorded_by_the_user_and_shown_afterwards(forge: OpenForge) -> None:
     address = ask(forge, CHOICES)
     browser = forge.browser("ada", "decider", "Ada Lovelace", "ada@example.org")
     answer = browser.post(address, {"v": '"approve"', "rationale": "It is\r\nsafe."})
-    made = decision(forge)
-    assert (answer.status_code, answer.headers["location"]) == (303, f"/s/repo/inbox?decided={made.cid}")
-    assert (made.by, made.value, made.message) == ("Ada Lovelace <ada@example.org>", '"approve"', "It is\nsafe.")
+    commit = decision(forge)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/s/repo/inbox?decided={commit.cid}")
+    assert (commit.by, commit.value, commit.message) == ("Ada Lovelace <ada@example.org>", '"approve"', "It is\nsafe.")
     page = browser.get(answer.headers["location"]).text
     assert 'id="decided-notice"' in page
-    assert page.count(f"/s/repo/commits/{made.cid}") == 2, "in the notice, and in the list of what was decided"
+    assert page.count(f"/s/repo/commits/{commit.cid}") == 2, "in the notice and in the list of decisions"
     assert "It is\nsafe." in page
     assert questions(page) == []
 
 
-def test_the_decided_stay_in_sight_the_newest_first_also_when_the_feed_is_gone(forge: OpenForge) -> None:
+def test_decisions_are_listed_newest_first_even_without_the_feed(forge: OpenForge) -> None:
     for number in range(22):
         address = ask(forge, {"question": f"Number {number}?"})
         forge.space.decide("scout", number, f"Reason {number}.", request_id=address.rpartition("/")[2])
@@ -193,7 +189,7 @@ def test_the_decided_stay_in_sight_the_newest_first_also_when_the_feed_is_gone(f
     assert shown() == [str(number) for number in range(21, 1, -1)]
 
 
-def test_a_decision_without_a_reason_shows_none(forge: OpenForge) -> None:
+def test_a_decision_without_a_rationale_shows_none(forge: OpenForge) -> None:
     browser = forge.browser()
     browser.post(ask(forge, CHOICES), {"v": '"reject"'})
     assert decision(forge).message.startswith("decision: ")
@@ -206,7 +202,7 @@ def test_fields_are_read_by_the_requests_schema(forge: OpenForge) -> None:
     assert json.loads(decision(forge).value) == {"name": "Ada", "count": 3}
 
 
-def test_a_form_can_be_answered_as_json_instead(forge: OpenForge) -> None:
+def test_a_form_can_be_answered_as_json(forge: OpenForge) -> None:
     address = ask(forge, SCHEMA)
     browser = forge.browser()
     assert 'name="_as" value="json"' in browser.get(f"{address}?as=json").text
@@ -214,7 +210,7 @@ def test_a_form_can_be_answered_as_json_instead(forge: OpenForge) -> None:
     assert json.loads(decision(forge).value) == {"name": "Ada", "count": 3}
 
 
-def test_a_question_without_a_rule_takes_json_or_text(forge: OpenForge) -> None:
+def test_a_question_without_a_rule_accepts_json_or_text(forge: OpenForge) -> None:
     browser = forge.browser()
     assert browser.post(ask(forge, {"question": "What?"}), {"v": "[1, 2]"}).status_code == 303
     assert decision(forge).value == "[1,2]"
@@ -223,7 +219,7 @@ def test_a_question_without_a_rule_takes_json_or_text(forge: OpenForge) -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "fields", "said"),
+    ("payload", "fields", "reason"),
     [
         (CHOICES, {"v": '"later"'}, "choose one of the options"),
         (CHOICES, {}, "choose one of the options"),
@@ -234,21 +230,21 @@ def test_a_question_without_a_rule_takes_json_or_text(forge: OpenForge) -> None:
         ({"question": "What?"}, {"v": '"a\\u0000"', "rationale": "a\0"}, "NUL"),
     ],
 )
-def test_a_bad_answer_is_shown_again_with_the_reason_and_changes_nothing(
-    forge: OpenForge, payload: Any, fields: dict[str, str], said: str
+def test_an_invalid_answer_is_shown_again_with_the_reason_and_changes_nothing(
+    forge: OpenForge, payload: Any, fields: dict[str, str], reason: str
 ) -> None:
     address = ask(forge, payload)
     head = forge.space.head("scout")
     answer = forge.browser().post(address, {"rationale": f"my reason {ATTACK}", **fields})
     assert answer.status_code == 422
-    assert said in html.unescape(answer.text)
+    assert reason in html.unescape(answer.text)
     assert "rationale" in fields or "my reason &lt;script&gt;" in answer.text
-    assert "data-edited" in answer.text, "what was typed is not refreshed away"
+    assert "data-edited" in answer.text, "a refresh does not discard the input"
     assert (forge.space.head("scout"), len(forge.space.pending())) == (head, 1)
     assert_harmless(answer.text)
 
 
-def test_a_viewer_sees_questions_and_may_not_decide(forge: OpenForge) -> None:
+def test_a_viewer_sees_questions_and_cannot_decide(forge: OpenForge) -> None:
     address = ask(forge, CHOICES)
     browser = forge.browser("vera", "viewer")
     page = browser.get(address).text
@@ -266,11 +262,11 @@ def test_a_form_of_another_site_decides_nothing(forge: OpenForge) -> None:
     assert len(forge.space.pending()) == 1
 
 
-# What was asked stays readable
+# Answered questions
 
 
-def test_what_was_decided_stays_readable_with_its_question(forge: OpenForge) -> None:
-    """Of a flow's question nothing but the decision's commit tells; the list, the request's page and its tab have it."""
+def test_a_decided_question_stays_readable(forge: OpenForge) -> None:
+    """A flow's question is kept only in the decision's commit; the list, the page and its title show it."""
     forge.space.start("scout", "question", {"payload": {**CHOICES, "plan": {"steps": ["drain the queue"]}}})
     forge.space.decide("scout", "approve", "Safe.", by="Ada")
     browser, address = forge.browser(), f"{forge.base}/inbox/scout/1.1"
@@ -285,15 +281,15 @@ def test_what_was_decided_stays_readable_with_its_question(forge: OpenForge) -> 
         assert part in page, part
 
 
-def test_the_choice_that_was_taken_is_told_from_one_that_looks_alike(forge: OpenForge) -> None:
+def test_the_chosen_option_is_distinguished_from_similar_ones(forge: OpenForge) -> None:
     forge.space.start("scout", "question", {"payload": {"question": "Which?", "choices": [1, True, "1"]}})
     forge.space.decide("scout", True)
     page = forge.browser().get(f"{forge.base}/inbox/scout/1.1").text
     assert [bool(taken) for taken in re.findall(r'<span class="chip( taken)?">', page)] == [False, True, False]
 
 
-def test_a_long_question_is_told_by_the_decision_and_all_of_it_where_it_was_only_asked(forge: OpenForge) -> None:
-    """A decision keeps of a large payload the question; the session of an ask has all of it."""
+def test_a_long_question_is_shortened_in_the_decision_and_complete_if_it_was_asked_directly(forge: OpenForge) -> None:
+    """A decision keeps only the question of a large payload; the session of ``ask`` has all of it."""
     large = {"question": "Long?", "log": "drain " * 40_000, "choices": ["yes", "no"]}
     forge.space.start("scout", "question", {"payload": large})
     forge.space.decide("scout", "yes")
@@ -310,10 +306,8 @@ def test_a_long_question_is_told_by_the_decision_and_all_of_it_where_it_was_only
     assert "drain drain" in page
 
 
-def test_a_decision_that_does_not_say_what_was_asked_is_shown_by_its_request(
-    forge: OpenForge, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As older ones are."""
+def test_a_decision_without_its_question_is_shown_by_its_request(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As written by older versions."""
     forge.space.start("scout", "question", {"payload": CHOICES})
     forge.space.decide("scout", "approve", "Safe.", by="Ada")
     show = forge.space.show
@@ -327,55 +321,55 @@ def test_a_decision_that_does_not_say_what_was_asked_is_shown_by_its_request(
 
 
 @pytest.mark.parametrize("payload", [None, 5, [], ["a"], {}, {"question": 5}, "", " ", {"choices": []}, {"choices": [{"a": [1]}]}])
-def test_whatever_was_asked_the_answer_can_be_read(forge: OpenForge, payload: Any) -> None:
+def test_the_answer_to_any_payload_can_be_read(forge: OpenForge, payload: Any) -> None:
     forge.space.start("scout", "question", {"payload": payload})
     forge.space.decide("scout", {"a": [1]})
     browser = forge.browser()
     pages = ("inbox", "inbox/scout/1.1", "sessions/scout/1", f"commits/{decision(forge).cid}")
-    assert [browser.get(f"{forge.base}/{each}").status_code for each in pages] == [200] * 4
+    assert [browser.get(f"{forge.base}/{page}").status_code for page in pages] == [200] * 4
 
 
-# Too late
+# Late answers
 
 
-def test_the_second_person_is_told_who_answered_what_and_keeps_what_they_typed(forge: OpenForge) -> None:
+def test_a_late_answer_shows_the_first_one_and_keeps_its_input(forge: OpenForge) -> None:
     address = ask(forge, CHOICES)
     forge.browser("ada", "decider", "Ada").post(address, {"v": '"approve"', "rationale": "Safe."})
-    made = decision(forge)
+    commit = decision(forge)
     answer = forge.browser("bob", "decider", "Bob").post(address, {"v": '"reject"', "rationale": f"Too early {ATTACK}"})
     assert answer.status_code == 409
     for part in (
         "Answered by Ada",
         "approve",
         "Safe.",
-        f"/s/repo/commits/{made.cid}",
+        f"/s/repo/commits/{commit.cid}",
         "Too early &lt;script&gt;",
         "&#34;reject&#34;",
     ):
         assert part in answer.text, part
-    assert decision(forge).cid == made.cid
+    assert decision(forge).cid == commit.cid
     assert_harmless(answer.text)
 
 
-def test_the_second_person_is_told_also_where_both_answer_at_once(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other answer comes after ours was checked."""
+def test_simultaneous_answers_are_handled_like_late_ones(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other answer arrives after ours was checked."""
     address = ask(forge, CHOICES)
     space = forge.space
     decide = space.decide
 
-    def late(agent: str, value: Any, rationale: str = "", **more: Any) -> Any:
+    def decide_late(agent: str, value: Any, rationale: str = "", **more: Any) -> Any:
         decide(agent, "approve", "First.", by="Ada", request_id=more["request_id"])
         monkeypatch.undo()
         return decide(agent, value, rationale, **more)
 
-    monkeypatch.setattr(space, "decide", late)
+    monkeypatch.setattr(space, "decide", decide_late)
     answer = forge.browser("bob").post(address, {"v": '"reject"', "rationale": "Mine."})
     assert answer.status_code == 409
     assert "Answered by Ada" in answer.text
     assert "Mine." in answer.text
 
 
-def test_the_link_of_an_answered_request_shows_the_answer(forge: OpenForge) -> None:
+def test_the_page_of_an_answered_request_shows_the_answer(forge: OpenForge) -> None:
     forge.space.define("approval", APPROVAL)
     forge.space.start("scout", "approval", {"goal": "x"})
     forge.space.resume("scout", "the plan", by="worker 7")
@@ -389,7 +383,7 @@ def test_the_link_of_an_answered_request_shows_the_answer(forge: OpenForge) -> N
     assert "data-answered" in by_person.text
 
 
-def test_a_request_that_was_given_up_says_why(forge: OpenForge) -> None:
+def test_a_request_that_was_given_up_shows_the_reason(forge: OpenForge) -> None:
     forge.space.start("scout", "question", {"kind": "llm", "payload": {}})
     forge.space.give_up("scout", f"no model {ATTACK}", by="worker 7")
     page = forge.browser().get(f"{forge.base}/inbox/scout/1.1").text
@@ -397,7 +391,7 @@ def test_a_request_that_was_given_up_says_why(forge: OpenForge) -> None:
     assert "no model &lt;script&gt;" in page
 
 
-def test_a_question_of_a_cancelled_session_says_that_nobody_answers_it(forge: OpenForge) -> None:
+def test_a_question_of_a_cancelled_session_is_shown_as_unanswered(forge: OpenForge) -> None:
     forge.space.start("scout", "question", {"payload": CHOICES})
     forge.space.cancel("scout", "not needed")
     browser = forge.browser()
@@ -410,38 +404,38 @@ def test_a_question_of_a_cancelled_session_says_that_nobody_answers_it(forge: Op
 
 
 @pytest.mark.parametrize(
-    "which", ["scout/1.9", "scout/2.1", "scout/x", "scout/1.x", "scout/ask-9.1", "nobody/1.1", "No%20body/1.1", "scout/%00"]
+    "path", ["scout/1.9", "scout/2.1", "scout/x", "scout/1.x", "scout/ask-9.1", "nobody/1.1", "No%20body/1.1", "scout/%00"]
 )
-def test_a_request_that_never_was_is_not_found(forge: OpenForge, which: str) -> None:
+def test_an_unknown_request_is_not_found(forge: OpenForge, path: str) -> None:
     forge.space.start("scout", "question", {"payload": CHOICES})
     forge.space.decide("scout", "approve")
     browser = forge.browser()
-    assert browser.get(f"{forge.base}/inbox/{which}").status_code == 404
-    assert browser.post(f"{forge.base}/inbox/{which}", {"v": "1"}).status_code == 404
+    assert browser.get(f"{forge.base}/inbox/{path}").status_code == 404
+    assert browser.post(f"{forge.base}/inbox/{path}", {"v": "1"}).status_code == 404
 
 
-# Several at once
+# Several answers at once
 
 
-def test_questions_with_the_same_choices_are_answered_together(forge: OpenForge) -> None:
-    one, two = ask(forge, CHOICES), ask(forge, CHOICES, "smith")
+def test_questions_with_the_same_choices_can_be_answered_together(forge: OpenForge) -> None:
+    first, second = ask(forge, CHOICES), ask(forge, CHOICES, "smith")
     ask(forge, {"question": "Other?", "choices": ["a", "b"]})
     browser = forge.browser("ada", display="Ada")
     page = browser.get(f"{forge.base}/inbox").text
     assert "2 questions with the choices" in page
-    assert page.count('name="pick"') == 2, "the one with other choices cannot be ticked"
+    assert page.count('name="pick"') == 2, "the question with other choices cannot be selected"
     picked = ["scout/ask-1.1", "smith/ask-1.1"]
     answer = browser.post(f"{forge.base}/inbox", {"pick": picked, "v": '"approve"', "rationale": "Both."})
     assert answer.status_code == 200
-    for address, agent in ((one, "scout"), (two, "smith")):
-        made = decision(forge, agent)
-        assert (made.value, made.message, made.by) == ('"approve"', "Both.", "Ada")
+    for address, agent in ((first, "scout"), (second, "smith")):
+        commit = decision(forge, agent)
+        assert (commit.value, commit.message, commit.by) == ('"approve"', "Both.", "Ada")
         assert address in answer.text
-        assert f"/s/repo/commits/{made.cid}" in answer.text
+        assert f"/s/repo/commits/{commit.cid}" in answer.text
     assert questions(answer.text) == ["Other?"]
 
 
-def test_of_several_answers_each_has_its_own_outcome(forge: OpenForge) -> None:
+def test_each_of_several_answers_has_its_own_outcome(forge: OpenForge) -> None:
     ask(forge, CHOICES)
     ask(forge, CHOICES, "smith")
     forge.space.decide("smith", "reject", by="Bob", request_id="ask-1.1")
@@ -454,7 +448,7 @@ def test_of_several_answers_each_has_its_own_outcome(forge: OpenForge) -> None:
     assert_harmless(answer.text)
 
 
-def test_several_answers_that_all_fail_are_an_error_and_keep_the_reason(forge: OpenForge) -> None:
+def test_failed_answers_are_an_error_and_keep_the_rationale(forge: OpenForge) -> None:
     ask(forge, CHOICES)
     ask(forge, CHOICES, "smith")
     answer = forge.browser().post(f"{forge.base}/inbox", {"pick": ["scout/ask-1.1"], "v": '"maybe"', "rationale": "kept"})
@@ -465,18 +459,18 @@ def test_several_answers_that_all_fail_are_an_error_and_keep_the_reason(forge: O
 
 
 @pytest.mark.parametrize("picked", [[], [f"scout/{number}.1" for number in range(101)]])
-def test_none_and_too_many_at_once_are_refused(forge: OpenForge, picked: list[str]) -> None:
+def test_no_or_too_many_selected_questions_are_refused(forge: OpenForge, picked: list[str]) -> None:
     ask(forge, CHOICES)
     assert forge.browser().post(f"{forge.base}/inbox", {"pick": picked, "v": '"approve"'}).status_code == 422
     assert len(forge.space.pending()) == 1
 
 
-def test_parallel_questions_of_one_session_are_answered_one_by_one(forge: OpenForge) -> None:
+def test_parallel_questions_of_a_session_are_answered_one_by_one(forge: OpenForge) -> None:
     forge.space.define("parts", PARTS.replace('"part"', '"human"').replace('"last"', '"human"'))
     forge.space.start("scout", "parts", 2)
     browser = forge.browser()
     assert browser.post(f"{forge.base}/inbox/scout/1.2", {"v": "2"}).status_code == 303
-    assert [each.id for each in forge.space.pending()] == ["1.1"]
+    assert [request.id for request in forge.space.pending()] == ["1.1"]
     assert browser.post(f"{forge.base}/inbox/scout/1.2", {"v": "3"}).status_code == 409
     with pytest.raises(StaleRequest):
         forge.space.decide("scout", 3, request_id="1.2")

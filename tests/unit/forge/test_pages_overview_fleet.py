@@ -1,12 +1,10 @@
-"""The page of the fleet, and its numbers for Prometheus."""
+"""The fleet page and its metrics."""
 
 from __future__ import annotations
 
 import re
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
-
-import pytest
 
 import clia
 from clia.facade.config import ForgeOptions
@@ -17,41 +15,34 @@ from clia.store.interface import Task
 from clia.workers.fleet import FORGE, Underway
 from support import git
 from support.fleet import beat, put
-from support.forge import ATTACK, IMAGE, OpenForge, assert_harmless, open_forge
+from support.forge import ATTACK, IMAGE, OpenForge, assert_harmless
 from support.session_flows import QUESTION
 from support.spaces import BRIEFING, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
-@pytest.fixture
-def forge(tmp_path: Path) -> Iterator[OpenForge]:
-    with open_forge(tmp_path) as found:
-        yield found
-
-
 def section(page: str, title: str) -> str:
-    """What stands below a heading, without markup."""
-    found = re.search(rf'id="{title}-title">.*?</h2>(.*?)</section>', page, re.DOTALL)
-    assert found is not None, f"{title} is not there"
-    return " ".join(re.sub(r"<[^>]+>", " ", found[1]).split())
+    """The text below a heading, without markup."""
+    match = re.search(rf'id="{title}-title">.*?</h2>(.*?)</section>', page, re.DOTALL)
+    assert match is not None, f"{title} is not there"
+    return " ".join(re.sub(r"<[^>]+>", " ", match[1]).split())
 
 
-def test_where_nobody_works_the_page_says_what_to_do_and_only_users_see_it(forge: OpenForge) -> None:
-    page = forge.browser("vi", "viewer").get(f"{forge.base}/fleet").text
+def test_without_workers_the_page_says_what_to_do_and_only_users_see_it(empty_forge: OpenForge) -> None:
+    page = empty_forge.browser("vi", "viewer").get(f"{empty_forge.base}/fleet").text
     assert "start one: clia worker" in section(page, "waits")
     assert "Start one on any machine that has this space: clia worker" in section(page, "workers")
     assert "No heartbeats" in section(page, "machines")
     assert section(page, "queue") == "No requests are waiting for a worker."
     assert 'aria-current="page">Fleet<' in page
     assert_harmless(page)
-    assert forge.stranger().get(f"{forge.base}/fleet").status_code == 303
+    assert empty_forge.stranger().get(f"{empty_forge.base}/fleet").status_code == 303
 
 
-def test_machines_workers_leases_and_what_waits_are_shown_whatever_they_are_called(forge: OpenForge) -> None:
-    space = forge.space
+def test_machines_workers_leases_and_waiting_requests_are_shown_as_text(empty_forge: OpenForge) -> None:
+    space = empty_forge.space
     space.define("question", QUESTION)
     for name, kind in (("scout", "echo"), ("smith", "llm"), ("asks", "human")):
         space.spawn(name, BRIEFING)
@@ -74,7 +65,7 @@ def test_machines_workers_leases_and_what_waits_are_shown_whatever_they_are_call
         beat("127.0.0.1:8337", kind=FORGE, seen_at=now, clock=now + 90, kinds=[]),
     ]
     put(space, *rows)
-    page = forge.browser().get(f"{forge.base}/fleet").text
+    page = empty_forge.browser().get(f"{empty_forge.base}/fleet").text
     assert_harmless(page)
     machines = section(page, "machines")
     assert "north clock 1 min ahead c1 alive 1 1 1 in sync" in machines
@@ -87,9 +78,9 @@ def test_machines_workers_leases_and_what_waits_are_shown_whatever_they_are_call
     assert re.search(r"scout 1.1 echo 1 w1 alive \d min$", section(page, "leases"))
     assert "127.0.0.1:8337 north pid 7 alive" in section(page, "forges")
     assert "no worker handles llm" in section(page, "waits")
-    assert re.search(rf'<dd id="oldest-people">.*<a href="{forge.base}/inbox/asks/1.1">asks 1.1</a>', page)
-    assert re.search(rf'<dd id="oldest-work">.*<a href="{forge.base}/agents/scout">scout 1.1</a>', page)
-    numbers = metrics.text(forge.forge).decode()
+    assert re.search(rf'<dd id="oldest-people">.*<a href="{empty_forge.base}/inbox/asks/1.1">asks 1.1</a>', page)
+    assert re.search(rf'<dd id="oldest-work">.*<a href="{empty_forge.base}/agents/scout">scout 1.1</a>', page)
+    numbers = metrics.text(empty_forge.forge).decode()
     for line in (
         'clia_queue_depth{space="repo",state="due"} 1.0',
         'clia_queue_depth{space="repo",state="held"} 1.0',
@@ -101,8 +92,8 @@ def test_machines_workers_leases_and_what_waits_are_shown_whatever_they_are_call
     assert float(re.findall(r'clia_oldest_request_seconds\{space="repo",whom="people"\} (.+)', numbers)[0]) > 0
 
 
-def test_with_a_hub_addresses_are_those_of_every_machine_and_what_is_owed_is_told(tmp_path: Path) -> None:
-    """Two clones in directories of other names. One owes a flow, and an agent's last work is on a third: its request is not due."""
+def test_with_a_hub_the_page_shows_unpushed_work_and_work_on_other_machines(tmp_path: Path) -> None:
+    """Two clones. One has an unpushed flow, and an agent's latest work is on a third, so its request is not due."""
     hub = tmp_path / "Team Shop.git"
     git("init", "--quiet", "--bare", str(hub), cwd=tmp_path)
     with ExitStack() as stack:
@@ -111,21 +102,25 @@ def test_with_a_hub_addresses_are_those_of_every_machine_and_what_is_owed_is_tol
             space = clia.init(tmp_path / name, settings=settings(), hub=str(hub))
             forges.append(forge_of([(str(tmp_path / name), space)], ForgeOptions()))
             stack.callback(forges[-1].close)
-        assert [list(each.sites) for each in forges] == [["team-shop"], ["team-shop"]]
-        forge = OpenForge(forges[0], create_app(forges[0]), ExitStack())
-        space = forge.space
+        assert [list(opened_forge.sites) for opened_forge in forges] == [["team-shop"], ["team-shop"]]
+        first_forge = OpenForge(forges[0], create_app(forges[0]), ExitStack())
+        space = first_forge.space
         space.define("question", QUESTION)
         space.spawn("scout", BRIEFING)
         space.start("scout", "question", {"kind": "echo", "payload": {}})
-        mine = space.hub_status().clone
+        own_clone = space.hub_status().clone
         with space.core.store.writing() as change:
             change.values.put("owed/scout", {"clone": "third", "since": ""})
-            change.values.put("owed/@behaviour-go2", {"clone": mine, "since": ""})
+            change.values.put("owed/@behaviour-go2", {"clone": own_clone, "since": ""})
         now = space.fleet().at
-        put(space, beat(clone=mine, forks=["smith"], seen_at=now), beat("w2", clone="c2", forks=["a", "b"], kinds=[], seen_at=now))
+        put(
+            space,
+            beat(clone=own_clone, forks=["smith"], seen_at=now),
+            beat("w2", clone="c2", forks=["a", "b"], kinds=[], seen_at=now),
+        )
         (depth,) = space.fleet().queue
         assert (depth.due, depth.held, depth.later, depth.elsewhere) == (0, 0, 0, 1)
-        page = forge.browser().get("/s/team-shop/fleet").text
+        page = first_forge.browser().get("/s/team-shop/fleet").text
         assert "requests due for workers 0 requests for other machines 1 each needs" in section(page, "waits")
         assert "its agent's latest work is on another machine" in section(page, "waits")
         assert section(page, "queue").endswith("Elsewhere Workers echo 0 0 0 1 1")
@@ -134,9 +129,9 @@ def test_with_a_hub_addresses_are_those_of_every_machine_and_what_is_owed_is_tol
         numbers = metrics.text(forges[0]).decode()
         hub.rename(tmp_path / "away.git")
         space.spawn("tailor", BRIEFING)
-        away = metrics.text(forges[0]).decode()
-    for text, (gone, owed, forked) in ((numbers, (0, 1, 1)), (away, (1, 2, 1))):
-        assert f'clia_hub_away{{space="team-shop"}} {gone}.0' in text
+        metrics_without_hub = metrics.text(forges[0]).decode()
+    for text, (unreachable, owed, forked) in ((numbers, (0, 1, 1)), (metrics_without_hub, (1, 2, 1))):
+        assert f'clia_hub_away{{space="team-shop"}} {unreachable}.0' in text
         assert f'clia_hub_owed{{space="team-shop"}} {owed}.0' in text
         assert f'clia_hub_forks{{space="team-shop"}} {forked}.0' in text
     assert 'clia_queue_depth{space="team-shop",state="elsewhere"} 1.0' in numbers

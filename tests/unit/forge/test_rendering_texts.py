@@ -10,7 +10,7 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
         (0, "0 s"),
         (59.9, "59 s"),
@@ -27,28 +27,28 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
         (-0.5, "0 s"),
     ],
 )
-def test_an_age_is_said_in_its_largest_unit(seconds: float, said: str) -> None:
-    assert ago(NOW - timedelta(seconds=seconds), NOW) == said
+def test_an_age_is_shown_in_its_largest_unit(seconds: float, text: str) -> None:
+    assert ago(NOW - timedelta(seconds=seconds), NOW) == text
 
 
-def test_moments_come_as_text_numbers_or_times() -> None:
+def test_times_may_be_texts_numbers_or_datetimes() -> None:
     assert ago("2026-05-01T11:57:00Z", NOW.timestamp()) == "3 min"
     assert ago("2026-05-01T13:57:00+02:00", "2026-05-01T12:00:00") == "3 min"
 
 
-def test_a_stamp_is_in_utc_whatever_zone_it_came_in() -> None:
-    made = '<time datetime="2026-05-01T10:00:00Z">2026-05-01 10:00:00 UTC</time>'
-    assert stamp("2026-05-01T12:00:00+02:00") == made
-    assert stamp(datetime(2026, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))) == made
-    assert stamp(NOW.timestamp() - 7200) == made
+def test_a_time_is_shown_in_utc_whatever_its_zone() -> None:
+    expected = '<time datetime="2026-05-01T10:00:00Z">2026-05-01 10:00:00 UTC</time>'
+    assert stamp("2026-05-01T12:00:00+02:00") == expected
+    assert stamp(datetime(2026, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))) == expected
+    assert stamp(NOW.timestamp() - 7200) == expected
 
 
-def test_a_stamp_with_now_says_how_long_ago() -> None:
+def test_a_time_with_now_shows_its_age() -> None:
     assert stamp("2026-05-01T10:00:00Z", NOW) == '<time datetime="2026-05-01T10:00:00Z" title="2026-05-01 10:00:00 UTC">2 h</time>'
 
 
 @pytest.mark.parametrize("when", ["", "<b>", "yesterday\u202e", 1e300, float("nan"), float("inf"), "0001-01-01T00:00:00+14:00"])
-def test_what_is_no_moment_is_shown_as_text(when: str | float) -> None:
+def test_an_invalid_time_is_shown_as_text(when: str | float) -> None:
     assert "<time" not in stamp(when)
     assert "<b>" not in stamp(when)
     assert "\u202e" not in stamp(when)

@@ -1,4 +1,4 @@
-"""The pages of sessions: the list, the timeline of one, what it waits for, and what an administrator can do to it."""
+"""The pages of sessions: the list, the timeline, pending requests, and the actions of administrators."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.forge import ATTACK, assert_harmless, open_forge
+from support.forge import ATTACK, assert_harmless
 from support.session_flows import APPROVAL, COUNTING, PRODUCT, QUESTION
 from support.session_spaces import with_agents
 from support.spaces import BRIEFING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from support.forge import OpenForge
 
 FAILING = """\
@@ -25,13 +22,13 @@ def main(input):
 
 
 @pytest.fixture
-def forge(tmp_path: Path) -> Iterator[OpenForge]:
-    with open_forge(tmp_path) as opened:
-        with_agents(opened.space, "scout", "digger", plan=APPROVAL, product=PRODUCT, failing=FAILING, count=COUNTING)
-        yield opened
+def forge(empty_forge: OpenForge) -> OpenForge:
+    flows = {"plan": APPROVAL, "product": PRODUCT, "failing": FAILING, "count": COUNTING}
+    with_agents(empty_forge.space, "scout", "digger", **flows)
+    return empty_forge
 
 
-def test_the_list_has_live_sessions_first_and_can_be_narrowed(forge: OpenForge) -> None:
+def test_the_list_has_live_sessions_first_and_can_be_filtered(forge: OpenForge) -> None:
     space = forge.space
     space.start("digger", "plan", {"goal": "x"})
     space.resume("digger", "y")
@@ -48,11 +45,11 @@ def test_the_list_has_live_sessions_first_and_can_be_narrowed(forge: OpenForge) 
     assert "No matching sessions" in browser.get(f"{forge.base}/sessions?status=%3Cb%3E").text
 
 
-def test_a_list_without_sessions_says_how_to_start_one(forge: OpenForge) -> None:
+def test_an_empty_list_shows_how_to_start_a_session(forge: OpenForge) -> None:
     assert "clia session start" in forge.browser().get(f"{forge.base}/sessions").text
 
 
-def test_long_lists_come_in_pages(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_are_paged(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clia.forge.pages.sessions.PAGE", 2)
     for _ in range(3):
         forge.space.start("scout", "product")
@@ -63,7 +60,7 @@ def test_long_lists_come_in_pages(forge: OpenForge, monkeypatch: pytest.MonkeyPa
     assert browser.get(f"{forge.base}/sessions?from=2").text.count("/sessions/scout/") == 1
 
 
-def test_shows_what_was_asked_and_answered_by_whom_and_what_waits(forge: OpenForge) -> None:
+def test_requests_answers_and_pending_questions_are_shown(forge: OpenForge) -> None:
     space = forge.space
     space.start("scout", "plan", {"goal": f"goal {ATTACK}"})
     space.resume("scout", {"answer": f"plan {ATTACK}"}, by="a worker")
@@ -95,7 +92,7 @@ def test_a_failure_is_shown_with_its_line(forge: OpenForge) -> None:
     assert '<tr id="line-3" class="failed-here">' in page
 
 
-def test_a_long_timeline_starts_at_its_end_and_goes_back(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_timeline_starts_at_its_end(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clia.forge.pages.sessions.EVENTS", 3)
     forge.space.start("scout", "count", 9)
     for number in range(5):
@@ -108,21 +105,21 @@ def test_a_long_timeline_starts_at_its_end_and_goes_back(forge: OpenForge, monke
     assert 'id="event-1"' in browser.get(f"{forge.base}/sessions/scout/1?from=0").text
 
 
-def test_a_question_beside_the_session_has_a_page_as_well(forge: OpenForge) -> None:
-    asked = forge.space.ask("scout", {"question": f"Well {ATTACK}?"})
-    page = forge.browser().get(f"{forge.base}/sessions/scout/{asked.session}")
+def test_a_question_beside_the_session_has_its_own_page(forge: OpenForge) -> None:
+    request = forge.space.ask("scout", {"question": f"Well {ATTACK}?"})
+    page = forge.browser().get(f"{forge.base}/sessions/scout/{request.session}")
     assert page.status_code == 200
-    assert f"/inbox/scout/{asked.id}" in page.text
+    assert f"/inbox/scout/{request.id}" in page.text
     assert "Fork here" not in page.text
     assert_harmless(page.text)
 
 
 @pytest.mark.parametrize("address", ["scout/1", "scout/x", "nobody/1", "No Name/1", "scout/%00", "scout/" + "9" * 500, "scout/é"])
-def test_a_session_that_is_not_there_is_a_404(forge: OpenForge, address: str) -> None:
+def test_an_unknown_session_is_a_404(forge: OpenForge, address: str) -> None:
     assert forge.browser().get(f"{forge.base}/sessions/{address}").status_code == 404
 
 
-def test_an_administrator_resumes_with_json_or_text(forge: OpenForge) -> None:
+def test_an_administrator_can_resume_with_json_or_text(forge: OpenForge) -> None:
     space = forge.space
     space.start("scout", "plan", {"goal": "x"})
     browser = forge.browser("ada", "admin", "Ada", "ada@example.org")
@@ -147,7 +144,7 @@ def test_an_administrator_resumes_with_json_or_text(forge: OpenForge) -> None:
         ({"v": "1"}, 422),
     ],
 )
-def test_a_resume_that_is_refused_is_shown_again(forge: OpenForge, fields: dict[str, str], status: int) -> None:
+def test_a_refused_resume_is_shown_again(forge: OpenForge, fields: dict[str, str], status: int) -> None:
     forge.space.start("scout", "plan", {"goal": "x"})
     answer = forge.browser().post(f"{forge.base}/sessions/scout/1/resume", fields)
     assert answer.status_code == status
@@ -157,7 +154,7 @@ def test_a_resume_that_is_refused_is_shown_again(forge: OpenForge, fields: dict[
         assert "{no json</textarea>" in answer.text
 
 
-def test_an_answer_that_comes_second_is_told_so(forge: OpenForge) -> None:
+def test_a_late_answer_names_the_first_one(forge: OpenForge) -> None:
     forge.space.start("scout", "product")
     forge.space.resume("scout", 2, by="a worker")
     answer = forge.browser().post(f"{forge.base}/sessions/scout/1/resume", {"request": "1.1", "v": "3"})
@@ -165,7 +162,7 @@ def test_an_answer_that_comes_second_is_told_so(forge: OpenForge) -> None:
     assert "a worker" in answer.text
 
 
-def test_a_question_to_people_is_not_resumed(forge: OpenForge) -> None:
+def test_a_question_for_people_cannot_be_resumed(forge: OpenForge) -> None:
     forge.space.define("question", QUESTION)
     forge.space.start("scout", "question", {"payload": {"question": "Well?"}})
     answer = forge.browser().post(f"{forge.base}/sessions/scout/1/resume", {"request": "1.1", "v": "1"})
@@ -173,7 +170,7 @@ def test_a_question_to_people_is_not_resumed(forge: OpenForge) -> None:
     assert forge.space.session("scout").status == "suspended"
 
 
-def test_an_administrator_gives_a_request_up(forge: OpenForge) -> None:
+def test_an_administrator_can_give_up_a_request(forge: OpenForge) -> None:
     forge.space.start("scout", "product")
     browser = forge.browser()
     answer = browser.post(f"{forge.base}/sessions/scout/1/give-up", {"request": "1.1", "reason": f"no {ATTACK}"})
@@ -184,7 +181,7 @@ def test_an_administrator_gives_a_request_up(forge: OpenForge) -> None:
     assert forge.space.session("scout").status == "failed"
 
 
-def test_an_administrator_forks_and_cancels(forge: OpenForge) -> None:
+def test_an_administrator_can_fork_and_cancel_a_session(forge: OpenForge) -> None:
     forge.space.start("scout", "product")
     browser = forge.browser()
     address = f"{forge.base}/sessions/scout/1"
@@ -204,23 +201,23 @@ def test_an_administrator_forks_and_cancels(forge: OpenForge) -> None:
     assert browser.post(f"{address}/forks", {"name": "late"}).status_code == 422
 
 
-@pytest.mark.parametrize("deed", ["resume", "give-up", "forks", "cancel"])
-def test_only_administrators_may_and_only_from_our_own_pages(forge: OpenForge, deed: str) -> None:
+@pytest.mark.parametrize("action", ["resume", "give-up", "forks", "cancel"])
+def test_only_administrators_can_act_and_only_from_our_own_pages(forge: OpenForge, action: str) -> None:
     forge.space.start("scout", "product")
     fields = {"request": "1.1", "v": "1", "reason": "x", "name": "twin"}
     address = f"{forge.base}/sessions/scout/1"
     for role in ("viewer", "decider"):
         browser = forge.browser(role, role)
-        assert browser.post(f"{address}/{deed}", fields).status_code == 403
+        assert browser.post(f"{address}/{action}", fields).status_code == 403
         page = browser.get(address).text
-        assert f"/sessions/scout/1/{deed}" not in page
-    assert forge.browser().post(f"{address}/{deed}", fields, csrf="wrong").status_code == 403
+        assert f"/sessions/scout/1/{action}" not in page
+    assert forge.browser().post(f"{address}/{action}", fields, csrf="wrong").status_code == 403
     assert forge.space.session("scout").to_json()["status"] == "suspended"
     assert forge.space.session("scout").resumes == []
     assert forge.space.agents() == ["digger", "scout"]
 
 
-def test_an_event_that_cannot_be_read_is_shown_as_it_is(forge: OpenForge) -> None:
+def test_an_unreadable_event_is_shown_as_it_is(forge: OpenForge) -> None:
     forge.space.start("scout", "product")
     with forge.forge.home.writing() as change:
         change.streams.append(
