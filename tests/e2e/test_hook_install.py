@@ -17,6 +17,7 @@ import clia as library
 from clia.capture.hook_tools import TOOLS
 from support import git, program
 from support import installed as clia
+from support.hook_desk import GUARD
 from support.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def test_from_install_to_an_event_that_arrives(tree: Tree) -> None:
     env = {"HOME": str(tree.directory("home")), "PATH": path, "COLUMNS": "300", "CLIA_HOOK_INGEST": "off"}
     shown = clia("hook", "install", "claude-code", cwd=root, env=env)
     assert (shown.code, "not-confirmed" in shown.err) == (1, True)
-    assert '+            "command": "clia hook claude-code",' in shown.out.splitlines()
+    assert f'+            "command": "{GUARD}clia hook claude-code",' in shown.out.splitlines()
     assert not (root / ".claude").exists()
     asked = clia("hook", "install", "claude-code", "--json", cwd=root, env=env)
     assert (asked.code, asked.json()["written"], asked.json()["changes"][0]["change"]) == (1, False, "create")
@@ -66,7 +67,7 @@ def test_from_install_to_an_event_that_arrives(tree: Tree) -> None:
 def test_a_person_sees_the_change_and_is_asked(tree: Tree, answer: str, code: int) -> None:
     root = tree.repository("w")
     with Terminal(root, "hook", "install", "gemini") as terminal:
-        assert '"command": "clia hook gemini"' in terminal.sees("[y/N]")
+        assert f'"command": "{GUARD}clia hook gemini"' in terminal.sees("[y/N]")
         terminal.types(answer)
         assert terminal.ends() == code
     assert (root / ".gemini/settings.json").exists() == (code == 0)
@@ -106,7 +107,7 @@ def test_the_plug_in_is_the_same_every_time_and_has_the_hooks_of_install(tree: T
     (plugin,) = json.loads(first[".claude-plugin/marketplace.json"])["plugins"]
     manifest = json.loads(first[f"{plugin['source'].removeprefix('./')}/.claude-plugin/plugin.json"])
     assert (manifest["name"], manifest["version"]) == (plugin["name"], library.__version__)
-    assert json.loads(first["clia/hooks/hooks.json"])["hooks"] == TOOLS["claude-code"].hooks("clia hook claude-code")
+    assert json.loads(first["clia/hooks/hooks.json"])["hooks"] == TOOLS["claude-code"].hooks(f"{GUARD}clia hook claude-code")
     assert json.loads(first["clia/.mcp.json"])["mcpServers"]["clia"]["args"] == ["mcp"]
     assert skills_ref.validate(tree.root / "build-1/clia/skills/clia") == []
     rows = re.findall(r"^\| (`.*?) \|", first["clia/skills/clia/SKILL.md"].decode(), re.MULTILINE)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from clia.capture.hook_health import HookFinding, HooksHealth
 
 
+GUARD = "command -v clia >/dev/null 2>&1 || exit 0; "
+"""What a hook's command starts with, so that it does nothing where clia is missing."""
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 

@@ -59,6 +59,8 @@ class HookPlace(NamedTuple):
     events: tuple[str, ...]  # events that run clia
     missing: tuple[str, ...]  # events we need that do not run clia
     commands: tuple[str, ...]  # programs that they run
+    unguarded: tuple[str, ...] = ()  # events whose hook fails where clia is missing
+    changed: tuple[str, ...] = ()  # events whose hook does something else, too
 
 
 class ToolHealth(NamedTuple):
@@ -164,7 +166,10 @@ def _places(tool: HookTool, inspection: HookInspection, findings: list[HookFindi
             full = {placed.event for placed in hooks if placed.matches_all}
             events = tuple(event for event in tool.events if event in full)
             missing = tuple(event for event in tool.events if event not in full)
-            places.append(HookPlace(scope, path, events, missing, tuple(dict.fromkeys(placed.hook.program for placed in hooks))))
+            programs = tuple(dict.fromkeys(placed.hook.program for placed in hooks))
+            unguarded = tuple(placed.event for placed in hooks if not placed.hook.guarded and not placed.hook.changed)
+            changed = tuple(placed.event for placed in hooks if placed.hook.changed)
+            places.append(HookPlace(scope, path, events, missing, programs, unguarded, changed))
         if tool.name == "claude-code" and _has_plugin(settings):
             places.append(HookPlace(PLUGIN, path, tuple(tool.events), (), (SERVER,)))
     return places
@@ -218,6 +223,7 @@ def _tool_findings(
             message = f"{place.path} runs clia for some events of {tool.title} only; missing: {', '.join(place.missing)}"
             hint = f"clia hook install {tool.name} --scope {place.scope}"
             yield HookFinding("events-missing", WARNING, tool.name, message, hint)
+        yield from _altered(tool, place)
     if len(places) > 1:
         listed = " and ".join(f"{place.path} ({place.scope})" for place in places)
         hint = "remove one of them: clia hook uninstall --scope …, or disable the plug-in"
@@ -228,6 +234,21 @@ def _tool_findings(
         yield HookFinding("no-space", severity, tool.name, message, "clia init makes the repository a space")
     else:
         yield from _silence(tool, places, inspection, last)
+
+
+def _altered(tool: HookTool, place: HookPlace) -> Iterator[HookFinding]:
+    """Hooks that are not as ``clia hook install`` writes them."""
+    if place.unguarded:
+        message = f"{place.path} runs clia without a guard: where clia is missing, {tool.title} may refuse to work"
+        hint = f"clia hook install {tool.name} --scope {place.scope}"
+        yield HookFinding("hooks-unguarded", WARNING, tool.name, message, hint)
+    if place.changed:
+        events = ", ".join(place.changed)
+        message = f"{place.path} has changed hooks, which may not run clia: {events}"
+        hint = (
+            f"check them; to have them as clia writes them: take them out, then clia hook install {tool.name} --scope {place.scope}"
+        )
+        yield HookFinding("hooks-changed", INFO, tool.name, message, hint)
 
 
 def _program_findings(tool: HookTool, places: Sequence[HookPlace], inspection: HookInspection) -> Iterator[HookFinding]:

@@ -206,7 +206,7 @@ class _File:
     def _serves(self, placed: PlacedHook, word: str) -> bool:
         """Whether a hook already does what we would add. Changes that people made to it are kept."""
         hook = placed.hook
-        return placed.matches_all and hook.tool == self.tool.name and (hook.changed or hook.program == word)
+        return placed.matches_all and hook.tool == self.tool.name and (hook.changed or (hook.program == word and hook.guarded))
 
     def install_server(self, server: dict[str, Any]) -> None:
         settings = self._read()

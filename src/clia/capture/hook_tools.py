@@ -31,6 +31,7 @@ SERVER = "clia"
 """The name of our MCP server in a tool's settings."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _SECONDS = 10
+_GUARD = [">", "/dev/null", "2", ">&", "1", "||", "exit", "0", ";"]  # the words of a guard after its program
 
 
 class HookTool(NamedTuple):
@@ -136,8 +137,9 @@ class CliaProgram(NamedTuple):
 
 
 def command_of(tool: HookTool, word: str) -> str:
-    """The shell command of a hook."""
-    return f"{shlex.quote(word)} hook {tool.name}"
+    """The shell command of a hook. Where clia is missing it does nothing: a tool may stop working if a hook fails."""
+    program = shlex.quote(word)
+    return f"command -v {program} >/dev/null 2>&1 || exit 0; {program} hook {tool.name}"
 
 
 class InstalledHook(NamedTuple):
@@ -147,6 +149,7 @@ class InstalledHook(NamedTuple):
     tool: str
     changed: bool  # it sets variables or is part of a longer command
     ours: bool  # it does nothing else
+    guarded: bool  # it does nothing where clia is missing
 
 
 def hook_in(handler: object) -> InstalledHook | None:
@@ -158,9 +161,13 @@ def hook_in(handler: object) -> InstalledHook | None:
         program, verb, tool = words[at : at + 3]
         if verb == "hook" and tool in TOOLS and os.path.basename(program) in ("clia", "clia.exe"):
             before, after = words[:at], words[at + 3 :]
-            alone = all(_ASSIGNMENT.fullmatch(word) or word == "exec" for word in before)
-            ours = alone and after in ([], ["||", "true"], ["||", ":"])
-            return InstalledHook(program, tool, bool(before or after), ours)
+            if any(word.startswith("#") for word in before):
+                return None  # a comment
+            guarded = before == ["command", "-v", program, *_GUARD] and not after
+            alone = guarded or all(_ASSIGNMENT.fullmatch(word) or word == "exec" for word in before)
+            forgiving = after in (["||", "true"], ["||", ":"])
+            changed = bool(before or after) and not guarded
+            return InstalledHook(program, tool, changed, alone and (forgiving or not after), guarded or forgiving)
     return None
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from clia.capture import hook_health
 from clia.capture import spool_reader as spool
 from clia.capture.hook_tools import CliaProgram
-from support.hook_desk import NOW, Desk
+from support.hook_desk import GUARD, NOW, Desk
 
 
 def test_doctor_reports_installed_tools_and_the_last_event(desk: Desk) -> None:
@@ -113,3 +113,16 @@ def test_a_worktree_shares_the_spool_of_its_repository(desk: Desk) -> None:
     assert [tool.tool for tool in worktree_desk.doctor().tools] == ["gemini"]
     (worktree / ".git").write_text("gitdir: /nowhere\n")
     assert worktree_desk.doctor().spool is None
+
+
+def test_doctor_reports_hooks_that_are_not_as_clia_writes_them(desk: Desk) -> None:
+    desk.install()
+    assert not {"hooks-unguarded", "hooks-changed", "events-missing"} & set(desk.findings())
+    settings = desk.file(".claude/settings.json")
+    written = settings.read_text()
+    settings.write_text(written.replace(GUARD, ""))
+    assert desk.findings()["hooks-unguarded"].severity == "warning"
+    settings.write_text(written.replace(GUARD, "sleep 1; ", 1))
+    assert "SessionStart" in desk.findings()["hooks-changed"].message
+    settings.write_text(written.replace(GUARD, "true # "))
+    assert desk.doctor().tools == ()

@@ -13,7 +13,7 @@ from clia.capture import spool_reader as spool
 from clia.capture.hook_tools import TOOLS, CliaProgram
 from clia.errors import AlreadyExists, CliaError, Conflict, FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
 from clia.values.documents import parse
-from support.hook_desk import NOW, Desk
+from support.hook_desk import GUARD, NOW, Desk
 
 EXISTING_SETTINGS = """{
 \t"permissions": { "allow": ["Bash(ls:*)",   "Read"] },
@@ -45,7 +45,7 @@ def test_existing_settings_stay_byte_for_byte_and_uninstall_restores_them(desk: 
         settings = parse(added, "x")
         assert settings["hooks"]["PreToolUse"][0]["hooks"][0]["command"] == "guard.sh"
         assert settings["hooks"]["PreToolUse"][1] == {
-            "hooks": [{"type": "command", "command": "clia hook claude-code", "timeout": 10}]
+            "hooks": [{"type": "command", "command": f"{GUARD}clia hook claude-code", "timeout": 10}]
         }
         assert list(settings["hooks"])[:2] == ["PreToolUse", "Notification"]
         assert set(settings["hooks"]) == {*TOOLS["claude-code"].events, "Notification"}
@@ -65,7 +65,7 @@ def test_a_created_file_has_every_event_and_is_deleted_by_uninstall(desk: Desk, 
             folder = "elsewhere/.gemini" if tool == "gemini" else "elsewhere"
             assert os.path.dirname(path) == str(desk.root.parent / folder)
         with open(path, encoding="utf-8") as file:
-            assert json.load(file) == {"hooks": TOOLS[tool].hooks(f"clia hook {tool}")}
+            assert json.load(file) == {"hooks": TOOLS[tool].hooks(f"{GUARD}clia hook {tool}")}
         assert desk.plan(tool, scope).is_empty
         hook_settings.apply(desk.undo(tool, scope))
         assert not os.path.exists(path)
@@ -75,15 +75,15 @@ def test_a_created_file_has_every_event_and_is_deleted_by_uninstall(desk: Desk, 
 def test_the_command_names_the_program_so_that_it_is_found(desk: Desk) -> None:
     """By its plain name if PATH finds this program or the settings are shared, otherwise by its path."""
     elsewhere = desk._replace(program=CliaProgram("/opt/my tools/clia", None))
-    command = "'/opt/my tools/clia' hook claude-code"
+    command = "command -v '/opt/my tools/clia' >/dev/null 2>&1 || exit 0; '/opt/my tools/clia' hook claude-code"
     assert f'"command": {json.dumps(command)}' in elsewhere.plan(scope="user").changes[0].diff()
     shared = elsewhere.plan(scope="project")
-    assert '"command": "clia hook claude-code"' in shared.changes[0].diff()
+    assert f'"command": "{GUARD}clia hook claude-code"' in shared.changes[0].diff()
     assert any("not on PATH" in note for note in shared.notes)
     hook_settings.apply(elsewhere.plan(scope="user"))
     desk.install(scope="user")  # now the program is on PATH
     settings = json.loads((desk.root.parent / "home/.claude/settings.json").read_text())
-    assert settings == {"hooks": TOOLS["claude-code"].hooks("clia hook claude-code")}
+    assert settings == {"hooks": TOOLS["claude-code"].hooks(f"{GUARD}clia hook claude-code")}
 
 
 def test_changed_and_duplicate_hooks_become_one(desk: Desk) -> None:
@@ -106,7 +106,7 @@ def test_changed_and_duplicate_hooks_become_one(desk: Desk) -> None:
     )
     desk.install()
     hooks = json.loads(path.read_text())["hooks"]
-    fresh = TOOLS["claude-code"].hooks("clia hook claude-code")
+    fresh = TOOLS["claude-code"].hooks(f"{GUARD}clia hook claude-code")
     assert hooks["Stop"] == [{"hooks": [own]}]
     assert hooks["PreToolUse"] == fresh["PreToolUse"]
     assert hooks["PostToolUse"] == [{"hooks": [mixed]}]
@@ -124,7 +124,7 @@ def test_an_empty_settings_file_counts_as_missing(desk: Desk) -> None:
         assert desk.doctor() == hook_health.HooksHealth((), None, ())
         assert [change.kind for change in desk.undo().changes] == ["none", "none"]
         desk.install()
-        assert parse(path.read_bytes(), "x") == {"hooks": TOOLS["claude-code"].hooks("clia hook claude-code")}
+        assert parse(path.read_bytes(), "x") == {"hooks": TOOLS["claude-code"].hooks(f"{GUARD}clia hook claude-code")}
         hook_settings.apply(desk.undo())
         assert not path.exists()
 
@@ -273,3 +273,11 @@ def test_switched_off_hooks_are_reported_by_install_and_doctor(desk: Desk, tool:
     assert (finding.severity, finding.tool) == ("error", tool)
     assert reason in finding.message
     assert any(reason in note for note in desk.plan(tool).notes)
+
+
+def test_a_hook_without_a_guard_is_replaced(desk: Desk) -> None:
+    plain = {"type": "command", "command": "clia hook claude-code", "timeout": 10}
+    path = desk.file(".claude/settings.json", json.dumps({"hooks": {"Stop": [{"hooks": [plain]}]}}, indent=2))
+    desk.install()
+    assert json.loads(path.read_text())["hooks"] == TOOLS["claude-code"].hooks(f"{GUARD}clia hook claude-code")
+    assert desk.plan().is_empty

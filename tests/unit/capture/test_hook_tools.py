@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import os
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from clia.capture import hook_tools
 from clia.capture.hook import TOOLS as SPOKEN
-from clia.capture.hook_tools import TOOLS, hook_in
+from clia.capture.hook_tools import TOOLS, command_of, hook_in
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from support.hook_desk import Desk
 
 
@@ -16,6 +20,9 @@ if TYPE_CHECKING:
     ("command", "ours", "program"),
     [
         ("clia hook claude-code", True, "clia"),
+        (command_of(TOOLS["codex"], "/opt/my tools/clia"), True, "/opt/my tools/clia"),
+        ("command -v other >/dev/null 2>&1 || exit 0; clia hook codex", False, "clia"),
+        ("true # clia hook claude-code", None, None),
         ("'/opt/my tools/clia' hook codex", True, "/opt/my tools/clia"),
         ("CLIA_AGENT=scout exec clia hook gemini || true", True, "clia"),
         ("log.sh; clia hook claude-code", False, "clia"),
@@ -47,3 +54,12 @@ def test_a_nearer_settings_file_wins_and_managed_settings_always_apply(desk: Des
     assert hook_tools.switched_off(tool, str(desk.root), desk.environment, ()) == []
     (off,) = hook_tools.switched_off(tool, str(desk.root), desk.environment, (str(managed), "/nowhere"))
     assert str(off) == f"{managed} says allowManagedHooksOnly: true"
+
+
+def test_an_installed_hook_does_nothing_where_clia_is_missing(tmp_path: Path) -> None:
+    for tool in TOOLS.values():
+        for program in ("clia", str(tmp_path / "no such" / "clia")):
+            done = subprocess.run(
+                ["sh", "-c", command_of(tool, program)], env={"PATH": os.defpath}, capture_output=True, check=False, cwd=tmp_path
+            )
+            assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
