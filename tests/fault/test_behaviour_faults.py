@@ -1,4 +1,4 @@
-"""Chains of behaviours while others are at work, and while somebody dies: one winner, nothing half done, nothing in the way."""
+"""Behaviour chains under crashes and races: one winner, nothing half done, no lock left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import clia
 from clia.errors import CliaError
 from clia.values.typed_objects import PROMPT
 from support import git
-from support.crashes import FORK, CrashHook, CrashPoint, exit_code_of, run_all
+from support.crashes import FORK, CrashHook, CrashPoint, crash, crash_points, run_all
 from support.space_driver import Paper, settings
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def events(root: Path, name: str) -> list[tuple[str, str]]:
     return [(made["event"], made["cid"]) for made in map(json.loads, filter(None, lines))]
 
 
-# Death
+# Crashes
 
 VERBS: dict[str, tuple[Callable[[clia.Space, Known], object], str]] = {
     "propose": (lambda space, known: space.propose_behaviour(known.name, "d", evidence=()), "propose"),
@@ -56,34 +56,26 @@ VERBS: dict[str, tuple[Callable[[clia.Space, Known], object], str]] = {
 }
 
 
-def steps(root: Path, known: Known, act: Callable[[clia.Space, Known], object]) -> list[CrashPoint]:
-    hook = CrashHook()
-    with opened(root, reached=hook) as space:
-        hook.armed = True
-        act(space, known)
-    return hook.passed
-
-
-def die(root: Path, known: Known, act: Callable[[clia.Space, Known], object], at: CrashPoint) -> None:
-    hook = CrashHook(at)
+def run_verb(root: Path, known: Known, act: Callable[[clia.Space, Known], object], hook: CrashHook) -> None:
+    """The driver."""
     with opened(root, reached=hook) as space:
         hook.armed = True
         act(space, known)
 
 
-def test_whoever_dies_in_a_change_has_made_it_whole_or_not_at_all_and_holds_up_nobody(tmp_path: Path) -> None:
+def test_change_killed_at_any_step_is_complete_or_absent_and_blocks_nobody(tmp_path: Path) -> None:
     root = tmp_path.resolve()
     with clia.init(root, settings=settings()) as space:
         for verb, (act, event) in VERBS.items():
-            seen = steps(root, Known.made(space, f"{verb}-whole"), act)
+            points = crash_points(partial(run_verb, root, Known.made(space, f"{verb}-whole"), act))
             moved = CrashPoint("committed", 1)
-            assert {CrashPoint("objects-written", 1), CrashPoint("ref-locked", 1), moved} <= set(seen)
-            for number, at in enumerate(seen):
+            assert {CrashPoint("objects-written", 1), CrashPoint("ref-locked", 1), moved} <= set(points)
+            for number, point in enumerate(points):
                 known = Known.made(space, f"{verb}-{number}")
                 before = events(root, known.name)
-                assert exit_code_of(partial(die, root, known, act, at)) == -9
+                crash(partial(run_verb, root, known, act), point)
                 done = events(root, known.name)[len(before) :]
-                assert [each for each, _ in done] == ([event] if number >= seen.index(moved) else []), at
+                assert [each for each, _ in done] == ([event] if number >= points.index(moved) else []), point
                 act_again(space, known, act, done=bool(done))
                 assert len(events(root, known.name)) == len(before) + 1
                 check_read_by_git(root, space, known.name)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,11 +8,11 @@ import clia
 from clia.git.workbench import GitWorkbench
 from clia.space.envelope import STEPS
 from support import git
-from support.crashes import exit_code_of, kill_self
+from support.crashes import assert_killed, kill_self, killed_at
 from support.space_driver import BRIEFING, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -35,21 +34,9 @@ def space(root: Path) -> Iterator[clia.Space]:
         yield opened
 
 
-def die(*_: object, **__: object) -> Any:
-    kill_self()
-
-
-def dying_at(step: str) -> clia.Settings:
-    return settings(reached=lambda reached: die() if reached == step else None)
-
-
-def killed(job: Callable[[], object]) -> bool:
-    return exit_code_of(lambda: (job(), None)[1]) == -signal.SIGKILL
-
-
 def before(thing: object, name: str) -> None:
-    """In a process that is to die: it does so before it calls this."""
-    setattr(thing, name, die)
+    """Let this process die before it calls a function."""
+    setattr(thing, name, kill_self)
 
 
 @pytest.mark.parametrize("step", ["committed", "finished"])
@@ -62,10 +49,10 @@ def test_a_checkout_whose_commit_was_killed_before_it_settled_goes_on(root: Path
     (desk / "b").write_text("1\n")
 
     def commit() -> None:
-        with clia.open(root, settings=dying_at(step)) as space:
+        with clia.open(root, settings=settings(reached=killed_at(step))) as space:
             space.commit_dir("scout", "finding", desk, with_trace=True)
 
-    assert killed(commit)
+    assert_killed(commit)
     with clia.open(root, settings=settings()) as space:
         head = space.head("scout")
         assert sorted(space.files("scout")) == ["a", "b"]
@@ -91,7 +78,7 @@ def test_a_checkout_that_was_killed_before_it_said_whose_it_is_is_claimed(root: 
         with clia.open(root, settings=settings()) as space:
             space.checkout("scout", desk)
 
-    assert killed(checkout)
+    assert_killed(checkout)
     assert (desk / "a").exists()
     with clia.open(root, settings=settings()) as space:
         assert space.checkout_at(desk) is None
@@ -116,10 +103,10 @@ def test_each_commit_of_a_program_is_adopted_once_when_clia_is_killed(root: Path
     (desk / "d").write_text("rest\n")
 
     def commit() -> None:
-        with clia.open(root, settings=dying_at(step)) as space:
+        with clia.open(root, settings=settings(reached=killed_at(step))) as space:
             space.commit_dir("scout", "finding", desk, message="rest", with_trace=True)
 
-    assert killed(commit)
+    assert_killed(commit)
     if goes_on:
         own_commit(desk, "e")
     with clia.open(root, settings=settings()) as space:

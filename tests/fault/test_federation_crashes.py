@@ -11,7 +11,7 @@ import pytest
 import clia
 from clia.errors import CliaError
 from support import git
-from support.crashes import FORK, CrashHook, CrashPoint, assert_killed, exit_code_of, run_all
+from support.crashes import CrashHook, CrashPoint, crash, crash_points, run_all
 from support.federation import USUAL
 from support.space_driver import BRIEFING, settings
 
@@ -84,31 +84,17 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
-def do(place: Place, verb: Verb, hook: CrashHook) -> None:
+def run_verb(place: Place, verb: Verb, hook: CrashHook) -> None:
+    """The driver."""
     with place.open(verb.side, hook) as space:
         hook.armed = True
         verb.act(space)
 
 
-def steps_of(place: Place, verb: Verb) -> list[CrashPoint]:
-    """Every step of a verb, from a run that lives."""
-    ours, theirs = FORK.Pipe(duplex=False)
-
-    def run() -> None:
-        hook = CrashHook()
-        do(place, verb, hook)
-        theirs.send(hook.passed)
-
-    assert exit_code_of(run) == 0
-    found: list[CrashPoint] = ours.recv()
-    assert {*verb.steps} <= {each.step for each in found}
-    return found
-
-
-def die(place: Place, name: str, at: CrashPoint) -> None:
-    """Dies at a step; then both sides are sound, what was begun can be done, and the two agree in the end."""
+def crash_and_continue(place: Place, name: str, point: CrashPoint) -> None:
+    """Kill a verb; then both sides are sound, the verb can be repeated, and the two agree in the end."""
     verb = VERBS[name]
-    assert_killed(lambda: do(place, verb, CrashHook(at)))
+    crash(partial(run_verb, place, verb), point)
     check_sound(place)
     with place.open(verb.side) as space:
         again(space, name)
@@ -117,7 +103,7 @@ def die(place: Place, name: str, at: CrashPoint) -> None:
 
 
 def again(space: clia.Space, name: str) -> None:
-    """Does it once more, whether it was done or not."""
+    """Repeat a verb, whether it was done or not."""
     if name == "rotate" and len(space.key().chain) > 1:
         return  # and nobody has told the peers
     if name == "remove" and not any(each.name == "ay" for each in space.peers()):
@@ -164,12 +150,14 @@ def converge(place: Place, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_a_verb_killed_at_any_step_leaves_both_spaces_sound_and_the_next_run_goes_on(
+def test_verb_killed_at_any_step_leaves_both_spaces_sound_and_can_be_repeated(
     template: Place, tmp_path: Path, name: str, soak: bool
 ) -> None:
-    steps = steps_of(template.copied(tmp_path / "alive"), VERBS[name])
-    chosen = steps if soak else [each for each in steps if each.number == 1]
-    run_all([partial(die, template.copied(tmp_path / f"dead{number}"), name, at) for number, at in enumerate(chosen)], at_once=4)
+    points = crash_points(partial(run_verb, template.copied(tmp_path / "alive"), VERBS[name]))
+    assert {*VERBS[name].steps} <= {point.step for point in points}
+    chosen = points if soak else [point for point in points if point.number == 1]
+    copies = [template.copied(tmp_path / f"dead{number}") for number in range(len(chosen))]
+    run_all([partial(crash_and_continue, copy, name, point) for copy, point in zip(copies, chosen, strict=True)], at_once=4)
 
 
 def repeatedly(place: Place, side: str, act: Callable[[clia.Space], object]) -> None:

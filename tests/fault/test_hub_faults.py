@@ -18,7 +18,7 @@ from clia.git.records import FILE, TreeEntry
 from clia.testing import components
 from clia.values.refs import tracking
 from support import git
-from support.crashes import assert_killed, kill_self, run_all
+from support.crashes import assert_killed, killed_at, run_all
 from support.faulty_proxy import FaultyProxy, proxy_for
 from support.git_hubs import HUBS, PASSWORD, Hub, away, by_http, by_path, kill_next_push
 from support.hub_clones import BY, sharing
@@ -366,7 +366,7 @@ def test_a_process_that_dies_when_the_hub_has_moved_and_its_clone_has_not_loses_
             one.trace("scout", "console", "seen")
 
         def die() -> None:
-            with machine(tmp_path / "one", hub, reached=lambda step: kill_self() if step == "hub-moved" else None) as one:
+            with machine(tmp_path / "one", hub, reached=killed_at("hub-moved")) as one:
                 if verb == "spawn":
                     one.spawn("third", BRIEFING)
                 elif verb == "commit":

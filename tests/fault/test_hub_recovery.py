@@ -14,7 +14,7 @@ from clia.errors import CliaError
 from clia.hub import remote as git_hub
 from clia.testing import components
 from support import git
-from support.crashes import assert_killed
+from support.crashes import assert_killed, killed_at
 from support.git_hubs import Hub, away
 from support.hub_spaces import (
     HEADS,
@@ -23,7 +23,6 @@ from support.hub_spaces import (
     TRACES,
     at_hub,
     fake_git,
-    kill_at,
     machine,
     more_at_hub,
     opened,
@@ -132,7 +131,7 @@ def test_a_process_killed_after_its_push_is_finished_when_the_hub_can_say_that_i
         one.trace("scout", "console", "seen")
 
     def die() -> None:
-        with opened(tmp_path / "one", reached=kill_at("hub-moved")) as one:
+        with opened(tmp_path / "one", reached=killed_at("hub-moved")) as one:
             one.commit_with_trace("scout", "finding", changes={"a.txt": b"1"}, message="landed")
 
     assert_killed(die)
@@ -149,7 +148,7 @@ def test_sync_publishes_nothing_that_a_killed_process_left_half_done(tmp_path: P
         one.spawn("scout", BRIEFING)
 
     def die() -> None:
-        with opened(tmp_path / "one", reached=kill_at("secondary-refs")) as one:
+        with opened(tmp_path / "one", reached=killed_at("secondary-refs")) as one:
             one.spawn("third", BRIEFING)
 
     with opened(tmp_path / "one") as long:  # it was there before, and has nothing to recover

@@ -20,7 +20,7 @@ from clia.store.postgres_locks import PostgresLocks
 from clia.store.private_files import FileLocks
 from clia.testing import components
 from support import git
-from support.crashes import assert_killed
+from support.crashes import assert_killed, killed_at
 from support.git_hubs import Hub, away, bare
 from support.git_servers import serving, stock
 from support.hub_spaces import (
@@ -31,7 +31,6 @@ from support.hub_spaces import (
     TRACES,
     at_hub,
     fake_git,
-    kill_at,
     machine,
     opened,
     owed,
@@ -124,7 +123,7 @@ def test_what_a_machine_left_unfinished_touches_no_worktree_on_others_nor_their_
     git("worktree", "add", "--quiet", str(tmp_path / "work"), "agents/scout", cwd=tmp_path / "one")
 
     def die() -> None:
-        with opened(tmp_path / "one", store, reached=kill_at("hub-moved")) as one:
+        with opened(tmp_path / "one", store, reached=killed_at("hub-moved")) as one:
             work(one, "scout", "landed")
 
     machine(tmp_path / "two", hub, store).close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +11,7 @@ import pytest
 import clia
 from support import git
 from support.captured import check_once, new_space, rehearse, run_ingest, waiting
-from support.crashes import CrashHook, CrashPoint, assert_killed, exit_code_of, run_all
+from support.crashes import KILLED, CrashHook, CrashPoint, assert_killed, exit_code_of, run_all
 from support.space_driver import settings
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def ingest_at(root: Path, hook: CrashHook | None = None) -> None:
 def lives_through(root: Path, at: int) -> bool:
     """One ingest that dies at the how-manieth step."""
     code = exit_code_of(partial(ingest_at, root, CrashHook(at, armed=True)))
-    assert code in (0, -signal.SIGKILL), code
+    assert code in (0, KILLED), code
     return code == 0
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from clia.git import refs as git_refs
 from clia.git.workbench import GitWorkbench
 from clia.space import purging
 from support import git
-from support.crashes import exit_code_of, kill_self
+from support.crashes import assert_killed, kill_self
 from support.space_driver import BRIEFING, settings
 
 if TYPE_CHECKING:
@@ -46,26 +45,18 @@ def space(root: Path) -> Iterator[clia.Space]:
         yield opened
 
 
-def die(*_: object, **__: object) -> Any:
-    kill_self()
-
-
-def killed(job: Callable[[], object]) -> bool:
-    return exit_code_of(lambda: (job(), None)[1]) == -signal.SIGKILL
-
-
 def before(thing: object, name: str) -> None:
-    """In a process that is to die: it does so before it calls this."""
-    setattr(thing, name, die)
+    """Let this process die before it calls a function."""
+    setattr(thing, name, kill_self)
 
 
 def after(thing: object, name: str, only: Callable[..., bool] = lambda *_: True) -> None:
-    """In a process that is to die: it does so behind this call."""
+    """Let this process die after it called a function."""
     call = getattr(thing, name)
 
     def last(*words: Any, **more: Any) -> Any:
         result = call(*words, **more)
-        return die() if only(*words) else result
+        return kill_self() if only(*words) else result
 
     setattr(thing, name, last)
 
@@ -93,7 +84,7 @@ def test_a_purge_that_was_killed_is_finished_by_the_next(root: Path, at: str) ->
         with clia.open(root, settings=settings()) as space:
             space.trace_purge("scout", LEAK.decode())
 
-    assert killed(purge)
+    assert_killed(purge)
     with clia.open(root, settings=settings()) as space:
         space.trace_purge("scout", LEAK.decode())
         trace = space.trace_for(made)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import clia
 from clia.facade.config import Config
 from support import git
-from support.crashes import kill_self
 from support.effects import QUICK, worker_for
 from support.space_driver import settings
 
@@ -82,10 +81,6 @@ def set_hook(hub: Hub, name: str, lines: str) -> Path:
     made.write_text(f"#!/bin/sh\n{lines}\n")
     made.chmod(0o755)
     return made
-
-
-def kill_at(step: str) -> Callable[[str], None]:
-    return lambda reached: kill_self() if reached == step else None
 
 
 def fake_git(folder: Path, then: str = ":") -> tuple[dict[str, str], Path]:

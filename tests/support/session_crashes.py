@@ -65,11 +65,14 @@ def check_done_by(place: Place, verb: Verb, who: set[str]) -> None:
         check_done(place, space, verb, who)
 
 
-def crashes_of(verb: Verb, points: list[CrashPoint], only: Sequence[str] | None = None) -> list[Crash]:
-    """A crash at each point. The branch's move is the point of no return; where no ref moves, the transaction is."""
+def crashes_of(verb: Verb, points: list[CrashPoint], only: Sequence[str] | None) -> list[Crash]:
+    """A crash at each point; ``only``: the first time that each of these steps is reached.
+
+    The branch's move is the point of no return; where no ref moves, the transaction is.
+    """
     turn = points.index(CrashPoint("committed" if CrashPoint("committed", 1) in points else "finished", 1))
-    crashes = [Crash(verb, point, number >= turn) for number, point in enumerate(points)]
-    return [crash for crash in crashes if only is None or crash.at.step in only]
+    cases = [Crash(verb, point, number >= turn) for number, point in enumerate(points)]
+    return [case for case in cases if only is None or (case.at.step in only and case.at.number == 1)]
 
 
 def crash_alone(place: Place, case: Crash) -> None:
@@ -104,7 +107,7 @@ def run_second(place: Place, case: Crash, wait: Callable[[], None]) -> None:
 
 
 def crash_at_each_point(home: str, address: str | None, to: str, name: str, how: list[str], only: list[str] | None = None) -> None:
-    """Kill a verb at each of its crash points, each time in a copy of the space; ``only``: at these steps."""
+    """Kill a verb at each of its crash points, each time in a copy of the space; ``only``: as in ``crashes_of``."""
     template, verb = Template(Path(home), address), VERBS[name]
     points = points_of(template.copied(Path(to, "alive")), verb)
     ways = {"beside": crash_beside_another, "alone": crash_alone}

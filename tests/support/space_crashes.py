@@ -1,0 +1,348 @@
+"""Crashes in the verbs of a space. ``crash_at_each_point``, ``crash_each_recovery`` and ``race_twice`` fork."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import clia
+from clia.errors import AlreadyExists, Conflict, NotFound
+from clia.testing import components
+from support import git
+from support.crashes import (
+    CrashHook,
+    CrashPoint,
+    crash,
+    crash_beside,
+    crash_points,
+    crash_recovery,
+    race_until_killed,
+    run_all,
+)
+from support.space_driver import Paper, Writer, check_nothing_lost, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BRANCH = "refs/heads/main"
+ATTACHED = {"text": "attached"}
+KEPT = {"type": "behaviour", "name": "kept", "kind": "prompt", "body": "Look."}
+
+
+class Verb(NamedTuple):
+    """A verb, and how to see whether it was done."""
+
+    agent: str
+    act: Callable[[clia.Space], object]
+    done: Callable[[clia.Space], bool]
+
+
+class Crash(NamedTuple):
+    """Where a verb is killed, and whether it is past the point of no return there."""
+
+    verb: Verb
+    at: CrashPoint
+    past: bool
+
+
+class Place(NamedTuple):
+    """A space, and the paper that lists what was acknowledged in it."""
+
+    root: Path
+    paper: Paper
+
+    @contextmanager
+    def open(self, reached: Callable[[str], None] | None = None) -> Iterator[clia.Space]:
+        with clia.open(self.root, settings=settings(reached=reached)) as space:
+            yield space
+
+
+def resolve(space: clia.Space) -> object:
+    ours, theirs = space.head("scout"), space.head("rival")
+    return space.resolve("scout", "rival", changes={"README.md": b"both\n"}, ours=ours, theirs=theirs)
+
+
+def tracked(space: clia.Space, ref: str) -> str:
+    """The files of a ref, as stock git lists them."""
+    place = components(space).options.place
+    present = git("for-each-ref", ref, cwd=place)
+    return git("ls-tree", "-r", "--name-only", ref, cwd=place) if present else ""
+
+
+def landed(space: clia.Space) -> bool:
+    """On the branch, on the agent's chain, and in the worktree that follows: all of it or nothing."""
+    root = components(space).options.place
+    on_branch = "scout.txt" in tracked(space, BRANCH).split()
+    assert bool(space.landings("scout")) == on_branch
+    assert os.path.exists(f"{root}/scout.txt") == on_branch
+    assert git("status", "--porcelain", cwd=root) == ""
+    return on_branch
+
+
+def is_victims(space: clia.Space) -> bool:
+    return "fresh" in space.agents() and space.briefing_of("fresh").title == "victim's"
+
+
+def has_verb_file(space: clia.Space) -> bool:
+    return "verb.txt" in space.files("scout")
+
+
+def merged(space: clia.Space, name: str) -> bool:
+    return name in space.merged_sessions("scout")
+
+
+VICTIMS, CHANGES = clia.Briefing(title="victim's"), {"verb.txt": b"verb\n"}
+VERBS = {
+    "spawn": Verb("fresh", lambda s: s.spawn("fresh", VICTIMS), is_victims),
+    "spawn from": Verb(
+        "fresh", lambda s: s.spawn_from("fresh", VICTIMS, "scout"), lambda s: is_victims(s) and s.parent_agent("fresh") == "scout"
+    ),
+    "commit": Verb("scout", lambda s: s.commit("scout", "finding", changes=CHANGES), has_verb_file),
+    "commit with trace": Verb("scout", lambda s: s.commit_with_trace("scout", "finding", changes=CHANGES), has_verb_file),
+    "merge": Verb("scout", lambda s: s.merge("scout", "helper"), lambda s: merged(s, "helper")),
+    "merge with conflicts": Verb(
+        "scout", lambda s: s.merge("scout", "rival"), lambda s: s.last_refused("scout", "rival") is not None
+    ),
+    "resolve": Verb("scout", resolve, lambda s: merged(s, "rival")),
+    "relate": Verb("scout", lambda s: s.reviews("scout", "rival"), lambda s: s.reviewing("scout") == ["rival"]),
+    "unrelate": Verb(
+        "scout",
+        lambda s: s.unrelate("scout", "advises", "helper"),
+        lambda s: not [edge for edge in s.relations("scout") if edge.kind == "advises"],
+    ),
+    "land by fast-forward": Verb("scout", lambda s: s.land("scout", "main"), landed),
+    "land by merge": Verb("scout", lambda s: s.land("scout", "main", no_ff=True), landed),
+    "land by squash": Verb("scout", lambda s: s.land("scout", "main", squash=True), landed),
+    "archive": Verb("scout", lambda s: s.archive("scout"), lambda s: "scout" not in s.agents()),
+    "restore": Verb("old", lambda s: s.restore("old"), lambda s: "old" not in s.agents(archived=True)),
+    "attach trace": Verb(
+        "scout",
+        lambda s: s.attach_trace(s.genesis("scout"), [ATTACHED]),
+        lambda s: s.trace_for(s.genesis("scout")) is not None,
+    ),
+    "register type": Verb("scout", lambda s: s.register_type("review", "agent-commit"), lambda s: "review" in s.types()),
+    "write": Verb("scout", lambda s: s.write(KEPT), lambda s: tracked(s, "refs/clia/objects") != ""),
+}
+INTENT, COMMITTED = CrashPoint("intent-recorded", 1), CrashPoint("committed", 1)
+MOST_STEPS = 3  # of a recovery: inside a ref's lock, notes bound, finished
+MOST_RACE_STEPS = 120
+MOVES_ASIDE = (VERBS["archive"], VERBS["restore"])
+WITH_INTENT = ("spawn", "commit with trace", "land by merge")
+
+
+def make_template(home: str) -> None:
+    """A space with a little of everything, to be copied."""
+    root = Path(home, "space")
+    root.mkdir(parents=True)
+    git("init", "--quiet", "--initial-branch=main", "--template=", cwd=root)
+    (root / "README.md").write_text("people\n")
+    git("add", ".", cwd=root)
+    git("commit", "--quiet", "--message=first", cwd=root)
+    with clia.init(root, settings=settings()) as space:
+        writer = Writer(space, Paper(f"{home}/paper"))
+        for name, path in (("scout", "scout.txt"), ("helper", "helper.txt"), ("rival", "README.md"), ("old", "old.txt")):
+            space.spawn_at(name, clia.Briefing(title=name), "main")
+            writer.trace(name, f"template {name} bound")
+            writer.commit(name, path, f"{name}\n", with_trace=True)
+        writer.commit("scout", "README.md", "scout\n")
+        writer.relate("scout", "advises", "helper")
+        writer.trace("scout", "template scout pending")
+        space.archive("old")
+
+
+def copied(template: str, to: Path) -> Place:
+    shutil.copytree(template, to, symlinks=True)
+    return Place(to / "space", Paper(str(to / "paper")))
+
+
+def run_verb(place: Place, verb: Verb, hook: CrashHook) -> None:
+    """The driver: acknowledged work first, then the verb."""
+    with place.open(hook) as space:
+        writer = Writer(space, place.paper)
+        writer.trace("scout", "victim before")
+        writer.commit("scout", "before.txt", "before\n")
+        hook.armed = True
+        verb.act(space)
+
+
+def points_of(place: Place, verb: Verb) -> list[CrashPoint]:
+    """The crash points of a verb, from a run to its end, which is checked."""
+    points = crash_points(partial(run_verb, place, verb))
+    with place.open() as space:
+        assert verb.done(space)
+        check_nothing_lost(place.root, place.paper, space)
+    return points
+
+
+def crashes_of(verb: Verb, points: list[CrashPoint]) -> list[Crash]:
+    turn = points.index(COMMITTED) if COMMITTED in points else len(points)
+    return [Crash(verb, point, number >= turn) for number, point in enumerate(points)]
+
+
+def run_second(place: Place, verb: Verb, wait: Callable[[], None]) -> None:
+    """The second process: opens the space before the first dies, and works on the same agent right after."""
+    with place.open() as space:
+        writer = Writer(space, place.paper)
+        wait()
+        for number in range(2):
+            revive(writer, verb.agent)
+            writer.trace(verb.agent, f"second {number}")
+            writer.commit(verb.agent, "second.txt", f"second {number}\n", with_trace=True)
+
+
+def revive(writer: Writer, name: str) -> None:
+    """Make the name usable, whatever was left of the agent."""
+    if name in writer.space.agents(archived=True) and name not in writer.space.agents():
+        writer.space.restore(name)
+    elif name not in writer.space.agents():
+        with suppress(AlreadyExists):  # it has just been finished; a half-made agent would have no head
+            writer.spawn(name)
+
+
+def crash_beside_another(place: Place, case: Crash) -> None:
+    """The victim holds the agent's lock when the second process starts to work on the same agent."""
+    crash_beside(partial(run_verb, place, case.verb), case.at, partial(run_second, place, case.verb), 1)
+    with place.open() as space:
+        assert space.files(case.verb.agent)["second.txt"] == b"second 1\n"
+        if case.verb not in MOVES_ASIDE:  # the second process had to undo those
+            check_settled(place, case, space)
+
+
+def crash_alone(place: Place, case: Crash) -> None:
+    crash(partial(run_verb, place, case.verb), case.at)
+    with place.open() as space:
+        if case.verb is VERBS["commit with trace"]:
+            assert bool(space.trace_pending("scout")) != case.past
+        check_settled(place, case, space)
+
+
+def check_settled(place: Place, case: Crash, space: clia.Space) -> None:
+    """Done or not begun, depending on the crash point; and what was not done can be done now."""
+    verb = case.verb
+    check_nothing_lost(place.root, place.paper, space)
+    assert verb.done(space) == case.past
+    if not case.past and not (verb.agent == "fresh" and "fresh" in space.agents()):  # the second process used the name
+        verb.act(space)
+        assert verb.done(space)
+        check_nothing_lost(place.root, place.paper, space)
+        assert not list((place.root / ".git/refs").rglob("*.lock"))
+
+
+def crash_at_each_point(template: str, to: str, name: str, everything: bool) -> None:
+    """Kill a verb at each of its crash points, each time in a copy of the space, while another process waits.
+
+    ``everything``: also without another process, and not only the first time that a step is reached.
+    """
+    verb = VERBS[name]
+    points = points_of(copied(template, Path(to, "alive")), verb)
+    assert CrashPoint("ref-locked", 1) in points
+    ways = {"beside": crash_beside_another, "alone": crash_alone}
+    jobs = [
+        partial(way, copied(template, Path(to, f"{how}{number}")), case)
+        for number, case in enumerate(crashes_of(verb, points))
+        for how, way in ways.items()
+        if everything or (case.at.number == 1 and (how == "beside" or verb in MOVES_ASIDE))
+    ]
+    run_all(jobs, at_once=16)  # most of them wait until the lock of a dead process is stale
+
+
+def recover(place: Place, hook: CrashHook) -> None:
+    with place.open(hook):
+        pass
+
+
+def crash_recovering(place: Place, case: Crash, number: int) -> int:
+    """Kill the verb, then its recovery at the nth crash point, where it has that many; return how many recoveries died."""
+    killed = crash_recovery(partial(run_verb, place, case.verb), case.at, partial(recover, place), number)
+    with place.open() as space:
+        check_settled(place, case, space)
+    return killed
+
+
+def crash_each_recovery(template: str, to: str, name: str, everything: bool) -> None:
+    """Kill a verb at each crash point from its intent on, and then its recovery at each crash point."""
+    verb = VERBS[name]
+    points = points_of(copied(template, Path(to, "alive")), verb)
+    cases = [case for case in crashes_of(verb, points) if points.index(case.at) >= points.index(INTENT)]
+    cases = [case for case in cases if everything or case.at.number == 1]
+    jobs = [
+        partial(crash_recovering, copied(template, Path(to, f"{'-'.join(map(str, case.at))}-{number}")), case, number)
+        for case in cases
+        for number in range(1, MOST_STEPS + 1)
+    ]
+    assert sum(run_all(jobs, at_once=16)) >= len(cases)
+
+
+class Racer:
+    """Runs random verbs until its process is killed."""
+
+    def __init__(self, writer: Writer, name: str, order: random.Random) -> None:
+        self._writer = writer
+        self._space = writer.space
+        self._name = name
+        self._order = order
+        self._count = 0
+
+    def run(self) -> None:
+        verbs = (self._trace, self._commit, self._full, self._spawn, self._merge, self._relate, self._land, self._shelve)
+        while True:
+            self._count += 1
+            with suppress(Conflict, NotFound):  # another process was first
+                self._order.choice(verbs)()
+
+    def _agent(self) -> str:
+        return self._order.choice(("scout", "helper"))
+
+    def _text(self) -> str:
+        return f"{self._name} {self._count}"
+
+    def _trace(self) -> None:
+        self._writer.trace(self._agent(), self._text())
+
+    def _commit(self) -> None:
+        self._writer.commit(self._agent(), f"{self._name}.txt", self._text(), with_trace=self._order.random() < 0.7)
+
+    def _full(self) -> None:
+        name = self._agent()
+        self._writer.commit(name, f"{self._name}.txt", self._text(), base=self._space.head(name))
+
+    def _spawn(self) -> None:
+        self._writer.spawn(f"{self._name}-{self._count}", self._order.choice(("scout", None)))
+
+    def _merge(self) -> None:
+        self._writer.merge(*self._order.choice((("scout", "helper"), ("helper", "scout"))))
+
+    def _relate(self) -> None:
+        verb = self._order.choice((self._space.relate, self._space.unrelate))
+        verb(self._agent(), "reviews", "rival")
+
+    def _land(self) -> None:
+        self._space.land("scout", "main", squash=self._order.random() < 0.5)
+
+    def _shelve(self) -> None:
+        self._order.choice((self._space.archive, self._space.restore))("old")
+
+
+def race(place: Place, name: str, hook: CrashHook) -> None:
+    with place.open(hook) as space:
+        Racer(Writer(space, place.paper), name, random.Random(name)).run()  # noqa: S311  # not a secret
+
+
+def race_twice(template: str, to: str, seed: int) -> None:
+    """Two generations of racers; after each, nothing is lost or doubled, and in the end every agent can continue."""
+    place = copied(template, Path(to))
+    for generation in range(2):
+        names = [f"s{seed}-g{generation}-r{number}" for number in range(4)]
+        race_until_killed(partial(race, place), names, MOST_RACE_STEPS)
+        with place.open() as space:
+            check_nothing_lost(place.root, place.paper, space)
+            assert git("status", "--porcelain", cwd=place.root) == ""
+    with place.open() as space:
+        for name in space.agents():
+            space.commit_with_trace(name, "finding", changes={"after.txt": b"after\n"})
+        check_nothing_lost(place.root, place.paper, space)
