@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from clia.cli.main import main
 from support import Ran, clia
-from support.otlp_collector import Reply, collecting, partly
+from support.otlp_collector import CollectorReply, collecting, partly
 from support.telemetry_scene import MARK, scene
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-AGAIN = Reply(503, b"", {"Retry-After": "0"})
+AGAIN = CollectorReply(503, b"", {"Retry-After": "0"})
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,10 @@ def test_what_people_and_agents_wrote_stays_here_unless_asked_for(inside: Inside
 
 def test_a_collector_that_does_not_want_them_ends_it_with_1(inside: Inside) -> None:
     with collecting() as collector:
-        collector.replies = [partly(3, "spans of \x1b[31mlast year"), Reply(403, b"no such team", {"Content-Type": "text/plain"})]
+        collector.replies = [
+            partly(3, "spans of \x1b[31mlast year"),
+            CollectorReply(403, b"no such team", {"Content-Type": "text/plain"}),
+        ]
         some = inside.run("--otlp", collector.address, code=1)
         none = inside.run("--otlp", collector.address, "--header", f"authorization={MARK}", code=1)
     assert some.err == "the collector rejected 3 of them: spans of \\u{1b}[31mlast year\n"

@@ -28,7 +28,7 @@ def engine() -> Iterator[MontyEngine]:
     monty.close()
 
 
-class Step(NamedTuple):
+class ReplayStep(NamedTuple):
     which: int  # of the pending calls
     answer: FlowAnswer
     dumped: bool  # before the answer
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 scalars = st.none() | st.booleans() | st.integers(-1000, 1000) | st.floats(-1e6, 1e6) | st.text(max_size=5)
 values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3))
 answers = st.builds(FlowAnswer, value=values) | st.builds(FlowAnswer, error=st.text(max_size=8))
-steps = st.lists(st.builds(Step, st.integers(0, 9), answers, st.booleans()), max_size=MOST)
+steps = st.lists(st.builds(ReplayStep, st.integers(0, 9), answers, st.booleans()), max_size=MOST)
 
 
 class Grammar:
@@ -106,7 +106,7 @@ def generated_flows(draw: st.DrawFn) -> str:
     return Grammar(draw).flow()
 
 
-def turns_of(engine: MontyEngine, program: FlowProgram, plan: list[Step], *, with_dumps: bool) -> list[tuple[int, Turn]]:
+def turns_of(engine: MontyEngine, program: FlowProgram, plan: list[ReplayStep], *, with_dumps: bool) -> list[tuple[int, Turn]]:
     """Every turn of a run, with the number of the request that was answered before it."""
     run = engine.start(program)
     turns = [(0, run.turn)]
@@ -124,7 +124,7 @@ def turns_of(engine: MontyEngine, program: FlowProgram, plan: list[Step], *, wit
     return turns
 
 
-def same(engine: MontyEngine, source: str, value: Any, plan: list[Step]) -> None:
+def same(engine: MontyEngine, source: str, value: Any, plan: list[ReplayStep]) -> None:
     program = FlowProgram(source, value, "seed", "2026-05-01T08:00:00+02:00", "Europe/Berlin")
     first = turns_of(engine, program, plan, with_dumps=False)
     assert turns_of(engine, program, plan, with_dumps=False) == first
@@ -134,18 +134,18 @@ def same(engine: MontyEngine, source: str, value: Any, plan: list[Step]) -> None
 
 
 @given(name=st.sampled_from(sorted(FLOWS)), plan=steps)
-def test_a_replay_of_a_sample_flow_gives_the_same_turns(engine: MontyEngine, name: str, plan: list[Step]) -> None:
+def test_a_replay_of_a_sample_flow_gives_the_same_turns(engine: MontyEngine, name: str, plan: list[ReplayStep]) -> None:
     same(engine, FLOWS[name], INPUTS[name], plan)
 
 
 @given(source=generated_flows(), plan=steps)
-def test_a_replay_of_a_generated_flow_gives_the_same_turns(engine: MontyEngine, source: str, plan: list[Step]) -> None:
+def test_a_replay_of_a_generated_flow_gives_the_same_turns(engine: MontyEngine, source: str, plan: list[ReplayStep]) -> None:
     assert [problem for problem in engine.check(source) if problem.severity == "error"] == []
     same(engine, source, None, plan)
 
 
 @given(source=generated_flows(), plan=steps, seed=st.text(max_size=4))
-def test_a_fork_shares_its_history_and_then_differs(engine: MontyEngine, source: str, plan: list[Step], seed: str) -> None:
+def test_a_fork_shares_its_history_and_then_differs(engine: MontyEngine, source: str, plan: list[ReplayStep], seed: str) -> None:
     """A prefix of the answers gives a prefix of the turns."""
     program = FlowProgram(source, None, seed, "2026-05-01T08:00:00+00:00")
     complete = turns_of(engine, program, plan, with_dumps=False)

@@ -79,14 +79,14 @@ def test_a_token_with_one_character_changed_is_refused(owner: Speaker, place: in
 
 
 @given(st.text() | st.tuples(*[st.text(LETTERS, max_size=9)] * 3).map(".".join))
-def test_no_text_makes_it_raise(owner: Speaker, text: str) -> None:
+def test_no_text_makes_acceptance_raise(owner: Speaker, text: str) -> None:
     acceptance = Ear((owner.key,)).hear(Position(), text)
     assert acceptance.refusal is not None
     assert acceptance.position == Position()
 
 
 @given(st.dictionaries(fields, jsons, max_size=3) | st.just(...), jsons, st.booleans())
-def test_no_payload_signed_with_the_right_key_makes_it_raise(
+def test_no_payload_signed_with_the_right_key_makes_acceptance_raise(
     owner: Speaker, changes: Any, replacement: Any, as_snapshot: bool
 ) -> None:
     """A statement with some fields changed, or any JSON, is refused or still valid."""

@@ -171,7 +171,7 @@ NEEDED = (
 # A browser
 
 
-class Browser(HTMLParser):
+class FormBrowser(HTMLParser):
     """Parses a form, checks the limits of its controls and posts it, as browsers do; refuses markup that clia does not write."""
 
     ATTRIBUTES = re.compile(
@@ -283,7 +283,7 @@ def test_a_value_survives_the_form_and_the_browser(case: tuple[dict[str, Any], A
     assert form.kind == ("choices" if {"enum", "const"} & schema.keys() else "fields")
     posted = as_posted(form, value)
     assert same(value_from(form, posted), value)
-    browser = Browser(str(MACROS.form_fields(form, "p", posted, {})))
+    browser = FormBrowser(str(MACROS.form_fields(form, "p", posted, {})))
     assert same(value_from(form, browser.posted), value)
 
 
@@ -328,7 +328,7 @@ def test_a_value_that_a_form_cannot_hold_is_refused_and_never_changed(case: tupl
 def test_the_json_field_accepts_every_value(value: Any) -> None:
     form = raw_form(Rule())
     assert same(value_from(form, as_posted(form, value)), value)
-    browser = Browser(str(MACROS.form_fields(form, "p", as_posted(form, value), {})))
+    browser = FormBrowser(str(MACROS.form_fields(form, "p", as_posted(form, value), {})))
     assert same(value_from(form, browser.posted), value)
 
 

@@ -35,7 +35,7 @@ allows(G, P, T, R, 1) :- taken_in(G, P, T, R), runs(G).
 Question = tuple[int, int, int, bool]
 
 
-class World(NamedTuple):
+class GateWorld(NamedTuple):
     grants: list[tuple[int, int, int, bool, int | None]]  # peer, type, trigger, execute, expires
     trusted: set[int]
     parents: list[tuple[int, int]]
@@ -66,10 +66,12 @@ grants = st.tuples(
 trees = st.lists(st.integers(0, 10), max_size=len(TYPES) - 1).map(lambda picks: [(n, pick % n) for n, pick in enumerate(picks, 1)])
 # Not created by any registry of types, but possible for a hostile one: several parents, and cycles.
 tangles = st.lists(st.tuples(st.sampled_from(TYPES), st.sampled_from(TYPES)), max_size=9)
-worlds = st.builds(World, st.lists(grants, max_size=12), st.sets(st.sampled_from(PEERS)), trees | tangles, st.sampled_from(MOMENTS))
+worlds = st.builds(
+    GateWorld, st.lists(grants, max_size=12), st.sets(st.sampled_from(PEERS)), trees | tangles, st.sampled_from(MOMENTS)
+)
 
 
-def oracle(world: World) -> dict[Question, list[str]]:
+def oracle(world: GateWorld) -> dict[Question, list[str]]:
     """Every allowed question, with the grants that allow it."""
     control = clingo.Control(["--warn=none"])
     control.add("base", [], RULES + world.program())
@@ -83,7 +85,7 @@ def oracle(world: World) -> dict[Question, list[str]]:
     return {question: sorted(cids) for question, cids in allowed.items()}
 
 
-def decided(store: Store, world: World) -> dict[Question, list[str]]:
+def decided(store: Store, world: GateWorld) -> dict[Question, list[str]]:
     with store.writing() as change:
         change.gate.load(world.facts())
     allowed = {}
@@ -108,7 +110,7 @@ def test_the_gate_agrees_with_a_logic_program_on_every_question_of_a_world(
 
     @settings(max_examples=examples if kind == "sqlite" else examples // 4)
     @given(world=worlds)
-    def agrees(world: World) -> None:
+    def agrees(world: GateWorld) -> None:
         expected = oracle(world)
         event("something is allowed" if expected else "all is denied")
         for store in stores:

@@ -39,16 +39,16 @@ def merged(kind: str, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 @given(kinds_and_documents)
-def test_merging_a_document_with_itself_changes_nothing(given_: tuple[str, list[dict[str, Any]]]) -> None:
-    kind, (document, *_) = given_
+def test_merging_a_document_with_itself_changes_nothing(case: tuple[str, list[dict[str, Any]]]) -> None:
+    kind, (document, *_) = case
     once = merged(kind, [document])
     assert identity(merged(kind, [document, document])) == identity(once)
     assert identity(merged(kind, [once, once])) == identity(once)
 
 
 @given(kinds_and_documents)
-def test_every_leaf_of_the_output_has_an_origin_with_its_value(given_: tuple[str, list[dict[str, Any]]]) -> None:
-    kind, documents = given_
+def test_every_leaf_of_the_output_has_an_origin_with_its_value(case: tuple[str, list[dict[str, Any]]]) -> None:
+    kind, documents = case
     layers = layered(documents)
     document, provenance, _ = merge(kind, "scout", layers)
     origins = leaf_origins(document, provenance, layers)
@@ -69,8 +69,8 @@ def all_values(value: Any, at: str = "") -> list[tuple[str, Any]]:
 
 
 @given(kinds_and_documents)
-def test_every_value_can_be_explained(given_: tuple[str, list[dict[str, Any]]]) -> None:
-    kind, documents = given_
+def test_every_value_can_be_explained(case: tuple[str, list[dict[str, Any]]]) -> None:
+    kind, documents = case
     layers = layered(documents)
     document, provenance, _ = merge(kind, "scout", layers)
     for pointer, value in all_values(document):
@@ -82,16 +82,16 @@ def test_every_value_can_be_explained(given_: tuple[str, list[dict[str, Any]]]) 
 
 
 @given(kinds_and_documents)
-def test_merging_never_changes_its_input(given_: tuple[str, list[dict[str, Any]]]) -> None:
-    kind, documents = given_
+def test_merging_never_changes_its_input(case: tuple[str, list[dict[str, Any]]]) -> None:
+    kind, documents = case
     before = json.dumps(documents)
     merged(kind, documents)
     assert json.dumps(documents) == before
 
 
 @given(kinds_and_documents)
-def test_no_guardrail_and_no_entry_is_ever_lost(given_: tuple[str, list[dict[str, Any]]]) -> None:
-    kind, documents = given_
+def test_no_guardrail_and_no_entry_is_ever_lost(case: tuple[str, list[dict[str, Any]]]) -> None:
+    kind, documents = case
     result = merged(kind, documents)
     for field in ("guardrails", "entries", "tags", "milestones", "sections"):
         merged_items = result.get(field) or []
@@ -112,9 +112,9 @@ def replaced_by_object(field: str, item: Any, merged_items: list[Any]) -> bool:
 
 @given(kinds_and_documents, st.randoms(use_true_random=False))
 def test_the_order_of_keys_inside_a_value_does_not_matter_to_a_union(
-    given_: tuple[str, list[dict[str, Any]]], shuffle: random.Random
+    case: tuple[str, list[dict[str, Any]]], shuffle: random.Random
 ) -> None:
-    kind, documents = given_
+    kind, documents = case
     turned = [shuffled(document, shuffle) for document in documents]
     plain, from_shuffled = merged(kind, documents), merged(kind, turned)
     assert identity(plain) == identity(from_shuffled)

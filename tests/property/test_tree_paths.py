@@ -37,7 +37,7 @@ worktrees = st.dictionaries(file_paths, contents, max_size=8)
 EXAMPLES = settings.default.max_examples if settings.default else 100
 
 
-class Place:
+class TreeSpace:
     """A space, and stock git on its repository."""
 
     def __init__(self, directory: Path) -> None:
@@ -88,17 +88,17 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def quiet_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def quiet_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TreeSpace]:
     """A space that no test may change."""
-    quiet = Place(tmp_path_factory.mktemp("quiet"))
+    quiet = TreeSpace(tmp_path_factory.mktemp("quiet"))
     quiet.agent()
     yield quiet
     quiet.space.close()
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    opened = Place(tmp_path_factory.mktemp("trees"))
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TreeSpace]:
+    opened = TreeSpace(tmp_path_factory.mktemp("trees"))
     yield opened
     opened.space.close()
 
@@ -125,7 +125,7 @@ def delta(old: Files, new: Files) -> dict[str, Content | None]:
 
 @settings(max_examples=max(40, EXAMPLES // 3), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(versions=st.lists(worktrees.map(without_clashes), min_size=1, max_size=4))
-def test_full_values_and_deltas_give_the_trees_of_stock_git(place: Place, versions: list[Files]) -> None:
+def test_full_values_and_deltas_give_the_trees_of_stock_git(place: TreeSpace, versions: list[Files]) -> None:
     full_agent, delta_agent = place.agent(), place.agent()
     before: Files = {}
     for files in versions:
@@ -138,7 +138,7 @@ def test_full_values_and_deltas_give_the_trees_of_stock_git(place: Place, versio
     assert place.tree(fresh) == place.tree(full_agent), "the history must not affect the tree"
 
 
-def outcome(place: Place, name: str, **form: Any) -> tuple[str, ...]:
+def outcome(place: TreeSpace, name: str, **form: Any) -> tuple[str, ...]:
     """The tree of a commit, or the code of its refusal, which must not move the head."""
     head = place.space.head(name)
     try:
@@ -150,7 +150,7 @@ def outcome(place: Place, name: str, **form: Any) -> tuple[str, ...]:
 
 @settings(max_examples=max(40, EXAMPLES // 3), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(start=worktrees.map(without_clashes), more=worktrees)
-def test_a_file_in_place_of_a_folder_is_refused_in_both_forms(place: Place, start: Files, more: Files) -> None:
+def test_a_file_in_place_of_a_folder_is_refused_in_both_forms(place: TreeSpace, start: Files, more: Files) -> None:
     full_agent, delta_agent = place.agent(), place.agent()
     for name in (full_agent, delta_agent):
         place.space.commit(name, "finding", start)
@@ -161,7 +161,7 @@ def test_a_file_in_place_of_a_folder_is_refused_in_both_forms(place: Place, star
     assert (full == ("path-clash",)) == clashes(files)
 
 
-def test_a_link_and_a_submodule_with_the_same_text_differ(place: Place) -> None:
+def test_a_link_and_a_submodule_with_the_same_text_differ(place: TreeSpace) -> None:
     name = place.agent()
     for value in (Link(A_COMMIT), Submodule(A_COMMIT), File(b"x", executable=True), b"x", File(b"x"), Link("x")):
         place.space.commit(name, "finding", {"it": value})
@@ -172,7 +172,7 @@ def test_a_link_and_a_submodule_with_the_same_text_differ(place: Place) -> None:
     "changes",
     [{"gone": None}, {"a/gone": None}, {"file/below": None}, {"gone": None, "gone/new": b""}, {"a": None, "a/new": b""}],
 )
-def test_a_missing_path_cannot_be_removed(place: Place, changes: dict[str, Any]) -> None:
+def test_a_missing_path_cannot_be_removed(place: TreeSpace, changes: dict[str, Any]) -> None:
     name = place.agent()
     head = place.space.commit(name, "finding", {"a/b": b"", "file": b""})
     with pytest.raises(CliaError) as refused:
@@ -212,7 +212,7 @@ def accepted(path: str) -> bool:
 @given(names=st.sets(odd | near, min_size=20, max_size=60))
 def test_git_fsck_accepts_every_path_that_clia_accepts(tmp_path_factory: pytest.TempPathFactory, names: set[str]) -> None:
     files: Files = {path: b"[core]\n" for path in names if accepted(path)}
-    place = Place(tmp_path_factory.mktemp("odd"))
+    place = TreeSpace(tmp_path_factory.mktemp("odd"))
     place.space.commit(place.agent(), "finding", without_clashes(files))
     place.git("fsck", "--strict", "--no-dangling")
     place.space.close()
@@ -247,7 +247,7 @@ ATTACKS = [
 
 @pytest.mark.parametrize("form", ["files", "changes"])
 @pytest.mark.parametrize("path", ATTACKS, ids=ascii)
-def test_a_hostile_path_is_refused_and_nothing_is_written(quiet_place: Place, path: str, form: str) -> None:
+def test_a_hostile_path_is_refused_and_nothing_is_written(quiet_place: TreeSpace, path: str, form: str) -> None:
     before = quiet_place.everything()
     given_files: Any = {form: {"fine": b"", path: b"x"}}
     with pytest.raises(UnsafePath) as refused:
@@ -257,7 +257,7 @@ def test_a_hostile_path_is_refused_and_nothing_is_written(quiet_place: Place, pa
 
 
 @pytest.mark.parametrize("path", [None, 1, b"bytes", ("a",)])
-def test_a_path_that_is_not_text_is_refused(place: Place, path: Any) -> None:
+def test_a_path_that_is_not_text_is_refused(place: TreeSpace, path: Any) -> None:
     with pytest.raises(UnsafePath):
         place.space.commit(place.agent(), "finding", {path: b"x"})
 
@@ -279,7 +279,7 @@ MODULES_NAMES += ["x\\.gitmodules", "sub/.gitmodules"]
 
 @pytest.mark.parametrize("path", MODULES_NAMES, ids=ascii)
 @pytest.mark.parametrize("kind", [*HOSTILE_MODULES, "link"])
-def test_a_hostile_gitmodules_file_is_refused_under_every_name(place: Place, kind: str, path: str) -> None:
+def test_a_hostile_gitmodules_file_is_refused_under_every_name(place: TreeSpace, kind: str, path: str) -> None:
     content: Content = Link("elsewhere") if kind == "link" else HOSTILE_MODULES[kind]
     name = place.agent()
     with pytest.raises(UnsafePath):
@@ -288,7 +288,7 @@ def test_a_hostile_gitmodules_file_is_refused_under_every_name(place: Place, kin
         place.space.commit(name, "finding", changes={path: content})
 
 
-def test_an_ordinary_gitmodules_file_is_accepted(place: Place) -> None:
+def test_an_ordinary_gitmodules_file_is_accepted(place: TreeSpace) -> None:
     good = MODULES % (b"lib", b"parts/lib", b"https://example.org/lib", b"\tupdate = rebase\n")
     files: Files = {".gitmodules": good, "parts/lib": Submodule(A_COMMIT)}
     name = place.agent()
@@ -300,7 +300,7 @@ def test_an_ordinary_gitmodules_file_is_accepted(place: Place) -> None:
     "content",
     ["text", None, 1, bytearray(b"x"), Link(""), Link("a\0b"), Submodule("short"), Submodule("0" * 40), File("x")],  # type: ignore[arg-type]
 )
-def test_invalid_content_is_refused_and_the_path_is_named(place: Place, content: Any) -> None:
+def test_invalid_content_is_refused_and_the_path_is_named(place: TreeSpace, content: Any) -> None:
     name = place.agent()
     head = place.space.head(name)
     with pytest.raises(InvalidInput) as refused:
@@ -309,6 +309,6 @@ def test_invalid_content_is_refused_and_the_path_is_named(place: Place, content:
     assert place.space.head(name) == head
 
 
-def test_all_objects_written_above_pass_git_fsck(place: Place) -> None:
+def test_all_objects_written_above_pass_git_fsck(place: TreeSpace) -> None:
     place.git("fsck", "--strict", "--no-dangling")
     assert place.space.verify().clean

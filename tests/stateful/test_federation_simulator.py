@@ -147,7 +147,7 @@ class Tracker:
         return self.tracked | {f"types/{name}": define_cid(name, parent) for name, parent in self.types.items()}
 
 
-class World:
+class Simulation:
     def __init__(self, seed: int, size: Size, directory: Path) -> None:
         self.random = Random(seed)  # noqa: S311  # a schedule, not a secret
         self.size = size
@@ -413,7 +413,7 @@ SEEN = (
 
 def simulated(seed: int, size: Size, directory: Path) -> Counter[str]:
     print(f"seed {seed}: {size}")  # noqa: T201  # to reproduce a failure
-    world = World(seed, size, directory)
+    world = Simulation(seed, size, directory)
     world.run()
     print(f"seed {seed}: {world.said} announcements, {dict(world.codes)}")  # noqa: T201  # as above
     return world.codes

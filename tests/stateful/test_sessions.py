@@ -27,7 +27,7 @@ NOW = datetime(2025, 1, 1, tzinfo=UTC)
 NAMES = ("ada", "bob", "cleo", "dan", "eve", "fay", "gus")
 
 
-class Crash(BaseException):
+class SimulatedCrash(BaseException):
     """Simulates a crash within the process."""
 
 
@@ -65,7 +65,7 @@ class SessionMachine(RuleBasedStateMachine):
         if self.left is not None:
             self.left -= 1
             if not self.left:
-                raise Crash
+                raise SimulatedCrash
 
     def reopen(self) -> None:
         self.space.close()
@@ -77,7 +77,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.seen, self.left = [], crash
         try:
             verb()
-        except Crash:
+        except SimulatedCrash:
             past = "committed" in self.seen or "finished" in self.seen
             self.reopen()
             return past

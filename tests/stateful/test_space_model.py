@@ -57,7 +57,7 @@ class Node(NamedTuple):
     meta: dict[str, Any] = {}  # noqa: RUF012  # never changed
 
 
-class Outcome(NamedTuple):
+class MergeOutcome(NamedTuple):
     """The expected result of a merge: the files without conflicts, and base, ours and theirs of each conflict."""
 
     tree: Files
@@ -97,7 +97,7 @@ class Model:
         below = set().union(*(self.past(parent) for cid in shared for parent in self.commits[cid].parents))
         return shared - below
 
-    def merge(self, ours: str, theirs: str, landed: str | None = None) -> Outcome | None:
+    def merge(self, ours: str, theirs: str, landed: str | None = None) -> MergeOutcome | None:
         """None if only git can decide: several bases, a possible rename, a file where the other side has a folder.
 
         ``landed`` is the commit that was squashed before; it is the base if it is newer than the common ancestor.
@@ -115,7 +115,7 @@ class Model:
         sides = (self.commits[ours].tree, self.commits[theirs].tree)
         if any(base.keys() - side.keys() and side.keys() - base.keys() for side in sides) or clash({**sides[0], **sides[1]}):
             return None
-        outcome = Outcome({}, {})
+        outcome = MergeOutcome({}, {})
         for path in sorted({*base, *sides[0], *sides[1]}):
             before, ours_value, theirs_value = (tree.get(path) for tree in (base, *sides))
             if ours_value != theirs_value and before not in (ours_value, theirs_value):
@@ -427,7 +427,7 @@ class SpaceMachine(RuleBasedStateMachine):
             other_names = [name for name in active if name != active[index]]
             self.merge(index, other_names.index(active[other_index]), "", None)
 
-    def same_conflicts(self, conflicts: Conflicts, expected: Outcome | None) -> None:
+    def same_conflicts(self, conflicts: Conflicts, expected: MergeOutcome | None) -> None:
         assert conflicts.paths
         if expected is not None:
             assert {
@@ -696,6 +696,6 @@ def test_the_model_distinguishes_merges() -> None:
         ("renamed", ("base",), {"a": b"1", "z": b"1"}),
     ):
         model.commits[cid] = Node(parents, tree)
-    assert model.merge("left", "right") == Outcome({"a": b"2", "b": b"1", "c": b"1"}, {})
-    assert model.merge("left", "other") == Outcome({"b": b"1"}, {"a": (b"1", b"2", b"3")})
+    assert model.merge("left", "right") == MergeOutcome({"a": b"2", "b": b"1", "c": b"1"}, {})
+    assert model.merge("left", "other") == MergeOutcome({"b": b"1"}, {"a": (b"1", b"2", b"3")})
     assert model.merge("left", "renamed") is None

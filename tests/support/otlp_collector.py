@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PROTOBUF = "application/x-protobuf"
 
 
-class Reply(NamedTuple):
+class CollectorReply(NamedTuple):
     """The reply to a request; by default all spans are accepted."""
 
     status: int = 200
@@ -26,12 +26,12 @@ class Reply(NamedTuple):
     headers: Mapping[str, str] = {"Content-Type": PROTOBUF}
 
 
-def partly(rejected: int, why: str) -> Reply:
+def partly(rejected: int, why: str) -> CollectorReply:
     """A reply that some spans were rejected."""
     response = ExportTraceServiceResponse()
     response.partial_success.rejected_spans = rejected
     response.partial_success.error_message = why
-    return Reply(body=response.SerializeToString())
+    return CollectorReply(body=response.SerializeToString())
 
 
 class ReceivedRequest(NamedTuple):
@@ -57,7 +57,7 @@ class Collector:
     def __init__(self, address: str) -> None:
         self.address = address
         self.requests: list[ReceivedRequest] = []
-        self.replies: list[Reply] = []
+        self.replies: list[CollectorReply] = []
 
     def spans(self) -> list[Span]:
         return [span for request in self.requests for span in request.spans]
@@ -72,7 +72,7 @@ def collecting() -> Iterator[Collector]:
             data = self.rfile.read(int(self.headers["content-length"]))
             body = gzip.decompress(data) if self.headers.get("content-encoding") == "gzip" else data
             collector.requests.append(ReceivedRequest(self.path, {key.lower(): value for key, value in self.headers.items()}, body))
-            reply = collector.replies.pop(0) if collector.replies else Reply()
+            reply = collector.replies.pop(0) if collector.replies else CollectorReply()
             self.send_response(reply.status)
             for key, value in {**reply.headers, "Content-Length": str(len(reply.body))}.items():
                 self.send_header(key, value)

@@ -65,5 +65,5 @@ def test_a_reach_in_is_recognized(source: str) -> None:
 @pytest.mark.parametrize(
     "source", ["self._components.core", "process.running", "self._row.running", "row._replace(a=1)", "x.__name__", "super()._x"]
 )
-def test_records_and_the_parts_that_a_service_is_built_from_are_no_reach_in(source: str) -> None:
+def test_records_and_the_components_of_a_service_are_not_reach_ins(source: str) -> None:
     assert reach_ins(source) == []

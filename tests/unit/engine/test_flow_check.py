@@ -37,7 +37,7 @@ def failure_of(engine: MontyEngine, source: str) -> str:
 
 @pytest.mark.parametrize("name", FLOWS)
 @pytest.mark.parametrize("types", [False, True])
-def test_good_flows_are_clean_and_start(engine: MontyEngine, name: str, types: bool) -> None:
+def test_valid_flows_have_no_problems_and_start(engine: MontyEngine, name: str, types: bool) -> None:
     assert engine.check(FLOWS[name], types=types) == []
     with engine.start(FlowProgram(FLOWS[name], INPUTS[name], "seed", "2026-01-01T00:00:00+00:00")) as run:
         assert run.turn.pending

@@ -111,7 +111,7 @@ def test_the_users_git_configuration_does_not_change_results(repository: BenchRe
     assert everything() == before
 
 
-def test_a_patch_applies_and_is_between_commits_trees_or_nothing(repository: BenchRepository, tree: Tree) -> None:
+def test_a_patch_between_commits_or_trees_applies(repository: BenchRepository, tree: Tree) -> None:
     first = repository.head()
     git("mv", "sub/b.txt", "sub/c.txt", cwd=repository.root)
     second = repository.commit(**{"a.txt": "one\nthree"})

@@ -57,7 +57,7 @@ def test_the_first_run_writes_and_the_second_changes_no_byte(tree: Tree) -> None
     assert tree.snapshot() == before
 
 
-def test_the_manifest_lists_the_whole_files_sorted_with_what_was_written(tree: Tree) -> None:
+def test_the_manifest_lists_the_generated_files_in_order_with_their_hashes(tree: Tree) -> None:
     agent(tree)
     run(tree)
     manifest = json.loads((tree.root / MANIFEST).read_text())
@@ -240,7 +240,7 @@ def test_a_listed_file_replaced_by_a_link_is_refused_even_by_force(tree: Tree) -
 
 
 @pytest.mark.parametrize("path", [".claude/agents/scout.md", MANIFEST])
-def test_markdown_that_is_a_link_to_a_whole_file_of_clia_is_refused(tree: Tree, path: str) -> None:
+def test_markdown_that_is_a_link_to_a_generated_file_is_refused(tree: Tree, path: str) -> None:
     agent(tree)
     run(tree, ALL._replace(formats=("claude-agent", "a2a-card")))
     (tree.root / "AGENTS.md").symlink_to(path)

@@ -106,7 +106,7 @@ def test_inherited_documents_are_checked_too(tree: Tree) -> None:
     assert not any(code == "schema" for code, name, _ in findings if name == "policy.json")
 
 
-def test_a_journal_may_quote_what_a_profile_may_not_say(tree: Tree) -> None:
+def test_text_that_is_a_finding_in_a_profile_is_allowed_in_a_journal(tree: Tree) -> None:
     tree.repository("w")
     tree.agency("w", entries=[{"summary": "found \u200b and <!-- x --> and \x1b[0m"}])
     assert codes(tree) == []
@@ -133,7 +133,7 @@ def test_an_unreadable_document_does_not_end_the_run(tree: Tree) -> None:
     assert codes(tree) == ["unreadable", "schema"]
 
 
-def test_a_link_beside_the_documents_may_not_leave_the_repository(tree: Tree) -> None:
+def test_a_link_next_to_the_documents_must_not_leave_the_repository(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w")
     tree.write("secret.md", "x")
@@ -168,7 +168,7 @@ def test_an_agent_from_above_the_repository_need_not_inherit_its_directives(tree
     assert codes(tree) == []
 
 
-def test_an_agent_whose_directory_is_linked_answers_to_both_names(tree: Tree) -> None:
+def test_a_link_to_an_agent_directory_is_not_a_slug_mismatch(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", "scout")
     (tree.root / "w/.clia/agents/alias").symlink_to("scout")

@@ -34,7 +34,7 @@ def weaker(local: object, outer: object) -> bool:
         ({"id": "g1", "text": "Be kind"}, {"id": "g1", "text": "Be kinder", "level": "disabled"}),
     ],
 )
-def test_a_rule_with_less_force_is_weaker_and_not_the_reverse(outer: object, local: object) -> None:
+def test_a_rule_with_less_force_is_weaker(outer: object, local: object) -> None:
     assert weaker(local, outer)
     assert not weaker(outer, local)
 

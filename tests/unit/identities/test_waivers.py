@@ -117,7 +117,7 @@ def test_a_linked_agency_approves_nothing(tree: Tree) -> None:
     assert refused(scout) == ["waiver-unapproved"]
 
 
-def test_a_guardrail_of_a_document_elsewhere_is_owned_by_its_repository(tree: Tree) -> None:
+def test_a_guardrail_inherited_from_a_plain_file_is_owned_by_its_repository(tree: Tree) -> None:
     tree.repository("w")
     tree.write("w/policy/rules.json", json.dumps({"guardrails": [RULE]}))
     tree.agent("w", "ada", profileType="operator")
@@ -132,7 +132,7 @@ def test_an_operator_with_waivers_of_their_own_is_allowed(tree: Tree) -> None:
     assert len(scout.profile()["waivedGuardrails"]) == 1
 
 
-def test_an_inherited_guardrail_is_owned_by_the_place_of_its_document(tree: Tree) -> None:
+def test_an_inherited_guardrail_is_owned_by_the_context_of_its_document(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", "root", guardrails=[RULE])
     tree.agent("w", "ada", profileType="operator")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from support import Tree
 
 
-class WatchedFiles(LocalFiles):
+class RecordingFiles(LocalFiles):
     """Records every path that is accessed."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ def test_a_submodule_that_does_not_contain_the_path_is_not_accessed(tree: Tree) 
     for name in names[:5]:
         tree.agent(f"w/libs/{name}", guardrails=[name])
     tree.agent("w", guardrails=["outer"])
-    files = WatchedFiles()
+    files = RecordingFiles()
     scout = Lineage(files, survey(files, tree.path("w/libs/m0")), "scout")
     assert scout.profile()["guardrails"] == ["outer", "m0"]
     assert len(scout.context().excluded) == 199
@@ -62,7 +62,7 @@ def test_reading_accesses_only_ancestors(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w/in", title="in")
     tree.agent("w/beside", title="beside")
-    files = WatchedFiles()
+    files = RecordingFiles()
     path = tree.path("w/in")
     scout = Lineage(files, survey(files, path), "scout")
     scout.context()
@@ -72,7 +72,7 @@ def test_reading_accesses_only_ancestors(tree: Tree) -> None:
         assert home in own, accessed
 
 
-class Failing(LocalFiles):
+class FailingFiles(LocalFiles):
     """Fails for every path that ends with a name."""
 
     def __init__(self, name: str) -> None:
@@ -86,7 +86,7 @@ class Failing(LocalFiles):
 
 def test_an_unreadable_gitmodules_is_reported(tree: Tree) -> None:
     tree.repository("w")
-    place = survey(Failing(".gitmodules"), tree.path("w"))
+    place = survey(FailingFiles(".gitmodules"), tree.path("w"))
     assert {diagnostic.code for diagnostic in place.diagnostics} == {"unreadable"}
 
 
@@ -99,7 +99,7 @@ def test_a_gitmodules_that_is_not_text_is_reported(tree: Tree) -> None:
 def test_an_inaccessible_git_directory_is_not_a_boundary(tree: Tree) -> None:
     tree.repository("w")
     assert is_repository(LocalFiles(), tree.path("w"))
-    assert not is_repository(Failing(".git"), tree.path("w"))
+    assert not is_repository(FailingFiles(".git"), tree.path("w"))
 
 
 def test_a_path_with_nul_is_refused() -> None:

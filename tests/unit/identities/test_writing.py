@@ -148,7 +148,7 @@ def test_a_link_out_of_the_repository_is_never_written_through(tree: Tree) -> No
     assert list(outside.iterdir()) == []
 
 
-def test_a_linked_agency_inside_the_repository_is_written_at_its_real_place(tree: Tree) -> None:
+def test_a_linked_agency_inside_the_repository_is_written_at_its_real_path(tree: Tree) -> None:
     tree.repository("w")
     real = tree.write("w/shared/log.agency.triad.json", '{"entries": []}')
     link = tree.directory("w/.clia/agents/scout") / "a.agency.triad.json"

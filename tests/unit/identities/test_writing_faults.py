@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from support import Tree
 
 
-class WatchedFiles(WritableLocalFiles):
+class LockRecordingFiles(WritableLocalFiles):
     """Records which directories were locked."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ def test_two_links_to_one_journal_share_its_lock(tree: Tree) -> None:
     tree.repository("w")
     real = tree.write("w/shared/log.agency.triad.json", '{"entries": []}')
     (tree.directory("w/.clia/agents/scout") / "a.agency.triad.json").symlink_to(real)
-    files = WatchedFiles()
+    files = LockRecordingFiles()
     journal("scout", Note("n"), WriteLocation(tree.path("w")), files=files)
     assert files.locked == [tree.path("w/shared")]
 
@@ -63,7 +63,7 @@ def consolidation(tree: Tree) -> tuple[Any, Any]:
     tree.repository("w")
     tree.agent("w", "old", title="old")
     tree.agent("w", "new", title="new")
-    files = WatchedFiles()
+    files = LockRecordingFiles()
     place = survey(files, tree.path("w"))
     source, target = (target_at(files, place, tree.path("w"), slug) for slug in ("old", "new"))
     return files, writing.plan_consolidation(files, "old", "new", source, target)

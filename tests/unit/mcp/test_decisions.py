@@ -30,7 +30,7 @@ TESS, VERA = "Tess <tess@example.org>", "Vera <vera@example.org>"
 GO = {"question": "Go on?", "choices": ["yes", "no"]}
 
 
-class Desk(NamedTuple):
+class DecisionDesk(NamedTuple):
     """A space with an agent and its server, and a second handle on the space, as for an inbox."""
 
     space: clia.Space
@@ -56,16 +56,16 @@ class Desk(NamedTuple):
 
 
 @pytest.fixture
-def desk(space: clia.Space, repo: Path) -> Iterator[Desk]:
+def desk(space: clia.Space, repo: Path) -> Iterator[DecisionDesk]:
     with clia.open(repo, settings=settings()) as inbox:
-        yield Desk(space, inbox, repo)
+        yield DecisionDesk(space, inbox, repo)
 
 
 both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 @both
-def test_a_completed_form_is_a_decision_of_the_accountable_person(desk: Desk, protocol: str) -> None:
+def test_a_completed_form_is_a_decision_of_the_accountable_person(desk: DecisionDesk, protocol: str) -> None:
     person = says({"answer": "no", "rationale": "too early"})
     outcome = desk.ask(protocol, person, context={"risk": "high"}, **GO)
     assert (outcome["status"], outcome["value"], outcome["by"], outcome["rationale"]) == ("decided", "no", TESS, "too early")
@@ -77,14 +77,14 @@ def test_a_completed_form_is_a_decision_of_the_accountable_person(desk: Desk, pr
 
 @both
 @pytest.mark.parametrize(("action", "outcome_text"), [("decline", "declined"), ("cancel", "dismissed")])
-def test_a_declined_form_is_not_an_answer(desk: Desk, protocol: str, action: str, outcome_text: str) -> None:
+def test_a_declined_form_is_not_an_answer(desk: DecisionDesk, protocol: str, action: str, outcome_text: str) -> None:
     outcome = desk.ask(protocol, says(action=action))
     assert (outcome["status"], outcome["value"], outcome["not_now"]) == ("held", None, f"the form was {outcome_text}")
     assert (desk.pending(), desk.decisions()) == ([outcome["request"]], [])
 
 
 @both
-def test_an_invalid_answer_is_refused_with_the_reason(desk: Desk, protocol: str) -> None:
+def test_an_invalid_answer_is_refused_with_the_reason(desk: DecisionDesk, protocol: str) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "array", "items": {"type": "integer"}}}, "required": ["n"]}
     for answer, reason in (('{"n": ["x"]}', "is not of type 'integer'"), ("[1", "is not JSON")):
         outcome = desk.ask(protocol, says({"answer": answer}), question="Which?", schema=schema)
@@ -96,7 +96,7 @@ def test_an_invalid_answer_is_refused_with_the_reason(desk: Desk, protocol: str)
 
 
 @both
-def test_a_client_without_forms_gets_the_inbox_and_polls(desk: Desk, protocol: str) -> None:
+def test_a_client_without_forms_gets_the_inbox_and_polls(desk: DecisionDesk, protocol: str) -> None:
     async def main() -> None:
         async with talking(desk.server(), protocol) as driver:
             outcome = await driver.do("request_decision", **GO)
@@ -115,7 +115,7 @@ def test_a_client_without_forms_gets_the_inbox_and_polls(desk: Desk, protocol: s
 
 
 @both
-def test_a_faster_answer_in_the_inbox_wins_and_nothing_is_decided_twice(desk: Desk, protocol: str) -> None:
+def test_a_faster_answer_in_the_inbox_wins_and_nothing_is_decided_twice(desk: DecisionDesk, protocol: str) -> None:
     async def late(params: ElicitRequestParams) -> ElicitResult:
         del params
         await anyio.to_thread.run_sync(lambda: desk.inbox.decide("scout", "no", by=VERA))
@@ -126,7 +126,7 @@ def test_a_faster_answer_in_the_inbox_wins_and_nothing_is_decided_twice(desk: De
     assert desk.decisions() == [(VERA, '"no"')]
 
 
-def test_an_answer_in_the_inbox_closes_an_open_form(desk: Desk) -> None:
+def test_an_answer_in_the_inbox_closes_an_open_form(desk: DecisionDesk) -> None:
     """In the older protocol the call waits while the form is open: it must not block then."""
 
     async def never(params: ElicitRequestParams) -> ElicitResult:
@@ -138,7 +138,7 @@ def test_an_answer_in_the_inbox_closes_an_open_form(desk: Desk) -> None:
     assert desk.ask(LEGACY, Person(never))["by"] == VERA
 
 
-def test_an_ignored_form_times_out_and_the_request_stays_pending(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ignored_form_times_out_and_the_request_stays_pending(desk: DecisionDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "FORM_SECONDS", 0.0)
 
     async def never(params: ElicitRequestParams) -> ElicitResult:
@@ -151,7 +151,7 @@ def test_an_ignored_form_times_out_and_the_request_stays_pending(desk: Desk, mon
     assert desk.pending() == [outcome["request"]]
 
 
-def test_the_rounds_of_one_call_may_go_to_two_processes(desk: Desk) -> None:
+def test_the_rounds_of_one_call_may_go_to_two_processes(desk: DecisionDesk) -> None:
     async def main() -> None:
         async with talking(desk.server(), MODERN, says()) as first_client, talking(desk.server(), MODERN, says()) as second_client:
             first = await first_client.client.session.call_tool("request_decision", dict(GO), allow_input_required=True)
@@ -174,7 +174,7 @@ def test_the_rounds_of_one_call_may_go_to_two_processes(desk: Desk) -> None:
     assert desk.decisions() == [(TESS, '"yes"')]
 
 
-def test_state_sealed_for_one_space_of_a_forge_is_refused_by_another(desk: Desk) -> None:
+def test_state_sealed_for_one_space_of_a_forge_is_refused_by_another(desk: DecisionDesk) -> None:
     """The spaces of a forge share a secret, so the sealed state includes the space's name."""
     places = {name: SpaceContext(str(desk.root), lambda: desk.space, agent="scout") for name in ("one", "two")}
     options = http.EndpointOptions("http://forge.example", "s" * 32, 1 << 20, "1", lambda name: User(name, "admin"))
@@ -194,7 +194,7 @@ def test_state_sealed_for_one_space_of_a_forge_is_refused_by_another(desk: Desk)
     anyio.run(main)
 
 
-class Watched:
+class WatchedLock:
     """A lock that sets an event when a thread has to wait for it."""
 
     def __init__(self, waits: threading.Event) -> None:
@@ -209,11 +209,11 @@ class Watched:
         self.lock.release()
 
 
-def test_two_equal_concurrent_questions_are_one_request(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_equal_concurrent_questions_are_one_request(desk: DecisionDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second call starts when the first has just listed the pending requests; it must wait for the first."""
     place = SpaceContext(str(desk.root), lambda: desk.space, agent="scout")
     waiting, pending, ids = threading.Event(), desk.space.pending, []
-    monkeypatch.setattr(place, "asking", Watched(waiting))
+    monkeypatch.setattr(place, "asking", WatchedLock(waiting))
 
     def ask() -> None:
         ids.append(decisions.ask(ToolCall(place, Caller()), "scout", GO).id)
@@ -235,7 +235,7 @@ def test_two_equal_concurrent_questions_are_one_request(desk: Desk, monkeypatch:
     assert desk.pending() == ["ask-1.1"]
 
 
-def test_the_state_between_rounds_cannot_be_forged(desk: Desk) -> None:
+def test_the_state_between_rounds_cannot_be_forged(desk: DecisionDesk) -> None:
     async def main() -> None:
         async with talking(desk.server(), MODERN, says()) as driver, talking(desk.server("o" * 32), MODERN, says()) as other_client:
             call = other_client.client.session.call_tool
@@ -253,7 +253,7 @@ def test_the_state_between_rounds_cannot_be_forged(desk: Desk) -> None:
 
 
 @both
-def test_waiting_reports_progress_and_ends_with_the_answer(desk: Desk, protocol: str) -> None:
+def test_waiting_reports_progress_and_ends_with_the_answer(desk: DecisionDesk, protocol: str) -> None:
     async def main() -> None:
         async with talking(desk.server(), protocol) as driver, anyio.create_task_group() as group:
             outcome = await driver.do("request_decision", **GO)
@@ -272,7 +272,7 @@ def test_waiting_reports_progress_and_ends_with_the_answer(desk: Desk, protocol:
 
 
 @both
-def test_a_waiting_call_returns_when_the_server_stops(desk: Desk, protocol: str) -> None:
+def test_a_waiting_call_returns_when_the_server_stops(desk: DecisionDesk, protocol: str) -> None:
     place = SpaceContext(str(desk.root), lambda: desk.space, agent="scout")
     server = server_of(place, "1", lambda _: Caller(), RequestStateSecurity.ephemeral())
 
@@ -291,7 +291,7 @@ def test_a_waiting_call_returns_when_the_server_stops(desk: Desk, protocol: str)
     assert desk.pending() == ["ask-1.1"]
 
 
-def test_a_call_does_not_wait_if_too_many_already_do(desk: Desk) -> None:
+def test_a_call_does_not_wait_if_too_many_already_do(desk: DecisionDesk) -> None:
     """The call returns at once with the request held; otherwise each would keep a connection for ten minutes."""
     place = SpaceContext(str(desk.root), lambda: desk.space, agent="scout", waits=WaitSlots(most=0))
     server = server_of(place, "1", lambda _: Caller(), RequestStateSecurity.ephemeral())
@@ -308,7 +308,7 @@ def test_a_call_does_not_wait_if_too_many_already_do(desk: Desk) -> None:
 
 @both
 @pytest.mark.parametrize("now", [None, User("tess", "viewer")])
-def test_a_user_who_lost_their_role_cannot_decide_in_an_open_form(desk: Desk, protocol: str, now: User | None) -> None:
+def test_a_user_who_lost_their_role_cannot_decide_in_an_open_form(desk: DecisionDesk, protocol: str, now: User | None) -> None:
     place = SpaceContext(str(desk.root), lambda: desk.space, agent="scout")
     caller = Caller(User("tess", "admin"), lambda _: now)
     server = server_of(place, "1", lambda _: caller, RequestStateSecurity.ephemeral())
@@ -332,7 +332,7 @@ def test_one_user_cannot_take_all_wait_slots() -> None:
         assert again
 
 
-def test_a_question_that_was_recorded_without_its_secret_is_not_asked_twice(desk: Desk) -> None:
+def test_a_question_that_was_recorded_without_its_secret_is_not_asked_twice(desk: DecisionDesk) -> None:
     secret = FAKES[0].public + FAKES[0].secret
     question = f"Is {secret} still good?"
     outcomes = [desk.ask(MODERN, None, question=question) for _ in range(2)]
@@ -340,7 +340,7 @@ def test_a_question_that_was_recorded_without_its_secret_is_not_asked_twice(desk
     assert secret not in str(desk.inbox.pending("scout")[0].payload)
 
 
-def test_the_outcome_of_cancelled_and_unknown_requests(desk: Desk) -> None:
+def test_the_outcome_of_cancelled_and_unknown_requests(desk: DecisionDesk) -> None:
     async def main() -> None:
         async with talking(desk.server()) as driver:
             outcome = await driver.do("request_decision", **GO)
@@ -362,7 +362,7 @@ _INVALID_QUESTIONS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-def test_an_invalid_question_is_refused_and_the_field_is_named(desk: Desk) -> None:
+def test_an_invalid_question_is_refused_and_the_field_is_named(desk: DecisionDesk) -> None:
     async def main() -> None:
         async with talking(desk.server()) as driver:
             for field, arguments in _INVALID_QUESTIONS.items():

@@ -262,7 +262,7 @@ def test_a_value_keeps_its_structure() -> None:
     assert redact_value(redacted) == (redacted, 0)
 
 
-def test_two_secret_keys_stay_two_members() -> None:
+def test_two_redacted_keys_of_an_object_stay_distinct() -> None:
     redacted, count = redact_value({"ghp_" + ALNUM[:36]: 1, "ghp_" + ALNUM[1:37]: 2})
     assert sorted(redacted.values()) == [1, 2]
     assert count == 2
@@ -342,7 +342,7 @@ def test_a_state_survives_json() -> None:
         assert RedactionState(*json.loads(json.dumps(state))) == state
 
 
-def test_an_unknown_state_swallows_nothing() -> None:
+def test_an_unknown_state_redacts_nothing() -> None:
     assert redact_chunk("plain\n", RedactionState("", "of another version")) == (("plain\n", 0), START)
 
 
@@ -396,7 +396,7 @@ def test_a_continuation_of_a_token_is_redacted(first: str, then: str, length: in
     assert redact_chunk(then, state)[0] == (then[length:], 0)
 
 
-def test_a_short_word_does_not_end_a_token_that_goes_on() -> None:
+def test_a_short_word_does_not_end_a_token_that_continues() -> None:
     output = ""
     state = START
     for chunk in ["Bearer " + ALNUM[:24], "ok", ALNUM[24:40] + " x"]:

@@ -22,7 +22,7 @@ HOUR = timedelta(hours=1)
 WAIT = 60.0
 
 
-class Server:
+class ClockServer:
     """A server whose clock is an hour ahead of the machine's; it can be unavailable or slow."""
 
     def __init__(self) -> None:
@@ -43,8 +43,8 @@ class Server:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    fake = Server()
+def server(monkeypatch: pytest.MonkeyPatch) -> ClockServer:
+    fake = ClockServer()
     monkeypatch.setattr(postgres_store, "time_of", fake.time_of)
     monkeypatch.setattr(postgres_store, "time", SimpleNamespace(monotonic=fake.monotonic))
     return fake
@@ -54,14 +54,14 @@ def clock() -> StoreClock:
     return StoreClock(MemoryStore(), lambda: NOW)
 
 
-def test_the_server_is_asked_once_a_minute(server: Server) -> None:
+def test_the_server_is_asked_once_a_minute(server: ClockServer) -> None:
     store_clock = clock()
     for passed, requests in ((0, 1), (30, 1), (59, 1), (61, 2), (120, 2), (122, 3)):
         server.passed = passed
         assert (store_clock(), server.requests) == (NOW + HOUR, requests)
 
 
-def test_during_an_outage_the_clock_keeps_its_last_offset(server: Server) -> None:
+def test_during_an_outage_the_clock_keeps_its_last_offset(server: ClockServer) -> None:
     store_clock = clock()
     assert store_clock() == NOW + HOUR
     server.away, server.passed = True, 100.0
@@ -69,7 +69,7 @@ def test_during_an_outage_the_clock_keeps_its_last_offset(server: Server) -> Non
     assert server.requests == 2
 
 
-def test_a_server_that_was_unavailable_at_the_start_is_asked_again_soon(server: Server) -> None:
+def test_a_server_that_was_unavailable_at_the_start_is_asked_again_soon(server: ClockServer) -> None:
     store_clock = clock()
     server.away = True
     assert store_clock() == NOW
@@ -77,7 +77,7 @@ def test_a_server_that_was_unavailable_at_the_start_is_asked_again_soon(server: 
     assert store_clock() == NOW + HOUR
 
 
-def test_threads_wait_for_the_first_answer_of_the_server(server: Server) -> None:
+def test_threads_wait_for_the_first_answer_of_the_server(server: ClockServer) -> None:
     store_clock, asking, go = clock(), threading.Event(), threading.Event()
     times: list[datetime] = []
 
@@ -96,7 +96,7 @@ def test_threads_wait_for_the_first_answer_of_the_server(server: Server) -> None
     assert (times, server.requests) == ([NOW + HOUR] * 4, 1)
 
 
-def test_the_request_itself_may_read_the_clock(server: Server) -> None:
+def test_the_request_itself_may_read_the_clock(server: ClockServer) -> None:
     store_clock = clock()
     server.before = store_clock
     assert (store_clock(), server.requests) == (NOW + HOUR, 1)

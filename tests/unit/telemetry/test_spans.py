@@ -21,7 +21,7 @@ from clia.store.interface import Edge
 from clia.telemetry.export import ExportResult, ExportSelection, as_otlp_json, parents_of, resource_of, send, sender_of, trees_of
 from clia.telemetry.otlp import CollectorResponse, quietly, recording_session
 from clia.telemetry.spans import TOOL_ENDS, Span, SpanBuilder, SpanTree
-from support.otlp_collector import Collector, Reply, collecting, partly
+from support.otlp_collector import Collector, CollectorReply, collecting, partly
 from support.spaces import refused
 from support.telemetry_scene import MARK, TOOL_SESSION, scene
 
@@ -393,14 +393,17 @@ def test_rejected_spans_are_counted_with_their_reasons(collector: Collector) -> 
     collector.replies = [partly(2, "too old"), partly(1, "too old")]
     assert sending(collector, many(600)) == ExportResult(1, 600, 3, "too old")
     response = {"partialSuccess": {"rejectedSpans": "4", "errorMessage": "no\nroom"}}
-    collector.replies = [Reply(body=json.dumps(response).encode(), headers={"Content-Type": "application/json"})]
+    collector.replies = [CollectorReply(body=json.dumps(response).encode(), headers={"Content-Type": "application/json"})]
     assert sending(collector, many(5)) == ExportResult(1, 5, 4, "no room")
-    collector.replies = [Reply(body=b"\xff fine"), Reply(body=b"[]", headers={"Content-Type": "application/json"})]
+    collector.replies = [
+        CollectorReply(body=b"\xff fine"),
+        CollectorReply(body=b"[]", headers={"Content-Type": "application/json"}),
+    ]
     assert [sending(collector, many(1)).rejected for _ in range(2)] == [0, 0]
 
 
 def test_a_refusal_has_the_reason_and_the_progress_but_no_header(collector: Collector) -> None:
-    collector.replies = [Reply(), Reply(401, b"who\nare you?", {"Content-Type": "text/plain"})]
+    collector.replies = [CollectorReply(), CollectorReply(401, b"who\nare you?", {"Content-Type": "text/plain"})]
     error = refused("collector-refused", lambda: sending(collector, many(600), authorization=f"Bearer {MARK}"))
     assert error.message == f"{collector.address}/v1/traces: HTTP 401: who are you?"
     assert error.fields == {"url": f"{collector.address}/v1/traces", "status": 401, "sent": 512}
@@ -410,7 +413,7 @@ def test_a_refusal_has_the_reason_and_the_progress_but_no_header(collector: Coll
 
 def test_a_redirect_is_not_followed(collector: Collector) -> None:
     with collecting() as elsewhere:
-        collector.replies = [Reply(307, b"", {"Location": f"{elsewhere.address}/v1/traces"})]
+        collector.replies = [CollectorReply(307, b"", {"Location": f"{elsewhere.address}/v1/traces"})]
         error = refused("collector-refused", lambda: sending(collector, many(1)))
         assert "redirects are not followed" in error.message
         assert elsewhere.requests == []
@@ -428,7 +431,7 @@ def test_an_unreachable_collector_is_reported(collector: Collector) -> None:
     [("", "/v1/traces"), ("/", "/v1/traces"), ("/v1/traces", "/v1/traces"), ("/otlp/?k=s3cret", "/otlp/v1/traces?k=s3cret")],
 )
 def test_the_path_for_traces_is_added_to_an_address_without_it(collector: Collector, url: str, path: str) -> None:
-    collector.replies = [Reply(400, b"no")]
+    collector.replies = [CollectorReply(400, b"no")]
     sender = sender_of(collector.address + url, {}, {"clia.version": "1.0"}, seconds=5)
     error = refused("collector-refused", lambda: send(sender, many(1)))
     sender.close()

@@ -32,7 +32,7 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 HALF_A_CHARACTER = "\ud800"
 
 
-class Desk(NamedTuple):
+class UserDesk(NamedTuple):
     """Users in a store, with a clock that only the test moves and numbered secrets."""
 
     users: Users
@@ -50,14 +50,14 @@ class Desk(NamedTuple):
             change.values.put(key, value)
 
 
-def desk_on(store: Store) -> Desk:
+def desk_on(store: Store) -> UserDesk:
     moved: list[timedelta] = []
     numbers = itertools.count(1)
-    return Desk(Users(store, lambda: DAWN + sum(moved, timedelta()), lambda: f"secret-{next(numbers):04}"), store, moved)
+    return UserDesk(Users(store, lambda: DAWN + sum(moved, timedelta()), lambda: f"secret-{next(numbers):04}"), store, moved)
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "memory"])
-def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[UserDesk]:
     makers: dict[str, Callable[[], Store]] = {
         "sqlite": lambda: SqliteStore(str(tmp_path / "space.db"), "s", durable=False),
         "postgresql": lambda: PostgresStore(request.getfixturevalue("postgres_address"), "s"),
@@ -69,7 +69,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
 
 
 @pytest.fixture
-def quick() -> Desk:
+def quick() -> UserDesk:
     """For tests that do not depend on the store."""
     return desk_on(MemoryStore())
 
@@ -81,7 +81,7 @@ def key_of(prefix: str, secret: str) -> str:
 # Users
 
 
-def test_a_user_is_added_once_read_back_changed_and_listed(desk: Desk) -> None:
+def test_a_user_is_added_once_read_back_changed_and_listed(desk: UserDesk) -> None:
     users = desk.users
     ada = users.add("ada", "admin", " Ada Lovelace ", "ada@example.org")
     assert ada == User("ada", "admin", "Ada Lovelace", "ada@example.org") == users.get("ada")
@@ -100,7 +100,7 @@ def test_a_user_is_added_once_read_back_changed_and_listed(desk: Desk) -> None:
     assert users.get("nobody") is None
 
 
-def test_the_first_admin_is_created_once_and_never_takes_an_existing_name(desk: Desk) -> None:
+def test_the_first_admin_is_created_once_and_never_takes_an_existing_name(desk: UserDesk) -> None:
     users = desk.users
     assert users.first_admin(" Tess ", "tess@example.org") == User("admin", "admin", "Tess", "tess@example.org")
     before = desk.rows()
@@ -151,7 +151,7 @@ BAD_LINES = ["two\nlines", "bell\x07", "a\u202eb", "nul\0", HALF_A_CHARACTER, "x
         *(("email", value) for value in [*BAD_LINES, "ada", "@example.org", "ada@", "a da@example.org", f"{'x' * 250}@y.org"]),
     ],
 )
-def test_an_invalid_user_is_refused_and_the_field_is_named(quick: Desk, field: str, value: Any) -> None:
+def test_an_invalid_user_is_refused_and_the_field_is_named(quick: UserDesk, field: str, value: Any) -> None:
     fields = {"name": "ada", "role": "viewer", "display": "", "email": "", field: value}
     with pytest.raises(clia.errors.InvalidInput) as caught:
         quick.users.add(**fields)
@@ -165,7 +165,7 @@ def test_an_invalid_user_is_refused_and_the_field_is_named(quick: Desk, field: s
         assert quick.users.get("ada") == User("ada", "viewer")
 
 
-def test_an_unknown_user_gets_no_token_link_or_session(desk: Desk) -> None:
+def test_an_unknown_user_gets_no_token_link_or_session(desk: UserDesk) -> None:
     users = desk.users
     calls: list[Callable[[str], object]] = [
         users.remove,
@@ -182,7 +182,7 @@ def test_an_unknown_user_gets_no_token_link_or_session(desk: Desk) -> None:
     assert desk.rows() == {}
 
 
-def test_the_last_admin_is_removed_or_demoted_only_by_force(desk: Desk) -> None:
+def test_the_last_admin_is_removed_or_demoted_only_by_force(desk: UserDesk) -> None:
     users = desk.users
     for name, role in (("ada", "admin"), ("bea", "decider"), ("cy", "admin")):
         users.add(name, role)
@@ -200,7 +200,7 @@ def test_the_last_admin_is_removed_or_demoted_only_by_force(desk: Desk) -> None:
     assert users.all() == []
 
 
-def test_removing_a_user_removes_their_tokens_links_and_sessions_only(desk: Desk) -> None:
+def test_removing_a_user_removes_their_tokens_links_and_sessions_only(desk: UserDesk) -> None:
     users = desk.users
     secrets = {}
     for name in ("ada", "bea"):
@@ -220,7 +220,7 @@ def test_removing_a_user_removes_their_tokens_links_and_sessions_only(desk: Desk
 # Tokens
 
 
-def test_a_token_identifies_its_user_until_it_is_revoked(desk: Desk) -> None:
+def test_a_token_identifies_its_user_until_it_is_revoked(desk: UserDesk) -> None:
     users = desk.users
     users.add("ada", "decider", "Ada")
     users.add("bea")
@@ -240,7 +240,7 @@ def test_a_token_identifies_its_user_until_it_is_revoked(desk: Desk) -> None:
     refused("no-such-token", lambda: users.revoke_token("ada", info.id))
 
 
-def test_a_secret_works_only_for_its_own_kind(desk: Desk) -> None:
+def test_a_secret_works_only_for_its_own_kind(desk: UserDesk) -> None:
     users = desk.users
     users.add("ada")
     token, link, login = users.make_token("ada")[0], users.login_link("ada"), users.make_session("ada").secret
@@ -267,7 +267,7 @@ def test_a_secret_works_only_for_its_own_kind(desk: Desk) -> None:
     assert users.redeem(link)
 
 
-def test_a_token_never_has_more_rights_than_its_user(desk: Desk) -> None:
+def test_a_token_never_has_more_rights_than_its_user(desk: UserDesk) -> None:
     users = desk.users
     users.add("ada", "decider")
     users.add("bea", "admin")
@@ -289,7 +289,7 @@ def test_a_token_never_has_more_rights_than_its_user(desk: Desk) -> None:
     assert roles() == ["viewer", "viewer"]
 
 
-def test_a_token_expires_after_its_days(desk: Desk) -> None:
+def test_a_token_expires_after_its_days(desk: UserDesk) -> None:
     users = desk.users
     users.add("ada")
     secret, info = users.make_token("ada", days=2)
@@ -300,7 +300,7 @@ def test_a_token_expires_after_its_days(desk: Desk) -> None:
     assert users.by_token(secret) is None
 
 
-def test_the_last_use_of_a_token_is_recorded_at_most_once_a_minute(desk: Desk) -> None:
+def test_the_last_use_of_a_token_is_recorded_at_most_once_a_minute(desk: UserDesk) -> None:
     users = desk.users
     users.add("ada")
     secret, _ = users.make_token("ada")
@@ -330,7 +330,7 @@ def test_the_last_use_of_a_token_is_recorded_at_most_once_a_minute(desk: Desk) -
         *(("days", value) for value in (0, -1, 3651, 1.5, True, "7")),
     ],
 )
-def test_an_invalid_token_is_refused_and_the_field_is_named(quick: Desk, field: str, value: Any) -> None:
+def test_an_invalid_token_is_refused_and_the_field_is_named(quick: UserDesk, field: str, value: Any) -> None:
     quick.users.add("ada", "admin")
     with pytest.raises(clia.errors.InvalidInput) as caught:
         quick.users.make_token("ada", **{field: value})
@@ -341,7 +341,7 @@ def test_an_invalid_token_is_refused_and_the_field_is_named(quick: Desk, field: 
 # Logins
 
 
-def test_a_link_logs_in_once(desk: Desk) -> None:
+def test_a_link_logs_in_once(desk: UserDesk) -> None:
     users = desk.users
     users.add("ada", "decider")
     link = users.login_link("ada")
@@ -353,7 +353,7 @@ def test_a_link_logs_in_once(desk: Desk) -> None:
     assert users.session(login.secret) == login
 
 
-def test_a_link_expires_after_its_minutes(desk: Desk) -> None:
+def test_a_link_expires_after_its_minutes(desk: UserDesk) -> None:
     users = desk.users
     users.add("ada")
     links = [users.login_link("ada"), users.login_link("ada", minutes=30)]
@@ -364,7 +364,7 @@ def test_a_link_expires_after_its_minutes(desk: Desk) -> None:
         assert refused("invalid-minutes", partial(users.login_link, "ada", wrong)).fields == {"field": "minutes"}
 
 
-def test_a_session_is_extended_by_use_and_ends_after_seven_days(desk: Desk) -> None:
+def test_a_session_is_extended_by_use_and_ends_after_seven_days(desk: UserDesk) -> None:
     users = desk.users
     users.add("ada")
     idle, used = users.make_session("ada").secret, users.make_session("ada").secret
@@ -379,7 +379,7 @@ def test_a_session_is_extended_by_use_and_ends_after_seven_days(desk: Desk) -> N
     assert ends[15] is None
 
 
-def test_the_use_of_a_session_is_recorded_at_most_once_a_minute(desk: Desk) -> None:
+def test_the_use_of_a_session_is_recorded_at_most_once_a_minute(desk: UserDesk) -> None:
     users = desk.users
     users.add("ada")
     login = users.make_session("ada").secret
@@ -398,7 +398,7 @@ def test_the_use_of_a_session_is_recorded_at_most_once_a_minute(desk: Desk) -> N
     assert [version(), version()] == [2, 2]
 
 
-def test_an_ended_session_is_not_accepted(desk: Desk) -> None:
+def test_an_ended_session_is_not_accepted(desk: UserDesk) -> None:
     users = desk.users
     users.add("ada")
     first, second = users.make_session("ada"), users.make_session("ada")
@@ -408,7 +408,7 @@ def test_an_ended_session_is_not_accepted(desk: Desk) -> None:
     users.end_session(first.secret)
 
 
-def test_a_session_has_the_current_role_of_its_user(desk: Desk) -> None:
+def test_a_session_has_the_current_role_of_its_user(desk: UserDesk) -> None:
     users = desk.users
     users.add("ada", "admin")
     users.add("bea", "admin")
@@ -419,7 +419,7 @@ def test_a_session_has_the_current_role_of_its_user(desk: Desk) -> None:
     assert session.user.role == "viewer"
 
 
-def test_each_session_has_its_own_constant_csrf_token(quick: Desk) -> None:
+def test_each_session_has_its_own_constant_csrf_token(quick: UserDesk) -> None:
     users = quick.users
     users.add("ada")
     first, second = users.make_session("ada"), users.make_session("ada")
@@ -431,7 +431,7 @@ def test_each_session_has_its_own_constant_csrf_token(quick: Desk) -> None:
     assert first.csrf not in (first.secret, hashlib.sha256(first.secret.encode()).hexdigest())
 
 
-def test_only_expired_rows_are_removed(desk: Desk) -> None:
+def test_only_expired_rows_are_removed(desk: UserDesk) -> None:
     users = desk.users
     users.add("ada")
     assert users.expire() == 0
@@ -462,7 +462,7 @@ def damaged(row: dict[str, Any], texts: set[str]) -> list[Any]:
     return rows + [{**row, key: bad} for key in row for bad in BAD_VALUES if key not in texts or not isinstance(bad, str)]
 
 
-def test_a_damaged_row_gives_no_access_hides_no_other_row_and_is_kept(desk: Desk) -> None:
+def test_a_damaged_row_gives_no_access_hides_no_other_row_and_is_kept(desk: UserDesk) -> None:
     users = desk.users
     users.add("ada", "admin")
     token, link, login = users.make_token("ada")[0], users.login_link("ada"), users.make_session("ada").secret
@@ -490,7 +490,7 @@ def test_a_damaged_row_gives_no_access_hides_no_other_row_and_is_kept(desk: Desk
 
 
 @pytest.mark.parametrize("row", [None, 7, {}, {"role": "root", "display": "", "email": "", "created_at": "2026-05-01T00:00:00Z"}])
-def test_a_user_with_a_damaged_row_is_unknown_and_can_be_removed(desk: Desk, row: Any) -> None:
+def test_a_user_with_a_damaged_row_is_unknown_and_can_be_removed(desk: UserDesk, row: Any) -> None:
     users = desk.users
     users.add("ada")
     users.add("bea")

@@ -63,7 +63,7 @@ def test_lines_of_other_groups_lead_to_the_earlier_lane_of_a_group() -> None:
     assert lanes("a5:\nm2: m1 a1\na2: a1\na1:\nm1:") == {"a5": 0, "m2": 1, "a2": 2, "a1": 0, "m1": 1}
 
 
-def test_of_two_branches_of_people_the_newer_one_stays_straight() -> None:
+def test_the_newer_of_two_branches_of_people_stays_straight() -> None:
     rows = layout(graph_nodes("m4: m1\nm3: m2\nm2: m1\nm1:"))
     assert [(row.lane, row.bend) for row in rows] == [(0, None), (1, None), (1, None), (0, None)]
 

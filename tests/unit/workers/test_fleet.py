@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Clock:
+class ManualClock:
     """A clock that only the test moves."""
 
     def __init__(self, at: float = NOW) -> None:
@@ -47,9 +47,9 @@ class Clock:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=self.at)
 
 
-class Place:
+class FleetSpace:
     def __init__(self, root: Path) -> None:
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.space = clia.init(root, settings=clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=self.clock))
 
     def keys(self) -> list[str]:
@@ -57,8 +57,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    opened = Place(tmp_path / "repo")
+def place(tmp_path: Path) -> Iterator[FleetSpace]:
+    opened = FleetSpace(tmp_path / "repo")
     yield opened
     opened.space.close()
 
@@ -109,7 +109,7 @@ def test_old_beats_do_not_count() -> None:
 # Rows
 
 
-def test_a_process_reports_its_work_and_removes_its_row_when_it_stops(place: Place) -> None:
+def test_a_process_reports_its_work_and_removes_its_row_when_it_stops(place: FleetSpace) -> None:
     status = [WorkerStatus()]
     worker = HeartbeatWriter(place.space, ProcessInfo(WORKER, "w1", ("echo", "llm"), 4), lambda: status[0])
     worker.beat()
@@ -143,7 +143,7 @@ def test_a_process_reports_its_work_and_removes_its_row_when_it_stops(place: Pla
     assert (place.space.fleet().workers, place.keys()) == ((), [])
 
 
-def test_rows_of_dead_processes_are_removed_and_reused(place: Place) -> None:
+def test_rows_of_dead_processes_are_removed_and_reused(place: FleetSpace) -> None:
     HeartbeatWriter(place.space, ProcessInfo(WORKER, "dead")).beat()
     place.clock.at += 60
     (worker_info,) = place.space.fleet().workers
@@ -160,7 +160,7 @@ def test_rows_of_dead_processes_are_removed_and_reused(place: Place) -> None:
 
 
 def test_the_number_of_rows_is_limited_and_the_longest_silent_process_is_replaced(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: FleetSpace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(beats, "MAX_ROWS", 2)
     first, second, third = (HeartbeatWriter(place.space, ProcessInfo(WORKER, name)) for name in ("w1", "w2", "w3"))
@@ -177,7 +177,7 @@ def test_the_number_of_rows_is_limited_and_the_longest_silent_process_is_replace
     assert [worker.name for worker in place.space.fleet().workers] == ["w2", "w3"], "the row belongs to another process now"
 
 
-def test_damaged_rows_and_rows_of_other_versions_are_ignored(place: Place) -> None:
+def test_damaged_rows_and_rows_of_other_versions_are_ignored(place: FleetSpace) -> None:
     good = beat(running=[Underway("scout", "1.1", "echo", 1, NOW)])
     put(place.space, good, beat("w2", pid="7"), beat("w3", kind="submarine"), beat("w4", every=0), beat("w5", forks=[1]))
     with place.space.core.store.writing() as change:
@@ -189,7 +189,7 @@ def test_damaged_rows_and_rows_of_other_versions_are_ignored(place: Place) -> No
 
 
 def test_a_failed_write_does_not_stop_the_process_and_is_retried_at_the_next_beat(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: FleetSpace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = HeartbeatWriter.beat
     failed: list[int] = []
@@ -217,7 +217,10 @@ def test_machines_with_a_shared_store_see_each_other_despite_wrong_clocks(tmp_pa
     with ExitStack() as stack:
         for name, off in (("one", -600.0), ("two", 7200.0)):
             settings = clia.Settings(
-                durable=False, person=("Tess", "tess@example.org"), clock=Clock(right + off), store=postgres_url(postgres_address)
+                durable=False,
+                person=("Tess", "tess@example.org"),
+                clock=ManualClock(right + off),
+                store=postgres_url(postgres_address),
             )
             spaces.append(stack.enter_context(clia.init(tmp_path / name, settings=settings, hub=str(tmp_path / "hub.git"))))
             HeartbeatWriter(spaces[-1], ProcessInfo(WORKER, name)).beat()
@@ -233,7 +236,7 @@ def test_machines_with_a_shared_store_see_each_other_despite_wrong_clocks(tmp_pa
 # The hub
 
 
-def test_unpublished_work_is_shown_even_for_machines_without_heartbeats(place: Place) -> None:
+def test_unpublished_work_is_shown_even_for_machines_without_heartbeats(place: FleetSpace) -> None:
     put(place.space, beat(forks=["scout"], away_since=NOW - 60), beat("w2", clone="c2", forks=[]), beat("w3", clone="c3"))
     with place.space.core.store.writing() as change:
         change.values.put("owed/scout", {"clone": "c1", "since": "2026-05-01T12:00:00Z"})
@@ -253,7 +256,7 @@ def test_unpublished_work_is_shown_even_for_machines_without_heartbeats(place: P
 
 def test_a_beat_has_the_sync_state_of_its_clone(tmp_path: Path) -> None:
     """First in sync; then the hub is unreachable and work is unpublished; then two machines fork the agent."""
-    hub, now = tmp_path / "hub.git", Clock(datetime.now(UTC).timestamp())
+    hub, now = tmp_path / "hub.git", ManualClock(datetime.now(UTC).timestamp())
     git("init", "--quiet", "--bare", str(hub), cwd=tmp_path)
     settings = clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=now)
     with clia.init(tmp_path / "one", settings=settings, hub=str(hub)) as machine:
@@ -286,7 +289,7 @@ def test_a_beat_has_the_sync_state_of_its_clone(tmp_path: Path) -> None:
 # Waiting work
 
 
-def test_waiting_requests_are_counted_by_kind_and_the_oldest_is_named(place: Place) -> None:
+def test_waiting_requests_are_counted_by_kind_and_the_oldest_is_named(place: FleetSpace) -> None:
     space, clock = place.space, place.clock
     space.define("question", QUESTION)
     requests = [
@@ -327,5 +330,5 @@ def test_waiting_requests_are_counted_by_kind_and_the_oldest_is_named(place: Pla
     assert fleet.queue[0][:4] == ("echo", 2, 0, 1), "work with an expired lease must be due"
 
 
-def test_an_idle_fleet_without_workers_is_empty(place: Place) -> None:
+def test_an_idle_fleet_without_workers_is_empty(place: FleetSpace) -> None:
     assert place.space.fleet() == clia.Fleet(NOW, (), (), (), (), (), 0, None, None)
