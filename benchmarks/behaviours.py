@@ -37,7 +37,7 @@ def rows(rounds: int) -> Iterator[Row]:
         first = space.add_behaviour("review", FLOW, "session-flow")
         second = space.propose_behaviour("review", FLOW + "# better\n")
         space.adopt_behaviour("review", second.cid, trial=True)
-        commits = History(top, (first.cid, second.cid)).write()
+        commits = GeneratedHistory(top, (first.cid, second.cid)).write()
         yield from _rows(space, pygit2.Repository(str(top)), commits, rounds)
 
 
@@ -96,7 +96,7 @@ class Made(NamedTuple):
     by: str
 
 
-class History:
+class GeneratedHistory:
     """Agents at work in groups: the first of each takes in what the others did, and they what it did; some of it is refused.
 
     Written by ``git fast-import``, packed: one version is a little better than the other.

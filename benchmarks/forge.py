@@ -12,7 +12,7 @@ import pygit2
 from starlette.testclient import TestClient
 
 import clia
-from benchmarks.graph import _plant
+from benchmarks.graph import plant
 from benchmarks.measure import Row, attempted, in_turns
 from benchmarks.places import place
 from clia.facade.config import ForgeOptions
@@ -57,7 +57,7 @@ def _pages(rounds: int) -> list[Row]:
     with place() as top:
         spaces = [(str(top / name), clia.init(top / name, settings=_QUICK)) for name in ("busy", "graph")]
         _fill(spaces[0][1])
-        _plant(pygit2.Repository(str(top / "graph")))
+        plant(pygit2.Repository(str(top / "graph")))
         forge = forge_of(spaces, ForgeOptions(per_minute=10**9))
         try:
             forge.users.add("bench", "admin")

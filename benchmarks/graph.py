@@ -20,14 +20,14 @@ from clia.values import graph_lanes as lanes
 from clia.values import refs
 
 if TYPE_CHECKING:
-    from clia.forge.rendering.graph_layout import Graph
+    from clia.forge.rendering.graph_layout import GraphLayout
 
 COMMITS, AGENTS, SHOWN = 5_000, 40, 200
 
 
 def rows(rounds: int) -> list[Row]:
     with place() as top, clia.init(top, settings=clia.Settings(durable=False, person=("Bench", "bench@example.org"))) as space:
-        _plant(pygit2.Repository(str(top)))
+        plant(pygit2.Repository(str(top)))
         return _rows(space, pygit2.Repository(str(top)), rounds)
 
 
@@ -37,7 +37,7 @@ def _rows(space: clia.Space, repo: pygit2.Repository, rounds: int) -> list[Row]:
     made = layout(commits, heads)
     assert (len(commits), len(heads), made.height) == (COMMITS, AGENTS, COMMITS)
 
-    def picture(graph: Graph) -> str:
+    def picture(graph: GraphLayout) -> str:
         return svg(graph, base="/s/bench", first=COMMITS // 2, rows=SHOWN, now=COMMITS)
 
     def page() -> str:
@@ -72,7 +72,7 @@ def _rows(space: clia.Space, repo: pygit2.Repository, rounds: int) -> list[Row]:
     ]
 
 
-def _plant(repo: pygit2.Repository) -> None:
+def plant(repo: pygit2.Repository) -> None:
     """40 agents at work in turns, each from another's head or that of people; one commit in twelve is a merge."""
     chance = random.Random(5)  # noqa: S311  # the same history every time
     tree = pygit2.Index().write_tree(repo)

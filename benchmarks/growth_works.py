@@ -29,25 +29,25 @@ SETTINGS = clia.Settings(durable=False, person=PERSON)
 QUESTION = {"question": "Go on?", "choices": ["yes", "no"]}
 
 
-class Work(NamedTuple):
+class GrowthWork(NamedTuple):
     key: str
     said: str
     does: Callable[[clia.Space, int, int], object]  # in a space, of a size, for the time of so many
     per: str = ""  # what the answer has one of for each agent; "": it is as long at every size
 
 
-def works() -> list[Work]:
+def works() -> list[GrowthWork]:
     return [
-        Work("list", f"list, first {PAGE} agents", _list),
-        Work("inbox", f"inbox, {WAITING} questions wait", _inbox),
-        Work("head", "head of one agent", _head),
-        Work("log", f"log of one agent, first {LOG}", _log),
-        Work("graph", f"graph window, newest {WINDOW}", _graph),
-        Work("descendants", f"descendants of one agent, {FAMILY - 1}", _descendants),
-        Work("trace", "trace of a commit", _trace),
-        Work("spawn", "spawn", _spawn),
-        Work("commit", "trace and commit_with_trace", _commit),
-        Work("names", "names of all agents", _names, "agent"),
+        GrowthWork("list", f"list, first {PAGE} agents", _list),
+        GrowthWork("inbox", f"inbox, {WAITING} questions wait", _inbox),
+        GrowthWork("head", "head of one agent", _head),
+        GrowthWork("log", f"log of one agent, first {LOG}", _log),
+        GrowthWork("graph", f"graph window, newest {WINDOW}", _graph),
+        GrowthWork("descendants", f"descendants of one agent, {FAMILY - 1}", _descendants),
+        GrowthWork("trace", "trace of a commit", _trace),
+        GrowthWork("spawn", "spawn", _spawn),
+        GrowthWork("commit", "trace and commit_with_trace", _commit),
+        GrowthWork("names", "names of all agents", _names, "agent"),
     ]
 
 

@@ -22,20 +22,20 @@ _WIDTH, _MARGIN, _ROW, _TOP, _BOTTOM = 860, 30, 40, 78, 40
 _INK, _PALE = "#1b1f24", "#d0d7de"
 
 
-class Series(NamedTuple):
+class PlotSeries(NamedTuple):
     name: str
     colour: str
     mark: str  # a path around its middle
 
 
 SERIES = (
-    Series(OURS, "#0550ae", "m-5.5 0a5.5 5.5 0 1 0 11 0a5.5 5.5 0 1 0-11 0z"),
-    Series(THE_FLOOR, "#57606a", "m-1.5-7h3v14h-3z"),
-    Series("git", "#bc4c00", "m-4-4h8v8h-8z"),
-    Series("libgit2", "#7d4e00", "m-4-2h2.5v-2.5h3v2.5h2.5v4h-2.5v2.5h-3v-2.5h-2.5z"),
-    Series("LangGraph", "#116329", "m0-5.5l5 9h-10z"),
-    Series("DBOS", "#8250df", "m0-5.5l5.5 5.5l-5.5 5.5l-5.5-5.5z"),
-    Series("Absurd", "#a40e26", "m0 5.5l5-9h-10z"),
+    PlotSeries(OURS, "#0550ae", "m-5.5 0a5.5 5.5 0 1 0 11 0a5.5 5.5 0 1 0-11 0z"),
+    PlotSeries(THE_FLOOR, "#57606a", "m-1.5-7h3v14h-3z"),
+    PlotSeries("git", "#bc4c00", "m-4-4h8v8h-8z"),
+    PlotSeries("libgit2", "#7d4e00", "m-4-2h2.5v-2.5h3v2.5h2.5v4h-2.5v2.5h-3v-2.5h-2.5z"),
+    PlotSeries("LangGraph", "#116329", "m0-5.5l5 9h-10z"),
+    PlotSeries("DBOS", "#8250df", "m0-5.5l5.5 5.5l-5.5 5.5l-5.5-5.5z"),
+    PlotSeries("Absurd", "#a40e26", "m0 5.5l5-9h-10z"),
 )
 
 
@@ -68,14 +68,14 @@ def plot(results: Iterable[Result]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def points(result: Result) -> list[tuple[Series, float]]:
+def points(result: Result) -> list[tuple[PlotSeries, float]]:
     """What is drawn of a row, ours last, so that it lies on top. A cost of nothing has no place on such a scale."""
     found = [(_series(name), cost) for name, cost in result.peers.items() if not isinstance(cost, str)]
     found += [(series, cost) for series, cost in zip(SERIES[1::-1], (result.floor, result.ours), strict=True) if cost is not None]
     return [(series, cost) for series, cost in found if cost > 0]
 
 
-def _series(peer: str) -> Series:
+def _series(peer: str) -> PlotSeries:
     """Whose it is: a peer is named in the words of its row."""
     words = peer.lower().replace(",", " ").split()
     return next(each for each in SERIES[2:] if each.name.lower() in words)
@@ -127,7 +127,7 @@ def _row(result: Result, top: int, scale: Scale) -> list[str]:
     return parts
 
 
-def _mark(series: Series, x: float, y: float, said: str) -> str:
+def _mark(series: PlotSeries, x: float, y: float, said: str) -> str:
     return f'<path d="M{_n(x)} {_n(y)}{series.mark}" fill="{series.colour}" fill-opacity="0.85"><title>{_safe(said)}</title></path>'
 
 

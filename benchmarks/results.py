@@ -68,7 +68,7 @@ class Result(NamedTuple):
         return None if isinstance(peer, str) else self.ours / peer
 
 
-class Run(NamedTuple):
+class BenchmarkRun(NamedTuple):
     """One run: on what, how, and what it showed."""
 
     facts: Mapping[str, str]  # of the machine, in the order in which they are told
@@ -107,7 +107,7 @@ def _without_numbers(part: str, work: Work, reason: str, *, failed: bool = False
     return Result(part, work, peers=dict.fromkeys(work.peers, reason), reason=reason, failed=failed)
 
 
-def as_json(run: Run) -> dict[str, Any]:
+def as_json(run: BenchmarkRun) -> dict[str, Any]:
     return {
         "machine": dict(run.facts),
         "date": run.date,
@@ -141,7 +141,7 @@ def _peer_as_json(name: str, outcome: float | str) -> dict[str, Any]:
     return {"name": name, "cost": cost, "reason": reason}
 
 
-def from_json(value: Mapping[str, Any]) -> Run:
+def from_json(value: Mapping[str, Any]) -> BenchmarkRun:
     """A stored run. Names, bars and verdicts are today's; a work that the run did not know was not run."""
     rows = {row["key"]: row for row in value["rows"]}
     results = [
@@ -149,7 +149,7 @@ def from_json(value: Mapping[str, Any]) -> Run:
         for part, works in TABLE.items()
         for work in works
     ]
-    return Run(value["machine"], value["date"], value["rounds"], value["command"], tuple(results))
+    return BenchmarkRun(value["machine"], value["date"], value["rounds"], value["command"], tuple(results))
 
 
 def _row_from_json(part: str, work: Work, row: Mapping[str, Any]) -> Result:

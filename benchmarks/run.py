@@ -21,7 +21,7 @@ from benchmarks.machine import facts
 from benchmarks.measure import attempted
 from benchmarks.page import page, shown_reason, ticks
 from benchmarks.plot import plot
-from benchmarks.results import FAILED, MET, NOT_MET, NOT_RUN, Run, as_json, from_json, joined
+from benchmarks.results import FAILED, MET, NOT_MET, NOT_RUN, BenchmarkRun, as_json, from_json, joined
 from benchmarks.works import TABLE
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def main() -> int:
     else:
         parts = [args.only] if args.only else list(TABLE)
         results = joined(measured(parts, args.rounds), parts)
-        run = Run(
+        run = BenchmarkRun(
             facts() | places.facts(), args.date or datetime.now(UTC).date().isoformat(), args.rounds, _command(args.rounds), results
         )
     if args.docs:

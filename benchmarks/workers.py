@@ -36,7 +36,7 @@ def main(input):
 _CLIA = str(Path(sys.executable).parent / "clia")
 
 
-class Machine(NamedTuple):
+class BenchmarkMachine(NamedTuple):
     root: Path
     settings: clia.Settings
 
@@ -68,11 +68,11 @@ class NotYet(Exception):
     """Machines cannot share a space here, and why."""
 
 
-def _fleet(top: Path, address: str) -> list[Machine]:
+def _fleet(top: Path, address: str) -> list[BenchmarkMachine]:
     """Clones of one space, each at home on a machine of its own."""
     subprocess.run(["git", "init", "--quiet", "--bare", str(top / "hub.git")], check=True)
     settings = clia.Settings(durable=False, person=("Bench", "bench@example.org"))
-    machines = [Machine(top / f"machine-{number}", settings) for number in range(1, MACHINES + 1)]
+    machines = [BenchmarkMachine(top / f"machine-{number}", settings) for number in range(1, MACHINES + 1)]
     for each in machines:
         words = [_CLIA, "init", str(each.root), "--hub", str(top / "hub.git"), "--store", address]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -84,7 +84,7 @@ def _fleet(top: Path, address: str) -> list[Machine]:
     return machines
 
 
-def _rows(top: Path, machines: Sequence[Machine], rounds: int) -> Iterator[Row]:
+def _rows(top: Path, machines: Sequence[BenchmarkMachine], rounds: int) -> Iterator[Row]:
     agents = [f"a{number}" for number in range(SESSIONS)]
     with machines[0].open() as space:
         space.define("work", FLOW)
@@ -116,7 +116,7 @@ def _alone(space: clia.Space, agents: Sequence[str]) -> None:
         assert space.resume(agent, {"commit": made}).result == made
 
 
-def _with_workers(top: Path, space: clia.Space, machines: Sequence[Machine], agents: Sequence[str]) -> float:
+def _with_workers(top: Path, space: clia.Space, machines: Sequence[BenchmarkMachine], agents: Sequence[str]) -> float:
     with ExitStack() as stack:
         workers = [_started(stack, Path(stack.enter_context(tempfile.TemporaryDirectory(dir=top))), each) for each in machines]
         until = time.monotonic() + PATIENCE
@@ -127,7 +127,7 @@ def _with_workers(top: Path, space: clia.Space, machines: Sequence[Machine], age
         return _each(lambda: _through(space, agents))
 
 
-def _started(stack: ExitStack, place: Path, machine: Machine) -> tuple[subprocess.Popen[bytes], Path]:
+def _started(stack: ExitStack, place: Path, machine: BenchmarkMachine) -> tuple[subprocess.Popen[bytes], Path]:
     """A worker's process, which ends with the stack, and the file that it prints to."""
     said = place / "said"
     words = [_CLIA, "worker", "--path", str(machine.root), "--json"]

@@ -386,7 +386,7 @@ def files() -> str:
         ),
         (export_plan.MANIFEST_PATH, "`export`: the whole files that clia owns"),
         (".git/clia/", "the [store and the locks](space.md#files) of a space"),
-        (f"{local_files._TEMPORARY}*", "a write in progress; the next writer removes those of killed processes"),  # noqa: SLF001  # its name
+        (f"{local_files.TEMPORARY_PREFIX}*", "a write in progress; the next writer removes those of killed processes"),
     ]
     limits = [
         ("a document", f"{documents.MAX_BYTES // 1024**2} MiB, {documents.MAX_DEPTH} levels"),

@@ -10,7 +10,7 @@ import inspect
 from typing import TYPE_CHECKING
 
 from clia.behaviours import library
-from clia.behaviours import model as said_of_versions
+from clia.behaviours import model as behaviour_model
 from clia.behaviours.measures import MEASURES
 from clia.facade import opening as spaces
 from clia.facade.settings import HUB_SECONDS
@@ -140,7 +140,7 @@ SETTINGS = (
 
 
 def _words(*names: str) -> tuple[str, ...]:
-    return tuple(getattr(said_of_versions, each) for each in names)
+    return tuple(getattr(behaviour_model, each) for each in names)
 
 
 WORDS = {
@@ -225,7 +225,7 @@ def space_page() -> str:
         table(
             ("what", "limit"),
             [
-                ("an agent's name", f"{refs.NAME_MAX} characters, {code(refs._NAME.pattern)}"),  # noqa: SLF001  # its form
+                ("an agent's name", f"{refs.NAME_MAX} characters, {code(refs.NAME_PATTERN.pattern)}"),
                 ("a trace entry", f"{traces.ENTRY_MAX} characters, then it is truncated"),
                 ("a behaviour's body", f"{flows.SOURCE_MAX} characters"),
                 ("notes of a version", f"{library.NOTES_MAX} characters"),

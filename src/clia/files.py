@@ -29,7 +29,7 @@ class DirectoryEntry(NamedTuple):
 
 
 _KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: DIRECTORY, stat.S_IFLNK: LINK}
-_TEMPORARY = ".clia-writing-"
+TEMPORARY_PREFIX = ".clia-writing-"
 
 
 class LocalFiles:
@@ -113,7 +113,7 @@ class WritableLocalFiles(LocalFiles):
             fcntl.flock(handle, fcntl.LOCK_EX)
             with suppress(OSError):
                 for name in os.listdir(directory):
-                    if name.startswith(_TEMPORARY):  # of a killed writer
+                    if name.startswith(TEMPORARY_PREFIX):  # of a killed writer
                         with suppress(OSError):
                             os.unlink(os.path.join(directory, name))
             yield
@@ -160,7 +160,7 @@ class WritableLocalFiles(LocalFiles):
 
     def _write(self, path: str, data: bytes, mode: int | None, publish: Callable[[str, str], None]) -> None:
         directory, name = os.path.split(path)
-        temporary = os.path.join(directory, f"{_TEMPORARY}{os.getpid()}-{name}")
+        temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{os.getpid()}-{name}")
         try:
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
             self._reached("temporary-created")

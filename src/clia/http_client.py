@@ -53,7 +53,7 @@ class HttpClient:
         with _translated(address.host):
             try:
                 connection.connect()
-                return _exchanged(connection, _Request("POST", path, headers, body), seconds, limit)[0]
+                return _exchanged(connection, _HttpCall("POST", path, headers, body), seconds, limit)[0]
             finally:
                 connection.close()
 
@@ -78,7 +78,7 @@ class HttpConnectionPool:
         with _translated(self._address.host):
             connection = self._connected(seconds)
             try:
-                response, keep = _exchanged(connection, _Request(method, self._prefix + target, headers, body), seconds, limit)
+                response, keep = _exchanged(connection, _HttpCall(method, self._prefix + target, headers, body), seconds, limit)
             finally:
                 if keep and not self._closed:
                     self._idle.append(connection)
@@ -94,7 +94,7 @@ class HttpConnectionPool:
         try:
             with _translated(host):
                 connection.connect()
-                _send(connection, _Request("GET", self._prefix + target, headers, None))
+                _send(connection, _HttpCall("GET", self._prefix + target, headers, None))
                 response = connection.getresponse()
             with response:
                 yield HttpStream(response.status, _headers(response), _lines(host, response))
@@ -118,7 +118,7 @@ class HttpConnectionPool:
         return connection
 
 
-class _Request(NamedTuple):
+class _HttpCall(NamedTuple):
     method: str
     path: str
     headers: Mapping[str, str]
@@ -145,7 +145,7 @@ def _address(url: str) -> tuple[_Address, str]:
     raise InvalidInput("an address must be http:// or https:// with a host", code="invalid-url", fields={"field": "url"})
 
 
-def _exchanged(connection: http.client.HTTPConnection, request: _Request, seconds: float, limit: int) -> tuple[HttpResponse, bool]:
+def _exchanged(connection: http.client.HTTPConnection, request: _HttpCall, seconds: float, limit: int) -> tuple[HttpResponse, bool]:
     """Return the response, and whether the connection can be reused."""
     with _bounded(connection, seconds) as out_of_time:
         try:
@@ -167,7 +167,7 @@ def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
     return {key.lower(): value for key, value in response.getheaders()}
 
 
-def _send(connection: http.client.HTTPConnection, request: _Request) -> None:
+def _send(connection: http.client.HTTPConnection, request: _HttpCall) -> None:
     try:
         connection.request(request.method, request.path, body=request.body, headers=dict(request.headers))
     except ValueError:  # raised before anything is sent; its message contains the header

@@ -17,7 +17,7 @@ from support.graphs import commit
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clia.forge.rendering.graph_layout import Graph, GraphEdge
+    from clia.forge.rendering.graph_layout import GraphEdge, GraphLayout
     from clia.space.model import AgentCommit
 
 KINDS = ("spawn", "finding", "session-merge", "decision", "odd", None)
@@ -201,7 +201,7 @@ def test_collapsing_keeps_heads_and_reachability_and_counts_elided_commits(commi
         assert ancestors_of(after, cid) == ancestors_of(before, cid) & (kept_ids | outside)
 
 
-def distances(graph: Graph, start: str) -> dict[str, int]:
+def distances(graph: GraphLayout, start: str) -> dict[str, int]:
     distance, waiting = {start: 0}, [start]
     pairs = [(edge.child, edge.parent) for edge in graph.edges if not edge.stub]
     while waiting:

@@ -38,7 +38,7 @@ class IncomingEvent(NamedTuple):
     the spool before it changes the directory."""
 
 
-class SessionState:
+class IngestedSession:
     """A session or sub-agent during one ingest: its saved state, and the events to trace."""
 
     def __init__(self, tool: ToolReader, captured: CapturedSession) -> None:
@@ -52,32 +52,32 @@ class SessionState:
         return self.captured.agent
 
 
-class SessionStates:
+class IngestedSessions:
     """The sessions and sub-agents of one ingest."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
         self._captures = space.captures
-        self._lives: dict[str, SessionState] = {}
+        self._lives: dict[str, IngestedSession] = {}
         self.spawned = self.spawned_subs = 0
 
-    def all(self) -> list[SessionState]:
+    def all(self) -> list[IngestedSession]:
         return list(self._lives.values())
 
-    def session(self, hook: IncomingEvent, event: ToolEvent) -> SessionState:
+    def session(self, hook: IncomingEvent, event: ToolEvent) -> IngestedSession:
         report = hook.report
         live = self.get(hook.tool, report.session, "") or self._begin(hook, event)
         if report.transcript and report.transcript != live.captured.transcript:
             live.captured = moved(live.captured, report.transcript)
         return live
 
-    def get(self, tool: ToolReader, session: str, sub: str) -> SessionState | None:
+    def get(self, tool: ToolReader, session: str, sub: str) -> IngestedSession | None:
         key = row_key(tool.name, session, sub)
         if key not in self._lives:
             captured = self._captures.get(tool.name, session, sub)
             if captured is None or not self._at_work(captured.agent):
                 return None
-            self._lives[key] = SessionState(tool, captured)
+            self._lives[key] = IngestedSession(tool, captured)
         return self._lives[key]
 
     def _at_work(self, agent: str) -> bool:
@@ -86,12 +86,12 @@ class SessionStates:
             self._space.restore(agent)
         return self._captures.is_ours(agent)
 
-    def _enter(self, tool: ToolReader, captured: CapturedSession) -> SessionState:
+    def _enter(self, tool: ToolReader, captured: CapturedSession) -> IngestedSession:
         self._captures.keep(captured)
-        live = self._lives[captured.key] = SessionState(tool, captured)
+        live = self._lives[captured.key] = IngestedSession(tool, captured)
         return live
 
-    def _begin(self, hook: IncomingEvent, event: ToolEvent) -> SessionState:
+    def _begin(self, hook: IncomingEvent, event: ToolEvent) -> IngestedSession:
         """Create the state of a new session: choose its agent, or spawn one."""
         tool, session = hook.tool, hook.report.session
         place = self._place(hook)
@@ -168,7 +168,7 @@ class SessionStates:
                         return captured, since
         return None, since
 
-    def begin_sub(self, session: SessionState, sub: str, kind: str, hook: IncomingEvent | None) -> SessionState:
+    def begin_sub(self, session: IngestedSession, sub: str, kind: str, hook: IncomingEvent | None) -> IngestedSession:
         """Create a sub-agent, at the head of the agent that started it."""
         tool, parent = session.tool, session.captured
         kind = "".join(char for char in self._captures.clean(kind) if char.isprintable())[:60]

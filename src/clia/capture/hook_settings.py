@@ -163,7 +163,7 @@ def apply(plan: SettingsPlan) -> None:
                 (files.create if change.before is None else files.replace)(change.real, change.after)
 
 
-class _File:
+class _SettingsEdit:
     """A settings file being changed."""
 
     def __init__(self, tool: HookTool, where: SettingsFile, path: str) -> None:
@@ -285,7 +285,7 @@ class _File:
         return SettingsChange(self.tool.name, self.path, self.real, self.before, after, tuple(self.what))
 
 
-def _file(tool: HookTool, where: SettingsFile) -> _File:
+def _file(tool: HookTool, where: SettingsFile) -> _SettingsEdit:
     path = tool.file(where.scope, where.root, where.environment)
     if path is None:
         raise InvalidInput(
@@ -294,12 +294,12 @@ def _file(tool: HookTool, where: SettingsFile) -> _File:
             hints=[f"one of {', '.join(tool.files)}"],
             fields={"tool": tool.name, "scope": where.scope},
         )
-    return _File(tool, where, path)
+    return _SettingsEdit(tool, where, path)
 
 
-def _servers(tool: HookTool, where: SettingsFile) -> _File:
+def _servers(tool: HookTool, where: SettingsFile) -> _SettingsEdit:
     """A project's MCP servers, which Claude Code keeps in a separate file."""
-    return _File(tool, where, os.path.join(where.root or "", ".mcp.json"))
+    return _SettingsEdit(tool, where, os.path.join(where.root or "", ".mcp.json"))
 
 
 def _real(files: WritableLocalFiles, where: SettingsFile, path: str) -> str:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.capture import transcripts
-from clia.capture.agents import SessionStates, cursor_of, moved
+from clia.capture.agents import IngestedSessions, cursor_of, moved
 from clia.capture.events import (
     BOUNDS,
     CALL,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from clia.capture.agents import IncomingEvent, SessionState
+    from clia.capture.agents import IncomingEvent, IngestedSession
     from clia.capture.service import CapturedSession
     from clia.capture.spool_reader import SpoolRecord
     from clia.facade.space import Space
@@ -71,7 +71,7 @@ class Recorder:
         self._space = space
         self._captures = space.captures
         self._remove = remove
-        self._lives = SessionStates(space)
+        self._lives = IngestedSessions(space)
         self._counts = dict.fromkeys(IngestCounts._fields, 0)
 
     @property
@@ -82,7 +82,7 @@ class Recorder:
 
     def take(self, hook: IncomingEvent) -> None:
         """Record an event, or queue it until the next start or end."""
-        queued: SessionState | None = None
+        queued: IngestedSession | None = None
         for event in hook.report.events if not self._is_empty_session(hook) else ():
             live = self._live(hook, event)
             live.captured = _watched(live.captured, event.what, hook.record.commit)
@@ -106,7 +106,7 @@ class Recorder:
         lines = transcripts.first_lines(report.transcript or "", 1 << 20)
         return not any(hook.tool.from_line(line) for line in lines)
 
-    def _bound(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
+    def _bound(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         acts = {
             START: self._started,
             SUB_START: self._sub_started,
@@ -119,17 +119,17 @@ class Recorder:
         self._captures.keep(live.captured)
         self._captures.reached("event-recorded")
 
-    def _queue(self, live: SessionState, event: ToolEvent, record: SpoolRecord) -> None:
+    def _queue(self, live: IngestedSession, event: ToolEvent, record: SpoolRecord) -> None:
         live.queue.append((event._replace(at=event.at or record.at), record.id))
         live.captured = live.captured._replace(last=max(live.captured.last, record.at))
 
-    def _trace_now(self, live: SessionState, event: ToolEvent, record: SpoolRecord) -> None:
+    def _trace_now(self, live: IngestedSession, event: ToolEvent, record: SpoolRecord) -> None:
         self._queue(live, event, record)
         self.flush(live, record.at)
 
     # The agent of an event
 
-    def _live(self, hook: IncomingEvent, event: ToolEvent) -> SessionState:
+    def _live(self, hook: IncomingEvent, event: ToolEvent) -> IngestedSession:
         session = self._lives.session(hook, event)
         if not event.sub:
             return session
@@ -152,7 +152,7 @@ class Recorder:
 
     # Starts and ends
 
-    def _started(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
+    def _started(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         live.captured = live.captured._replace(open=True)
         if event.data.get("source") == "compact":
             self._trace_now(live, event._replace(what=NOTE), hook.record)
@@ -165,7 +165,7 @@ class Recorder:
             self._commit(hook, live, "left when the session was interrupted", trace_alone=False)
         self._trace_now(live, event._replace(what=NOTE), hook.record)
 
-    def _record_baseline(self, hook: IncomingEvent, live: SessionState) -> None:
+    def _record_baseline(self, hook: IncomingEvent, live: IngestedSession) -> None:
         """Commit the files as the session found them."""
         change = self._seen(hook, live, None)
         try:
@@ -177,13 +177,13 @@ class Recorder:
         if change.now is not None:
             live.captured = live.captured._replace(tree=change.now, paths=())
 
-    def _sub_started(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
+    def _sub_started(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         session = self._lives.session(hook, event)
         note = ToolEvent(NOTE, f"sub-agent {live.agent} started", f"sub-start:{digest(event.sub)}")
         self._trace_now(session, note, hook.record)
         self._captures.keep(session.captured)
 
-    def _sub_stopped(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
+    def _sub_stopped(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         session = self._lives.session(hook, event)
         self._said(hook, live, event)
         self._finish_sub(hook, session, live)
@@ -191,7 +191,7 @@ class Recorder:
         self._trace_now(session, note, hook.record)
         self._captures.keep(session.captured)
 
-    def _finish_sub(self, hook: IncomingEvent, session: SessionState, live: SessionState) -> None:
+    def _finish_sub(self, hook: IncomingEvent, session: IngestedSession, live: IngestedSession) -> None:
         """Commit and offer a sub-agent's work. If others worked in the same directory, only the files it named."""
         # Files that the session wrote and has not committed contain its lines, too.
         named = [path for path in live.captured.paths if path not in session.captured.paths]
@@ -201,7 +201,7 @@ class Recorder:
             self._space.relate(live.agent, OFFERS, session.agent)
         live.captured = live.captured._replace(open=False, offered=offered, paths=())
 
-    def _turn_ended(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
+    def _turn_ended(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         message = self._said(hook, live, event)
         self._accept(live)
         failed = "model error: " if event.data.get("error") else ""
@@ -209,7 +209,7 @@ class Recorder:
         body = self._captures.clean(message).strip()[:_BODY]
         self._commit(hook, live, f"{text}\n\n{body}" if body else text)
 
-    def _ended(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
+    def _ended(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         self._discover(live, hook.record.at)
         for captured in self._lives.subs(live.captured):
             sub = self._lives.get(hook.tool, captured.session, captured.sub) if captured.open else None
@@ -221,13 +221,13 @@ class Recorder:
         self._commit(hook, live, f"the end of the session: {self._captures.clean(event.text)}")
         live.captured = live.captured._replace(open=False)
 
-    def _said(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> str:
+    def _said(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> str:
         """Trace the last message that a hook reports, unless the transcript has it."""
         if event.text.strip():
             self._trace_now(live, ToolEvent(SAID, event.text, counted=event.counted), hook.record)
         return event.text
 
-    def _accept(self, live: SessionState) -> None:
+    def _accept(self, live: IngestedSession) -> None:
         """Merge the work that sub-agents offer, if it merges: the directory already has it."""
         for captured in self._lives.subs(live.captured):
             ready = captured.offered and not captured.open and captured.agent in self._space.agents()
@@ -250,7 +250,7 @@ class Recorder:
     def _commit(
         self,
         hook: IncomingEvent,
-        live: SessionState,
+        live: IngestedSession,
         message: str,
         *,
         named: Sequence[str] | None = None,
@@ -278,7 +278,7 @@ class Recorder:
         live.captured = live.captured._replace(tree=change.now, paths=())
         return True
 
-    def _seen(self, hook: IncomingEvent, live: SessionState, named: Sequence[str] | None) -> DirectoryChange:
+    def _seen(self, hook: IncomingEvent, live: IngestedSession, named: Sequence[str] | None) -> DirectoryChange:
         """The state of the directory, limited to this agent's work."""
         now = self._look(hook, live)
         if now is None:
@@ -292,14 +292,14 @@ class Recorder:
         others = set(self._inside(live.captured.place, [path for paths in hook.later_calls() for path in paths]))
         return DirectoryChange(now, live.captured.tree, tuple(path for path in named if path not in others))
 
-    def _has_called_since(self, live: SessionState, at: str) -> bool:
+    def _has_called_since(self, live: IngestedSession, at: str) -> bool:
         """Whether the transcript has a tool call after a time: its hook may have been missed."""
         captured, cursor = live.captured, cursor_of(live.captured)
         data = transcripts.read_bytes(captured.transcript, cursor.offset, transcripts.PIECE) if captured.transcript else None
         ahead = transcripts.read_events(data or b"", cursor, live.tool.from_line, None, captured.since).events
         return any(event.what == CALL and (event.at or "") > at for event in ahead)
 
-    def _look(self, hook: IncomingEvent, live: SessionState) -> str | None:
+    def _look(self, hook: IncomingEvent, live: IngestedSession) -> str | None:
         if self._captures.top_of(live.captured.place) is None:
             return None  # the directory is gone
         try:
@@ -311,7 +311,7 @@ class Recorder:
 
     # Entries
 
-    def flush(self, live: SessionState, upto: str | None) -> None:
+    def flush(self, live: IngestedSession, upto: str | None) -> None:
         """Record the queue and the transcript's events up to a time, ordered by time."""
         before = live.captured
         try:
@@ -326,7 +326,7 @@ class Recorder:
             self._remove(record)
         live.records.clear()
 
-    def _trace(self, live: SessionState, upto: str | None) -> None:
+    def _trace(self, live: IngestedSession, upto: str | None) -> None:
         read, subs = self._transcribed(live, upto)
         for sub in subs:  # before saving the cursor
             self.flush(sub, upto)
@@ -342,7 +342,7 @@ class Recorder:
         self._captures.reached("entries-recorded")
         self._learn(live, read, [event for event, _ in keyed])
 
-    def _recorded(self, live: SessionState, entries: Sequence[dict[str, Any]]) -> int:
+    def _recorded(self, live: IngestedSession, entries: Sequence[dict[str, Any]]) -> int:
         """Append entries; returns how many are new. An invalid entry is replaced by a note."""
         try:
             return self._space.trace_once(live.agent, entries)
@@ -353,7 +353,7 @@ class Recorder:
                 return self._space.trace_once(live.agent, [{"kind": NOTE, "text": text, "key": f"odd:{digest(str(entry['key']))}"}])
         return sum(self._recorded(live, [entry]) for entry in entries)
 
-    def _keyed(self, live: SessionState) -> list[tuple[ToolEvent, str]]:
+    def _keyed(self, live: IngestedSession) -> list[tuple[ToolEvent, str]]:
         """The queued hook events with the keys that the transcript gives them."""
         captured = live.captured
         if captured.transcript and os.path.isfile(captured.transcript):
@@ -368,7 +368,7 @@ class Recorder:
         live.captured = captured._replace(heard=reports)
         return keyed_events
 
-    def _learn(self, live: SessionState, read: Sequence[ToolEvent], reported: Sequence[ToolEvent]) -> None:
+    def _learn(self, live: IngestedSession, read: Sequence[ToolEvent], reported: Sequence[ToolEvent]) -> None:
         """Update the current prompt and written files. Hook events are newer than transcript lines."""
         prompts = [event.text for events in (read, reported) for event in events if event.what == PROMPT]
         paths = [
@@ -385,7 +385,7 @@ class Recorder:
         relative = (os.path.relpath(os.path.realpath(os.path.join(place, path)), place) for path in paths if "\0" not in path)
         return [path for path in relative if path.partition("/")[0] not in ("..", ".")]
 
-    def _transcribed(self, live: SessionState, upto: str | None) -> tuple[list[ToolEvent], list[SessionState]]:
+    def _transcribed(self, live: IngestedSession, upto: str | None) -> tuple[list[ToolEvent], list[IngestedSession]]:
         """The agent's new events in its transcript, and the sub-agents that have new events in it too."""
         captured = live.captured
         if not captured.transcript:
@@ -394,7 +394,7 @@ class Recorder:
         self._counts["unreadable"] += reading.unreadable
         live.captured = captured._replace(standing=reading.cursor.to_json())
         # Older versions write a sub-agent's lines into the session's transcript.
-        subs: dict[str, SessionState] = {}
+        subs: dict[str, IngestedSession] = {}
         for event in reading.events if not captured.sub else ():
             if event.sub:
                 sub = self._lives.get(live.tool, captured.session, event.sub) or self._lives.begin_sub(live, event.sub, "", None)
@@ -404,11 +404,11 @@ class Recorder:
 
     # Sessions without new events
 
-    def unrecorded(self) -> list[SessionState]:
+    def unrecorded(self) -> list[IngestedSession]:
         """Sessions with queued events."""
         return [live for live in self._lives.all() if live.queue or live.records]
 
-    def unread(self) -> list[SessionState]:
+    def unread(self) -> list[IngestedSession]:
         """Open sessions, and those whose transcripts have grown."""
         agents = set(self._space.agents())
         states = []
@@ -421,7 +421,7 @@ class Recorder:
                 states += [] if state is None else [state]
         return states
 
-    def catch_up(self, live: SessionState) -> None:
+    def catch_up(self, live: IngestedSession) -> None:
         """Read a transcript to its end, and find sub-agents that no hook reported."""
         offset = -1
         while offset < (offset := cursor_of(live.captured).offset):
@@ -433,7 +433,7 @@ class Recorder:
         text = CommitText("transcript entries after the end of the session", mark)
         self._counts["commits"] += self._captures.record(live.captured, text, DirectoryChange(None)) is not None
 
-    def _discover(self, live: SessionState, upto: str | None) -> None:
+    def _discover(self, live: IngestedSession, upto: str | None) -> None:
         """Find sub-agents that only have a transcript; those that started after ``upto`` are left for later."""
         captured = live.captured
         folder = os.path.dirname(transcripts.sub_transcript(captured.transcript, "x")) if not captured.sub else ""
@@ -465,7 +465,7 @@ def _watched(captured: CapturedSession, what: str, head: str) -> CapturedSession
     return captured._replace(head=head or captured.head, calls=calls, moves=moves)
 
 
-def _key_of(live: SessionState, event: ToolEvent, key: str | None) -> str:
+def _key_of(live: IngestedSession, event: ToolEvent, key: str | None) -> str:
     """A key for the agent, which may have several sessions: counted texts are counted for each session."""
     return f"{key}@{digest(live.captured.session)[:8]}" if event.counted is not None else str(key)
 

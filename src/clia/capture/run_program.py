@@ -112,10 +112,10 @@ def run_program(space: Space, options: RunOptions, world: RunEnvironment, progra
             fields = {"agent": agent, "lock": lock}
             raise Conflict(f"a program is already running as {agent!r}", code="already-running", hints=hints, fields=fields)
         work = ProgramWorktree(space, agent, directory, lock, programs, world.environment)
-        return _Run(work, options, world).run()
+        return _ProgramRun(work, options, world).run()
 
 
-class _Run:
+class _ProgramRun:
     """One run, in a directory that it holds."""
 
     def __init__(self, work: ProgramWorktree, options: RunOptions, world: RunEnvironment) -> None:

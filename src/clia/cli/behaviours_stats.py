@@ -97,7 +97,7 @@ def _show_stats(stats: Sequence[BehaviourStats], over: str | None, kinds: Mappin
 
 
 def _show_behaviour(name: str | None, versions: Sequence[BehaviourStats], *, single: bool) -> None:
-    show_line((one_line(name or "of no behaviour here"), "bold"))
+    show_line((one_line(name or "not a behaviour of this space"), "bold"))
     if single:
         for stats in versions:
             console().print(facts_table(_version_facts(stats)))
@@ -232,7 +232,7 @@ def _show_comparison(comparison: Comparison) -> None:
     from clia.behaviours.statistics import LEAST
 
     for letter, stats in (("A", comparison.before), ("B", comparison.after)):
-        name = one_line(stats.name or "of no behaviour here")
+        name = one_line(stats.name or "not a behaviour of this space")
         show_line((letter, "bold"), "  ", (short(stats.cid), "yellow"), f"  {name}  ", state_text(stats.state))
     if not comparison.measures:
         write("\nneither was ever observed: not enough data\n")

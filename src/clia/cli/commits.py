@@ -213,7 +213,7 @@ def _report_error(file: str, reason: str) -> FileError:
 
 
 def _tell(text: str) -> None:
-    with suppress(OSError):  # the run goes on when the terminal is gone
+    with suppress(OSError):  # the run continues without a terminal
         write(f"clia: {one_line(text)}\n", sys.stderr)
 
 

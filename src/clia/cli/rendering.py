@@ -231,7 +231,7 @@ def progress_bar(label: str, *, hidden: bool) -> Iterator[ProgressUpdate | None]
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    # One item may take long: the clock shows that work goes on.
+    # One item may take long: the clock shows that work continues.
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TextColumn("{task.fields[item]}"), console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=None, item="")

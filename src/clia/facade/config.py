@@ -176,7 +176,7 @@ def _hook_events(value: Any) -> tuple[str, ...]:
     events = _texts(value)
     allowed = Webhook._field_defaults["events"]
     if not events or any(event not in allowed for event in events):
-        raise _Refused(f"must be a list of {' and '.join(allowed)}")
+        raise _InvalidValue(f"must be a list of {' and '.join(allowed)}")
     return events
 
 
@@ -192,13 +192,13 @@ def _measure(value: Any) -> str:
     from clia.behaviours.measures import MEASURES
 
     if not isinstance(value, str) or value not in MEASURES:
-        raise _Refused(f"must be one of {', '.join(MEASURES)}")
+        raise _InvalidValue(f"must be one of {', '.join(MEASURES)}")
     return value
 
 
 def _share(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 0.5:
-        raise _Refused("must be a probability above 0 and at most 0.5")
+        raise _InvalidValue("must be a probability above 0 and at most 0.5")
     return float(value)
 
 
@@ -222,7 +222,7 @@ class _Table:
             return None
         try:
             return read(self.values[key])
-        except _Refused as err:
+        except _InvalidValue as err:
             raise _invalid(self.path, self._name(key), str(err)) from None
 
     def need(self, key: str, read: Callable[[Any], Any]) -> Any:
@@ -253,39 +253,39 @@ class _Table:
         return f"{self._where}.{key}" if self._where else key
 
 
-class _Refused(Exception):
+class _InvalidValue(Exception):
     """A problem with a value; never leaves this module."""
 
 
 def _table(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _Refused("must be a table")
+        raise _InvalidValue("must be a table")
     return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise _Refused("must be a non-empty text")
+        raise _InvalidValue("must be a non-empty text")
     return value
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise _Refused("must be a list of texts")
+        raise _InvalidValue("must be a list of texts")
     return tuple(map(_text, value))
 
 
 def _words(value: Any) -> tuple[str, ...]:
     words = _texts(value)
     if not words:
-        raise _Refused("must name a program")
+        raise _InvalidValue("must name a program")
     return words
 
 
 def _url(value: Any) -> str:
     text = _text(value)
     if not text.startswith(("http://", "https://")) or "@" in text or "?" in text or "#" in text:
-        raise _Refused("must be an http:// or https:// address without user, query or fragment")
+        raise _InvalidValue("must be an http:// or https:// address without user, query or fragment")
     from urllib.parse import urlsplit  # 10 ms, only if an endpoint is configured
 
     try:
@@ -294,25 +294,25 @@ def _url(value: Any) -> str:
     except ValueError:  # unbalanced brackets, or a port out of range
         host = None
     if not host or not text.isascii() or not text.isprintable() or " " in text:
-        raise _Refused("must be an address with a host and, optionally, a port up to 65535")
+        raise _InvalidValue("must be an address with a host and, optionally, a port up to 65535")
     return text.rstrip("/")
 
 
 def _positive(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _SECONDS_MAX:
-        raise _Refused(f"must be a number above 0 and at most {_SECONDS_MAX} (ten years)")
+        raise _InvalidValue(f"must be a number above 0 and at most {_SECONDS_MAX} (ten years)")
     return float(value)
 
 
 def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _COUNT_MAX:
-        raise _Refused(f"must be a whole number from 1 to {_COUNT_MAX}")
+        raise _InvalidValue(f"must be a whole number from 1 to {_COUNT_MAX}")
     return value
 
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise _Refused("must be true or false")
+        raise _InvalidValue("must be true or false")
     return value
 
 

@@ -73,7 +73,7 @@ class RemoteAddress(NamedTuple):
     told: str | None = None  # prefix of our refs that the other side may know
 
 
-class _Problem(NamedTuple):
+class _TransferProblem(NamedTuple):
     code: str
     reason: str
     cid: str | None = None  # the object, if git names one
@@ -167,16 +167,16 @@ class GitQuarantine:
                 finally:
                     os.close(folder)
 
-    def _attempt(self, cids: Sequence[str], limits: TransferLimits) -> _Problem | None:
+    def _attempt(self, cids: Sequence[str], limits: TransferLimits) -> _TransferProblem | None:
         """Fetch ids with everything they reach. Return None, or the problem; then nothing of the transfer is kept."""
         complete_here = ("rev-list", "--objects", "--quiet", "--stdin", "--not", "--alternate-refs")
         present = all(kind_of(self._handle.repo, cid) is not None for cid in cids)
         if present and (not cids or self._git(limits, *complete_here, stdin=cids).code == 0):
             return None  # nothing to fetch
         if limits.seconds <= 0:
-            return _Problem("too-slow", "no time is left")
+            return _TransferProblem("too-slow", "no time is left")
         if limits.bytes <= 0:
-            return _Problem("too-large", "no room is left")
+            return _TransferProblem("too-large", "no room is left")
         before = self._packs()
         complete = False
         try:
@@ -189,36 +189,36 @@ class GitQuarantine:
                 self._remove(self._packs() - before)
         return problem
 
-    def _complaint(self, result: GitResult, arrived: set[str], limits: TransferLimits) -> _Problem | None:
+    def _complaint(self, result: GitResult, arrived: set[str], limits: TransferLimits) -> _TransferProblem | None:
         """Return the problem that git reports, if any."""
         if result.late:
-            return _Problem("too-slow", f"took longer than {limits.seconds:g} seconds")
+            return _TransferProblem("too-slow", f"took longer than {limits.seconds:g} seconds")
         if not result.code:
             return None
         reason = without_credentials(result.err)
         missing = _NOT_THERE.search(reason)
         if missing is not None:
-            return _Problem("missing-object", "the other side does not serve it", missing.group(1))
+            return _TransferProblem("missing-object", "the other side does not serve it", missing.group(1))
         # Git does not say why its helper died, but a file that was cut off has exactly this size.
         if any(self._size({name}) >= cut_at(limits) for name in arrived) or _has_any(reason, _TOO_LARGE):
-            return _Problem("too-large", f"larger than {limits.bytes} bytes")
+            return _TransferProblem("too-large", f"larger than {limits.bytes} bytes")
         if _has_any(reason, _NOT_WHOLE):
-            return _Problem("missing-object", "the other side has only a part of it")
+            return _TransferProblem("missing-object", "the other side has only a part of it")
         if _has_any(reason, _BAD) and not _has_any(reason, _CUT_OFF):
-            return _Problem("bad-objects", f"git refused it: {reason.splitlines()[0]}")
+            return _TransferProblem("bad-objects", f"git refused it: {reason.splitlines()[0]}")
         raise self._unreachable(reason)
 
-    def _objection(self, names: set[str], limits: TransferLimits) -> _Problem | None:
+    def _objection(self, names: set[str], limits: TransferLimits) -> _TransferProblem | None:
         """Return our own objection to a transfer that git accepted, if any."""
         if os.path.exists(os.path.join(self._where, "shallow")):
-            return _Problem("missing-object", "the other side has a shallow history")
+            return _TransferProblem("missing-object", "the other side has a shallow history")
         if self._loose():
-            return _Problem("bad-objects", "not sent as a pack")
+            return _TransferProblem("bad-objects", "not sent as a pack")
         if self._size(names) > limits.bytes:
-            return _Problem("too-large", f"larger than {limits.bytes} bytes")
+            return _TransferProblem("too-large", f"larger than {limits.bytes} bytes")
         indexes = [os.path.join(self._pack_folder, name) for name in sorted(names) if name.endswith(".idx")]
         excess = oversized(self._handle.repo, indexes, limits)
-        return None if excess is None else _Problem("too-large", excess)
+        return None if excess is None else _TransferProblem("too-large", excess)
 
     def _packs(self) -> set[str]:
         return set(os.listdir(self._pack_folder))

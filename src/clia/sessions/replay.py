@@ -169,7 +169,7 @@ class Replay:
         try:
             run = self._engine.load(self.program(path.origin), base64.b64decode(snapshot.data), snapshot.pending)
             return _waiting(_on(run, path.tail, snapshot.done), live.row)
-        except (EngineError, Nondeterminism, _TooSlow, ValueError):
+        except (EngineError, Nondeterminism, _ReplayTooSlow, ValueError):
             return None  # only a replay of the journal can prove divergence
 
     def can_use(self, live: LiveSession, path: ReplayPath) -> bool:
@@ -180,11 +180,11 @@ class Replay:
 
     def run(self, journal: Journal) -> FlowRun:
         """Rebuild a run from its events. Hitting a limit here means that the machine is slow, not that the flow failed."""
-        with suppress(_TooSlow):
+        with suppress(_ReplayTooSlow):
             return self._run(journal, patient=False)
         try:
             return self._run(journal, patient=True)
-        except _TooSlow as err:
+        except _ReplayTooSlow as err:
             hints = ["try again on a less busy machine"]
             raise EngineError(f"the run could not be rebuilt here: {err}", code="replay-too-slow", hints=hints) from None
 
@@ -229,7 +229,7 @@ def _died_of(losses: Sequence[str]) -> Turn:
     return Turn(failure=Failure(LIMIT, f"engine: {len(losses)} workers in a row died of it ({losses[-1]})", None))
 
 
-class _TooSlow(Exception):
+class _ReplayTooSlow(Exception):
     """A turn exceeded a limit that it did not exceed when it was recorded."""
 
 
@@ -241,7 +241,7 @@ def _no_limit(run: FlowRun) -> None:
     failure = run.turn.failure
     if failure is not None and failure.reason == LIMIT:
         release(run)
-        raise _TooSlow(failure.message)
+        raise _ReplayTooSlow(failure.message)
 
 
 def _on(run: FlowRun, resumes: Sequence[Resumed], before: int) -> FlowRun:

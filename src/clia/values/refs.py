@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 NAME_MAX = 100
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 _ID = re.compile(r"[0-9a-f]{40}")
 _START = re.compile(r"[0-9a-f]{7,40}")
 # Characters that git refuses, and path components that are empty, start with a dot or end in "." or ".lock".
@@ -71,7 +71,7 @@ def is_start_of_id(text: Any) -> bool:
 
 
 def is_name(text: Any) -> bool:
-    return isinstance(text, str) and _NAME.fullmatch(text) is not None
+    return isinstance(text, str) and NAME_PATTERN.fullmatch(text) is not None
 
 
 def check_name(text: str) -> str:

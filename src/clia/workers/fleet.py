@@ -203,7 +203,7 @@ def _underway(agent: object, request: object, kind: object, attempt: Any, since:
     return Underway(str(agent), str(request), str(kind), int(attempt), float(since))
 
 
-class _Observation(NamedTuple):
+class _HeartbeatObservation(NamedTuple):
     """What a reader observed of a process, by its monotonic clock."""
 
     beats: int
@@ -217,7 +217,7 @@ class LivenessMonitor:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._observed: Mapping[str, _Observation] = {}
+        self._observed: Mapping[str, _HeartbeatObservation] = {}
 
     def assess(self, heartbeats: Iterable[Heartbeat], now: float) -> list[tuple[Heartbeat, str, float]]:
         """Return each with its state and the seconds since it was sent; ``now`` is by the store's clock."""
@@ -227,13 +227,13 @@ class LivenessMonitor:
         return [(row, *_state(row, observation, at, now)) for row, observation in observed]
 
 
-def _observe(row: Heartbeat, before: _Observation | None, at: float) -> _Observation:
+def _observe(row: Heartbeat, before: _HeartbeatObservation | None, at: float) -> _HeartbeatObservation:
     if before is None:
-        return _Observation(row.beats, None, at, at)
-    return before._replace(last=at) if before.beats == row.beats else _Observation(row.beats, before.last, at, at)
+        return _HeartbeatObservation(row.beats, None, at, at)
+    return before._replace(last=at) if before.beats == row.beats else _HeartbeatObservation(row.beats, before.last, at, at)
 
 
-def _state(row: Heartbeat, observation: _Observation, at: float, now: float) -> tuple[str, float]:
+def _state(row: Heartbeat, observation: _HeartbeatObservation, at: float, now: float) -> tuple[str, float]:
     """Return state and age. Observations bound the age; between the bounds the store's clock decides.
 
     A heartbeat from the future (the store's clock was set back) does not count; a live process sends a new one soon.

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # the benchmarks a
 
 from benchmarks import page, plot, run
 from benchmarks.measure import NotRun, Row, beside
-from benchmarks.results import FAILED, MEASURED, MET, NOT_MET, NOT_RUN, Run, as_json, from_json, joined
+from benchmarks.results import FAILED, MEASURED, MET, NOT_MET, NOT_RUN, BenchmarkRun, as_json, from_json, joined
 from benchmarks.works import COST, FLOOR, TABLE, work_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ NUMBERS: dict[str, tuple[str, dict[str, float], set[str]]] = {
 
 
 @pytest.fixture(scope="module")
-def stored() -> Run:
+def stored() -> BenchmarkRun:
     return from_json(json.loads((ROOT / "tests/fixtures/benchmarks.json").read_text(encoding="utf-8")))
 
 
@@ -107,7 +107,7 @@ def test_rows_that_were_not_run_are_not_failures_and_unknown_rows_are_refused() 
     parts = ["graph"]
     idle = joined([NotRun(work.key, "no time") for work in TABLE["graph"]], parts)
     assert {result.status for result in idle} == {NOT_RUN}
-    assert Run({}, "", 1, "", idle).is_good
+    assert BenchmarkRun({}, "", 1, "", idle).is_good
     with pytest.raises(ValueError, match="graph-new"):
         joined([Row("graph-new", 1, 1)], parts)
     with pytest.raises(ValueError, match="nobody"):
@@ -128,7 +128,7 @@ def test_a_failing_peer_loses_only_its_own_measurement() -> None:
     assert isinstance(peers["good"], float)
 
 
-def test_verdicts_follow_from_the_numbers(stored: Run) -> None:
+def test_verdicts_follow_from_the_numbers(stored: BenchmarkRun) -> None:
     """A bar with a peer that was not run is not met; a row with a missed bar is missed."""
     results = {result.work.key: result for result in stored.results}
     assert [bar.verdict for bar in results["commit"].bars] == [MET, MET]
@@ -144,7 +144,7 @@ def cells(text: str, title: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_the_page_has_every_row_and_every_missed_bar(stored: Run) -> None:
+def test_the_page_has_every_row_and_every_missed_bar(stored: BenchmarkRun) -> None:
     text = page.page(stored)
     assert text.startswith("<!-- Generated ")
     for result in stored.results:
@@ -175,7 +175,7 @@ def test_the_page_has_every_row_and_every_missed_bar(stored: Run) -> None:
         assert fact in text
 
 
-def test_the_plot_has_a_mark_for_each_contender_in_order(stored: Run) -> None:
+def test_the_plot_has_a_mark_for_each_contender_in_order(stored: BenchmarkRun) -> None:
     drawn = ET.fromstring(plot.plot(stored.results))  # noqa: S314  # our own
     titled = [(path.findtext(f"{SVG}title"), path.get("d") or "") for path in drawn.iter(f"{SVG}path")]
     marks = [(title, float(way[1:].split()[0])) for title, way in titled if title and ":" in title]

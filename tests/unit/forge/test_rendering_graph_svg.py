@@ -9,7 +9,7 @@ import pytest
 
 import clia
 from clia.errors import InvalidInput
-from clia.forge.rendering.graph_layout import FORK, LINE, MERGE, Graph, layout, path_between
+from clia.forge.rendering.graph_layout import FORK, LINE, MERGE, GraphLayout, layout, path_between
 from clia.forge.rendering.graph_svg import legend, letter, svg
 from support.graphs import commit, commits
 from support.spaces import BRIEFING, settings
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def graph(text: str, heads: dict[str, str] | None = None, **more: Any) -> Graph:
+def graph(text: str, heads: dict[str, str] | None = None, **more: Any) -> GraphLayout:
     return layout(commits(text), heads or {}, **more)
 
 
-def lanes(drawn: Graph) -> dict[str, int]:
+def lanes(drawn: GraphLayout) -> dict[str, int]:
     return {node.commit.cid: node.lane for node in drawn.nodes}
 
 
-def routes(drawn: Graph) -> dict[tuple[str, str], tuple[tuple[int, int], ...]]:
+def routes(drawn: GraphLayout) -> dict[tuple[str, str], tuple[tuple[int, int], ...]]:
     return {(edge.child, edge.parent): edge.points for edge in drawn.edges}
 
 
-def picture(drawn: Graph, **more: Any) -> str:
+def picture(drawn: GraphLayout, **more: Any) -> str:
     return str(svg(drawn, base="/s/home", **{"now": 0} | more))
 
 
@@ -39,7 +39,7 @@ def picture(drawn: Graph, **more: Any) -> str:
 
 def test_no_commits_are_an_empty_picture() -> None:
     drawn = graph("")
-    assert drawn == Graph((), (), (), 0, 0)
+    assert drawn == GraphLayout((), (), (), 0, 0)
     assert 'aria-label="Graph of 0 commits"' in picture(drawn)
     assert drawn.nodes == ()
 

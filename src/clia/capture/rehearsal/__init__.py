@@ -31,7 +31,7 @@ __all__ = ["TOOLS", "ScriptError", "Setting", "parse", "play", "rehearsed", "sto
 TOOLS: Mapping[str, type[ClaudeCode | Codex | Gemini]] = {"claude-code": ClaudeCode, "codex": Codex, "gemini": Gemini}
 
 
-class _Crash(Exception):
+class _ScriptedCrash(Exception):
     """The script asks for the tool to be killed."""
 
 
@@ -55,7 +55,7 @@ def play(setting: Setting, steps: Sequence[ScriptStep]) -> dict[str, Any]:
         stage.release()
     except Stopped:
         ended = "stopped"
-    except _Crash:
+    except _ScriptedCrash:
         ended = "crashed"
     return {
         "tool": setting.tool,
@@ -99,7 +99,7 @@ def _play_step(tool: Tool, actor: Actor, step: ScriptStep) -> None:
             tool.stage.faults[step.verb] = step.value
             return  # such a step does not count for ``lag``
         case "crash":
-            raise _Crash
+            raise _ScriptedCrash
         case "read" | "write" | "edit" | "bash" | "fail":
             _use_tool(tool, actor, step)
         case "subagent":

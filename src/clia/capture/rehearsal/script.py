@@ -30,7 +30,7 @@ class ScriptStep(NamedTuple):
     steps: tuple[ScriptStep, ...] = ()
 
 
-class _Verb(NamedTuple):
+class _ScriptVerb(NamedTuple):
     """The types of a verb's value, and the types of its other fields."""
 
     value: tuple[type, ...]
@@ -38,19 +38,19 @@ class _Verb(NamedTuple):
     optional: Mapping[str, type] = {}
 
 
-_TEXT, _NUMBER, _ABOUT = _Verb((str,)), _Verb((int,)), _Verb((str,), optional={"about": str})
-VERBS: Mapping[str, _Verb] = {
+_TEXT, _NUMBER, _ABOUT = _ScriptVerb((str,)), _ScriptVerb((int,)), _ScriptVerb((str,), optional={"about": str})
+VERBS: Mapping[str, _ScriptVerb] = {
     "prompt": _TEXT,  # a person asks for something; a turn begins
     "say": _TEXT,
     "think": _TEXT,
     "read": _TEXT,  # the tool fails if the file does not exist
-    "write": _Verb((str,), {"text": str}),
-    "edit": _Verb((str,), {"old": str, "new": str}),  # the tool fails if the file does not contain the old text
+    "write": _ScriptVerb((str,), {"text": str}),
+    "edit": _ScriptVerb((str,), {"old": str, "new": str}),  # the tool fails if the file does not contain the old text
     "bash": _ABOUT,  # a command, run in the working directory
     "fail": _ABOUT,  # a command that must fail
-    "subagent": _Verb((str,), {"task": str, "steps": list}, {"about": str, "parallel": bool}),  # adjacent parallel ones take turns
-    "stop": _Verb((bool, str)),  # the turn ends; a text is the model's error
-    "compact": _Verb((str,), optional={"summary": str}),  # auto or manual
+    "subagent": _ScriptVerb((str,), {"task": str, "steps": list}, {"about": str, "parallel": bool}),  # parallel ones take turns
+    "stop": _ScriptVerb((bool, str)),  # the turn ends; a text is the model's error
+    "compact": _ScriptVerb((str,), optional={"summary": str}),  # auto or manual
     "end": _TEXT,  # the reason
     # The number makes the ids differ from those of other starts. As the first step of a script, these continue an earlier
     # rehearsal of the same seed; any other script begins with a new session.
@@ -59,9 +59,9 @@ VERBS: Mapping[str, _Verb] = {
     "miss": _NUMBER,  # the next hooks are not run
     "lag": _NUMBER,  # the transcript's lines of the next steps are written after the last of them
     "truncated": _NUMBER,  # the next hooks get the first half of their JSON
-    "unknown-event": _Verb((str,), optional={"fields": dict}),
-    "unknown-line": _Verb((dict, list, str, int)),  # text is written as it is
-    "crash": _Verb((bool,)),  # the tool is killed (kill -9)
+    "unknown-event": _ScriptVerb((str,), optional={"fields": dict}),
+    "unknown-line": _ScriptVerb((dict, list, str, int)),  # text is written as it is
+    "crash": _ScriptVerb((bool,)),  # the tool is killed (kill -9)
 }
 _OF_SESSIONS = frozenset(("prompt", "subagent", "stop", "compact", "end", "resume", "fork", "unknown-event", "crash"))
 _MAX = 100_000

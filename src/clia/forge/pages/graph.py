@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from clia.forge.pages.common import Visit
-    from clia.forge.rendering.graph_layout import Graph
+    from clia.forge.rendering.graph_layout import GraphLayout
     from clia.space.model import AgentCommit
 
     CommitWindow = tuple[Sequence[AgentCommit], Mapping[str, str]]  # and the agents whose head is among them
@@ -103,7 +103,7 @@ def _graph(visit: Visit) -> Response:
     key = _key(visit, tips)
     commits, heads = _windows.get(key, lambda: _window(visit, tips))
     path = _way(visit, commits, options)
-    graph: Graph = _graphs.get(
+    graph: GraphLayout = _graphs.get(
         (key, options.collapse, tuple(path.commits)),
         lambda: graph_layout.layout(commits, heads, collapse=options.collapse, path=path.commits, types=visit.space.types()),
     )
@@ -144,7 +144,7 @@ def _options(visit: Visit) -> GraphOptions:
     )
 
 
-def _picture(visit: Visit, graph: Graph, first: int) -> Any:
+def _picture(visit: Visit, graph: GraphLayout, first: int) -> Any:
     agents = {*visit.space.agents(), *visit.space.agents(archived=True)}
     return graph_svg.svg(graph, base=visit.address(), first=first, rows=PAGE, now=visit.forge.clock(), agents=agents)
 
@@ -183,7 +183,7 @@ def _way(visit: Visit, commits: Sequence[AgentCommit], options: GraphOptions) ->
     return GraphPath(message=f"No path between them within the newest {len(commits):,} commits.")
 
 
-def _first(visit: Visit, graph: Graph, options: GraphOptions, path: GraphPath) -> int:
+def _first(visit: Visit, graph: GraphLayout, options: GraphOptions, path: GraphPath) -> int:
     """The first row: as in the URL, else at the start of the path."""
     if visit.query("first") or not path.commits:
         return min(options.first, max(0, graph.height - 1))
@@ -194,7 +194,7 @@ def _first(visit: Visit, graph: Graph, options: GraphOptions, path: GraphPath) -
 # Traces and sessions
 
 
-def _signed(visit: Visit, graph: Graph, first: int) -> tuple[Graph, Signs]:
+def _signed(visit: Visit, graph: GraphLayout, first: int) -> tuple[GraphLayout, Signs]:
     """The graph with trace and session marks in the visible rows."""
     nodes = graph.nodes[first : first + PAGE]
     owners = sorted({owner for node in nodes if (owner := _owner(node.commit))})

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import chain, groupby, islice
 from typing import NamedTuple
 
-from clia.forge.rendering.texts import Run, escaped, html, visible
+from clia.forge.rendering.texts import TextRun, escaped, html, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class _Style(NamedTuple):
 
 
 _PLAIN = _Style()
-_NEW_LINE = Run("\n")
+_NEW_LINE = TextRun("\n")
 _CHANGES: dict[int, dict[str, Any]] = {
     0: _PLAIN._asdict(),
     1: {"bold": True},
@@ -86,14 +86,14 @@ def plain(text: str) -> str:
     return visible("\n".join(["".join([run.text for run in line]) for line in lines(text)]))
 
 
-def lines(text: str) -> list[list[Run]]:
+def lines(text: str) -> list[list[TextRun]]:
     """The lines of a text, each as runs of one style."""
-    rows: list[list[Run]] = []
+    rows: list[list[TextRun]] = []
     style, look = _PLAIN, ""
     for full_line in text.split("\n"):  # sequences end with the line, but colours continue
         text_line = full_line.rstrip("\r")  # trailing carriage returns have no effect
         if not _ACTING.search(text_line):
-            rows.append([Run(text_line, look)] if text_line else [])
+            rows.append([TextRun(text_line, look)] if text_line else [])
             continue
         line, at = _Line(), 0
         for token in _TOKEN.finditer(text_line):
@@ -115,14 +115,14 @@ class _Line:
     """One terminal line. It is split into cells only if something is overwritten."""
 
     def __init__(self) -> None:
-        self._written: list[Run] = []  # in order, all of it at the end
+        self._written: list[TextRun] = []  # in order, all of it at the end
         self._chars: list[str] = []
         self._looks: list[str] = []
         self._column: int | None = None  # None: at the end
 
     def write(self, text: str, look: str) -> None:
         if self._column is None:
-            self._written.append(Run(text, look))
+            self._written.append(TextRun(text, look))
             return
         self._spread()
         end = self._column + len(text)
@@ -144,12 +144,12 @@ class _Line:
             # A terminal keeps the column; programs that erase a line return to its start anyway.
             self._erase(0)
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[TextRun]:
         if self._chars:
             self._spread()
-            self._written = [Run(*cell) for cell in zip(self._chars, self._looks, strict=True)]
+            self._written = [TextRun(*cell) for cell in zip(self._chars, self._looks, strict=True)]
         pieces = groupby(self._written, lambda run: run.classes)
-        joined = [Run("".join([run.text for run in group]), look) for look, group in pieces]
+        joined = [TextRun("".join([run.text for run in group]), look) for look, group in pieces]
         return [run for run in joined if run.text]
 
     def _here(self) -> int:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from clia.forge.rendering.texts import Run, Spot, escaped, html, marked, one_line
+from clia.forge.rendering.texts import Spot, TextRun, escaped, html, marked, one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def _code(text: str, spots: Sequence[Spot]) -> Markup:
     rest = len(text) - _CHARACTERS_MAX
     if rest > 0:
         return escaped(text[:_CHARACTERS_MAX]) + Markup('<span class="cut"> … {:,} more characters</span>').format(rest)
-    return html(marked([Run(text)], spots))
+    return html(marked([TextRun(text)], spots))
 
 
 class _Comparing:

@@ -73,7 +73,7 @@ class GraphLane(NamedTuple):
     last: int  # last row in use
 
 
-class Graph(NamedTuple):
+class GraphLayout(NamedTuple):
     """A graph: nodes newest first, ``width`` lanes, ``height`` rows."""
 
     nodes: tuple[Node, ...]
@@ -106,7 +106,7 @@ def layout(
     types: Mapping[str, str | None] = BUILT_IN,
     traced: Container[str] = (),
     sessions: Container[str] = (),
-) -> Graph:
+) -> GraphLayout:
     """Lay out ``commits``, which are sorted newest first, each before its parents; parents may be missing.
 
     ``heads``: the newest commit of each agent; ``path``: commits to highlight; ``types``: parents of registered kinds;
@@ -142,7 +142,7 @@ def layout(
         for row, (commit, _) in enumerate(rows)
     ]
     steps = {*pairwise(path), *pairwise(path[::-1])}
-    return Graph(tuple(nodes), tuple(routes.edges(gaps, steps)), routes.lanes, routes.width, len(rows))
+    return GraphLayout(tuple(nodes), tuple(routes.edges(gaps, steps)), routes.lanes, routes.width, len(rows))
 
 
 def path_between(commits: Sequence[AgentCommit], a: str, b: str) -> list[str]:
@@ -253,7 +253,7 @@ def _followed(parent: str, by_id: Mapping[str, AgentCommit], shown: Container[st
     return at, _Gap(parent, elided)
 
 
-class _Span:
+class _RowSpan:
     """Rows that need a lane; ``lane`` is assigned later."""
 
     __slots__ = ("first", "lane", "last", "top")
@@ -269,23 +269,23 @@ class _Routes:
     def __init__(self, rows: Sequence[_Shown]) -> None:
         self._rows = rows
         self._row_of = {commit.cid: row for row, (commit, _) in enumerate(rows)}
-        self._spans: dict[str | None, _Span] = {}
+        self._spans: dict[str | None, _RowSpan] = {}
         self._newer: list[int] = []  # per row, the row of the agent's next newer commit, or -1
         for row, (commit, _) in enumerate(rows):
             span = self._spans.get(commit.agent)
             if span is None:
                 self._newer.append(-1)
-                self._spans[commit.agent] = _Span(row, row)
+                self._spans[commit.agent] = _RowSpan(row, row)
             else:
                 self._newer.append(span.last)
                 span.last = row
-        self._trunks: dict[int, _Span] = {}  # by target row
+        self._trunks: dict[int, _RowSpan] = {}  # by target row
         tracks = self._reserve()
         self.width = _assign([*self._spans.values(), *tracks])
         self.lane_of = {agent: span.lane for agent, span in self._spans.items()}
         self.lanes = tuple(GraphLane(agent, span.lane, span.top, span.last) for agent, span in self._spans.items())
 
-    def _reserve(self) -> list[_Span]:
+    def _reserve(self) -> list[_RowSpan]:
         """Create trunks; returns those that need their own lane."""
         tracks = []
         oldest = {span.last: span for span in self._spans.values()}  # by row of the agent's oldest commit
@@ -301,7 +301,7 @@ class _Routes:
                 elif row < newer and parent not in self._trunks:
                     trunk = oldest.pop(row, None)  # below the agent's oldest commit, its lane is free for one trunk
                     if trunk is None:
-                        trunk = _Span(row + 1, newer)
+                        trunk = _RowSpan(row + 1, newer)
                         tracks.append(trunk)
                     trunk.last = newer
                     self._trunks[parent] = trunk
@@ -337,7 +337,7 @@ class _Routes:
         return [*points, end]
 
 
-def _assign(spans: Iterable[_Span]) -> int:
+def _assign(spans: Iterable[_RowSpan]) -> int:
     """Assign each span the first free lane, with an empty row between spans; returns the number of lanes."""
     busy: list[tuple[int, int]] = []
     free: list[int] = []

@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from clia.forge.rendering.graph_layout import Graph, GraphEdge, GraphLane, Node
+    from clia.forge.rendering.graph_layout import GraphEdge, GraphLane, GraphLayout, Node
     from clia.forge.rendering.texts import Moment
 
 ROW, LANE, MARGIN = 24, 18, 14
@@ -76,7 +76,7 @@ def legend() -> Markup:
 
 
 def svg(
-    graph: Graph, *, base: str, first: int = 0, rows: int | None = None, now: Moment, agents: Container[str] | None = None
+    graph: GraphLayout, *, base: str, first: int = 0, rows: int | None = None, now: Moment, agents: Container[str] | None = None
 ) -> Markup:
     """Draw ``rows`` rows from ``first``; links start with ``base``, ages are relative to ``now``.
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from clia.forge.rendering.texts import Marker, Run, html, text_of
+from clia.forge.rendering.texts import Marker, TextRun, html, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,27 +59,27 @@ class _JsonWriter:
         self._marker = marker
         self._left = _LINES_MAX
 
-    def value(self, value: Any, level: int, before: list[Run], after: str) -> _Block:
+    def value(self, value: Any, level: int, before: list[TextRun], after: str) -> _Block:
         """A value with its key and trailing comma."""
         if value and isinstance(value, (dict, list, tuple)):
             if level >= _LEVELS_MAX:
-                return self._line(level, [*before, *_scalar(plain(value) or "…", "json-deep"), Run(after)])
+                return self._line(level, [*before, *_scalar(plain(value) or "…", "json-deep"), TextRun(after)])
             return self._container(value, level, before, after)
         kind = "string" if isinstance(value, str) else "number" if type(value) in (int, float) else "word"
         kind = "mark" if isinstance(value, (dict, list, tuple)) else kind  # an empty container
-        return self._line(level, [*before, *_scalar(plain(value), f"json-{kind}"), Run(after)])
+        return self._line(level, [*before, *_scalar(plain(value), f"json-{kind}"), TextRun(after)])
 
-    def _container(self, value: Any, level: int, before: list[Run], after: str) -> _Block:
+    def _container(self, value: Any, level: int, before: list[TextRun], after: str) -> _Block:
         start, end, name = ("{", "}", "key") if isinstance(value, dict) else ("[", "]", "item")
         count = f" {len(value):,} {name}{'' if len(value) == 1 else 's'}"
-        head = self._line(level, [*before, Run(start, "json-mark")])
+        head = self._line(level, [*before, TextRun(start, "json-mark")])
         inside = self._members(value, level + 1)
-        tail = self._line(level, [Run(end, "json-mark"), Run(after)])
+        tail = self._line(level, [TextRun(end, "json-mark"), TextRun(after)])
         lines, hit = head.lines + inside.lines + tail.lines, head.hit or inside.hit
         if lines <= FOLD_LINES:
             return _Block([*head.parts, *inside.parts, *tail.parts], lines, hit)
         fold = _FOLD_OPEN if level == 0 or inside.hit else _FOLD
-        summary = [head.parts[0], html([Run(count, "json-count")]), _SUMMARY_END]
+        summary = [head.parts[0], html([TextRun(count, "json-count")]), _SUMMARY_END]
         return _Block([fold, *summary, *inside.parts, *tail.parts[:-1], _FOLD_END], lines, hit)
 
     def _members(self, value: Any, level: int) -> _Block:
@@ -90,9 +90,9 @@ class _JsonWriter:
         for index, (key, item) in enumerate(named):
             over = self._left <= 0
             if over:
-                block = self._line(level, [Run(f"… {len(named) - index:,} more", "json-count")])
+                block = self._line(level, [TextRun(f"… {len(named) - index:,} more", "json-count")])
             else:
-                before = [] if key is None else [*_scalar(plain(str(key)), "json-key"), Run(": ")]
+                before = [] if key is None else [*_scalar(plain(str(key)), "json-key"), TextRun(": ")]
                 block = self.value(item, level, before, "," if index + 1 < len(named) else "")
             parts += block.parts
             lines, hit = lines + block.lines, hit or block.hit
@@ -100,14 +100,14 @@ class _JsonWriter:
                 break
         return _Block(parts, lines, hit)
 
-    def _line(self, level: int, runs: Sequence[Run]) -> _Block:
+    def _line(self, level: int, runs: Sequence[TextRun]) -> _Block:
         self._left -= 1
-        runs = [Run("  " * level), *runs]
+        runs = [TextRun("  " * level), *runs]
         return _Block([self._marker.line(runs), _NEW_LINE], 1, self._marker.holds(text_of(runs)))
 
 
-def _scalar(text: str, classes: str) -> list[Run]:
+def _scalar(text: str, classes: str) -> list[TextRun]:
     rest = len(text) - _CHARACTERS_MAX
     if rest <= 0:
-        return [Run(text, classes)]
-    return [Run(text[:_CHARACTERS_MAX], classes), Run(f" … {rest:,} more characters", "json-count")]
+        return [TextRun(text, classes)]
+    return [TextRun(text[:_CHARACTERS_MAX], classes), TextRun(f" … {rest:,} more characters", "json-count")]

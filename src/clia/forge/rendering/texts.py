@@ -43,7 +43,7 @@ _REDACTED = re.compile(re.escape(MARK.format(kind="KIND")).replace("KIND", "([a-
 _EMPTY, _HIT = Markup(""), Markup('<mark class="hit">')
 
 
-class Run(NamedTuple):
+class TextRun(NamedTuple):
     """Foreign text in one style."""
 
     text: str
@@ -75,10 +75,10 @@ def _is_simple(text: str) -> bool:
 
 def escaped(text: str) -> Markup:
     """Foreign text without style or marks."""
-    return html([Run(text)])
+    return html([TextRun(text)])
 
 
-def html(runs: Iterable[Run]) -> Markup:
+def html(runs: Iterable[TextRun]) -> Markup:
     parts: list[str] = []
     for text, classes, marks in runs:
         shown = _shown(text)
@@ -105,16 +105,16 @@ def _span(classes: str) -> Markup:
     return Markup('<span class="{}">').format(classes)
 
 
-def text_of(runs: Iterable[Run]) -> str:
+def text_of(runs: Iterable[TextRun]) -> str:
     """The visible text of the runs."""
     return visible("".join([run.text for run in runs]))
 
 
-def marked(runs: Sequence[Run], spots: Sequence[Spot]) -> list[Run]:
+def marked(runs: Sequence[TextRun], spots: Sequence[Spot]) -> list[TextRun]:
     """Split runs at the edges of spots, which are sorted and do not overlap."""
     if not spots:
         return list(runs)
-    pieces: list[Run] = []
+    pieces: list[TextRun] = []
     start, index = 0, 0
     for run in runs:
         position, end = start, start + len(run.text)
@@ -125,7 +125,7 @@ def marked(runs: Sequence[Run], spots: Sequence[Spot]) -> list[Run]:
             inside = spot.start <= position
             until = min(spot.end, end) if inside else spot.start
             marks = (*run.marks, spot.mark) if inside else run.marks
-            pieces.append(Run(run.text[position - start : until - start], run.classes, marks))
+            pieces.append(TextRun(run.text[position - start : until - start], run.classes, marks))
             position = until
         start = end
     return pieces
@@ -163,7 +163,7 @@ class Marker:
         """Whether a visible text contains the search text."""
         return bool(self._needle) and self._needle in folded(text)
 
-    def line(self, runs: Sequence[Run]) -> Markup:
+    def line(self, runs: Sequence[TextRun]) -> Markup:
         text = text_of(runs)
         return html(marked(marked(runs, redactions(text)), self._found(text)))
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from clia.errors import InvalidInput
 from clia.forge.rendering import ansi, jsons
-from clia.forge.rendering.texts import Marker, Run, one_line, text_of, visible
+from clia.forge.rendering.texts import Marker, TextRun, one_line, text_of, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _view(number: int, entry: _Entry, marker: Marker, *, complete: bool) -> Entr
         number=number,
         kind=one_line(entry.kind),
         at=one_line(entry.at),
-        head=marker.line([Run(cut)]),
+        head=marker.line([TextRun(cut)]),
         lines=len(lines),
         long=len(lines) > LONG_LINES or sum(map(len, texts)) > LONG_CHARACTERS,
         body=Markup("\n").join([_line(line, text, marker) for line, text in zip(lines, texts, strict=True)]),
@@ -98,7 +98,7 @@ def _start(text: str) -> str:
     return text[: end if end > 0 else SHOWN_MAX]
 
 
-def _line(runs: Sequence[Run], text: str, marker: Marker) -> Markup:
+def _line(runs: Sequence[TextRun], text: str, marker: Marker) -> Markup:
     markup = marker.line(runs)
     return Markup('<span class="long-line">{}</span>').format(markup) if len(text) > _LONG_LINE else markup
 
