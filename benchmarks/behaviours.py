@@ -51,8 +51,8 @@ def _rows(space: clia.Space, repo: pygit2.Repository, commits: int, rounds: int)
     assert f"{commits:,} commits" in work_of("stats-rebuild").title
     rebuilt, floor = in_turns([lambda: _rebuilt(space), walk], 2)
     yield Row("stats-rebuild", rebuilt, floor)
-    seen = space.behaviour_stats("review")
-    assert sum(sum(each.commits.values()) for each in seen) == commits - AGENTS, seen
+    stats = space.behaviour_stats("review")
+    assert sum(sum(version.commits.values()) for version in stats) == commits - AGENTS, stats
     count = iter(range(10**9))
 
     def committed() -> None:
@@ -70,8 +70,8 @@ def _rows(space: clia.Space, repo: pygit2.Repository, commits: int, rounds: int)
         committed,
         walk,
     ]
-    asked, every, suggested, after, alone, floor = in_turns(works, min(rounds, 10))
-    yield Row("stats", asked, floor)
+    queried, every, suggested, after, alone, floor = in_turns(works, min(rounds, 10))
+    yield Row("stats", queried, floor)
     yield Row("stats-weekly", every, floor)
     yield Row("suggest", suggested, floor)
     yield Row("stats-after", after, alone)
@@ -123,12 +123,12 @@ class GeneratedHistory:
         command = ["git", "-C", str(self._top), "fast-import", "--quiet", *words]
         subprocess.run(command, input=b"".join(stream), check=True)
 
-    def _commit(self, made: Made, text: str, parents: list[str]) -> bytes:
-        said = text.encode()
-        by = b"%s <%s@agents.clia.invalid> %d +0000" % (made.by.encode(), made.by.encode(), made.at)
-        lines = [b"commit %s" % made.ref.encode(), b"mark :%d" % made.mark, b"author " + by, b"committer " + by]
-        lines += [b"data %d" % len(said), said]
-        lines += [b"%s %s" % (word, each.encode()) for word, each in zip((b"from", b"merge"), parents, strict=False)]
+    def _commit(self, commit: Made, text: str, parents: list[str]) -> bytes:
+        message = text.encode()
+        by = b"%s <%s@agents.clia.invalid> %d +0000" % (commit.by.encode(), commit.by.encode(), commit.at)
+        lines = [b"commit %s" % commit.ref.encode(), b"mark :%d" % commit.mark, b"author " + by, b"committer " + by]
+        lines += [b"data %d" % len(message), message]
+        lines += [b"%s %s" % (word, parent.encode()) for word, parent in zip((b"from", b"merge"), parents, strict=False)]
         return b"\n".join(lines) + b"\n\n"
 
     def _work(self) -> Iterator[bytes]:
@@ -142,7 +142,7 @@ class GeneratedHistory:
 
     def _step(self, agent: int, step: int) -> bytes:
         name, which = f"agent-{agent}", step % 2
-        made = Made(refs.head(name), self._mark, START + step * 3600 + agent, name)
+        commit = Made(refs.head(name), self._mark, START + step * 3600 + agent, name)
         parents = [f":{self._heads[agent]}"] if step else []
         kind, extra = ("finding" if step else "spawn"), []
         lead, turn = agent - agent % GROUP, (step + agent) % (MERGED_EVERY if agent % GROUP == 0 else TAKEN_EVERY)
@@ -155,7 +155,7 @@ class GeneratedHistory:
             kind, extra = "test", [(META, json.dumps({"outcome": "pass" if self._well(which) else "fail"}))]
         ran = [(BEHAVIOUR, self._versions[which])] if step else []
         text = messages.compose(f"{kind} {step}", [(AGENT, name), (TYPE, kind), *ran, *extra], kind)
-        return self._commit(made, text, parents)
+        return self._commit(commit, text, parents)
 
     def _well(self, which: int) -> bool:
         return self._chance.random() < (0.7, 0.8)[which]
@@ -165,15 +165,15 @@ class GeneratedHistory:
             name, last = f"agent-{agent}", 0
             heads = {"ours": ids[str(agent + 1)], "theirs": ids[str(AGENTS + (agent + 1) % AGENTS + 1)]}
             ended = [
-                {"event": "session-ended", "session": str(each), "status": "finished" if self._well(each % 2) else "failed"}
-                | {"flow": self._versions[each % 2], "agent": name}
-                for each in range(STEPS // ENDED_EVERY)
+                {"event": "session-ended", "session": str(ending), "status": "finished" if self._well(ending % 2) else "failed"}
+                | {"flow": self._versions[ending % 2], "agent": name}
+                for ending in range(STEPS // ENDED_EVERY)
             ]
             for number, body in enumerate([*ended, {"event": "merge-refused", **heads}]):
                 self._mark += 1
-                made = Made(refs.EVENTS + name, self._mark, START + number * 36000, name)
+                commit = Made(refs.EVENTS + name, self._mark, START + number * 36000, name)
                 text = messages.compose("event", [(EVENT, canonical_bytes(body).decode())], "event")
-                yield self._commit(made, text, [f":{last}"] if last else [])
+                yield self._commit(commit, text, [f":{last}"] if last else [])
                 last = self._mark
 
     def _notes(self, ids: dict[str, str]) -> Iterator[bytes]:
@@ -186,6 +186,6 @@ class GeneratedHistory:
             by_agent.setdefault(agent, []).append(mark)
         for agent, marks in by_agent.items():
             self._mark += 1
-            made = Made(refs.TRACES + f"agent-{agent}", self._mark, START, f"agent-{agent}")
+            commit = Made(refs.TRACES + f"agent-{agent}", self._mark, START, f"agent-{agent}")
             notes = b"".join(b"N :%d %s\n" % (blob, ids[str(mark)].encode()) for mark in marks)
-            yield self._commit(made, "notes", [])[:-1] + notes + b"\n"
+            yield self._commit(commit, "notes", [])[:-1] + notes + b"\n"

@@ -56,7 +56,7 @@ def _checking(top: Path, rounds: int) -> Iterator[Row]:
         for trigger in SPOKEN:
             space.grant("peer", "agent-commit", trigger)
         chain = _chain(KeyFiles(str(top / "keys")), space.key().space, pinned.space)
-        ours, asked, floor = in_turns(
+        ours, queried, floor = in_turns(
             [
                 lambda: _accepted(chain),
                 lambda: _accepted(chain, lambda type_, trigger: space.allowed("peer", type_, trigger)),
@@ -65,7 +65,7 @@ def _checking(top: Path, rounds: int) -> Iterator[Row]:
             rounds,
         )
     yield Row("announcements", ours, floor, note=_rate(ours))
-    yield Row("announcements-gate", asked, floor, note=_rate(asked))
+    yield Row("announcements-gate", queried, floor, note=_rate(queried))
 
 
 def _rate(milliseconds: float) -> str:
@@ -82,8 +82,8 @@ def _chain(ring: KeyFiles, me: str, space: str) -> Chain:
     for seq, claims in enumerate([first, *moves], now * 1000):
         prev = digest(tokens[-1]) if tokens else None
         trigger = claims[0].trigger if tokens else SNAPSHOT
-        said = Statement(space, me, seq, prev, now, now + 3600, trigger, claims)
-        tokens.append(ring.sign(key, TOKEN_TYPE, said.payload()))
+        statement = Statement(space, me, seq, prev, now, now + 3600, trigger, claims)
+        tokens.append(ring.sign(key, TOKEN_TYPE, statement.payload()))
     return Chain(ListenerContext(me, space, (key,), now, Ed25519Verifier()), tokens)
 
 
@@ -97,7 +97,7 @@ def _accepted(chain: Chain, allowed: Callable[[str, str], bool] | None = None) -
         if allowed is not None:
             (last,) = outstanding(heard.statement.claims[-1:], tracked, allowed)
             assert isinstance(last, Follow)
-        tracked |= {each.ref: each.new for each in heard.statement.claims if each.new is not None}
+        tracked |= {claim.ref: claim.new for claim in heard.statement.claims if claim.new is not None}
         position = heard.position._replace(waiting={})
 
 
@@ -132,24 +132,24 @@ def _syncing(top: Path, rounds: int) -> Iterator[Row]:
     fetch = ["git", "fetch", "--quiet", str(top / "owner"), "+refs/heads/agents/*:refs/heads/agents/*"]
     times: list[tuple[float, float, float]] = []
     for number in range(rounds + 1):
-        mine, floor = top / f"tracker-{number}", top / f"floor-{number}"
-        shutil.copytree(before, mine, symlinks=True)
+        tracker, floor = top / f"tracker-{number}", top / f"floor-{number}"
+        shutil.copytree(before, tracker, symlinks=True)
         shutil.copytree(top / "floor", floor, symlinks=True)
         plain = timed(lambda: subprocess.run(fetch, cwd=floor, check=True))  # noqa: B023  # called at once
-        with clia.open(mine, settings=SETTINGS) as space:
+        with clia.open(tracker, settings=SETTINGS) as space:
             changed = timed(lambda: _expect(space, AGENTS))
             nothing = timed(lambda: _expect(space, 0))
         times.append((changed, nothing, plain))
-        for each in (mine, floor):
-            shutil.rmtree(each)
-    changed, nothing, plain = (statistics.median(each) for each in zip(*times[1:], strict=True))
+        for path in (tracker, floor):
+            shutil.rmtree(path)
+    changed, nothing, plain = (statistics.median(samples) for samples in zip(*times[1:], strict=True))
     yield Row("sync", changed, plain)
     yield Row("sync-nothing", nothing, plain)
 
 
 def _expect(space: clia.Space, moves: int) -> None:
-    (found,) = space.sync("owner")
-    assert (len(found.moves), found.refused) == (moves, ())
+    (synced,) = space.sync("owner")
+    assert (len(synced.moves), synced.refused) == (moves, ())
 
 
 def _followed(top: Path) -> Path:
@@ -168,7 +168,7 @@ def _followed(top: Path) -> Path:
 
 def _change(repo: pygit2.Repository, kind: str) -> None:
     """One more commit of each agent, with one file changed; packed, as upkeep leaves it."""
-    for number, name in enumerate(f"agent-{each}" for each in range(AGENTS)):
+    for number, name in enumerate(f"agent-{number}" for number in range(AGENTS)):
         ref = refs.head(name)
         parents = [repo.references[ref].target] if ref in repo.references else []
         index = pygit2.Index()

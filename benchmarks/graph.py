@@ -34,38 +34,38 @@ def rows(rounds: int) -> list[Row]:
 def _rows(space: clia.Space, repo: pygit2.Repository, rounds: int) -> list[Row]:
     heads = {name: space.head(name) for name in space.agents()}
     commits = space.window((), COMMITS)
-    made = layout(commits, heads)
-    assert (len(commits), len(heads), made.height) == (COMMITS, AGENTS, COMMITS)
+    graph_layout = layout(commits, heads)
+    assert (len(commits), len(heads), graph_layout.height) == (COMMITS, AGENTS, COMMITS)
 
     def picture(graph: GraphLayout) -> str:
         return svg(graph, base="/s/bench", first=COMMITS // 2, rows=SHOWN, now=COMMITS)
 
     def page() -> str:
-        there = {name: space.head(name) for name in space.agents()}
-        return picture(layout(space.window((), COMMITS), there, types=space.types()))
+        heads_now = {name: space.head(name) for name in space.agents()}
+        return picture(layout(space.window((), COMMITS), heads_now, types=space.types()))
 
     def walk() -> int:
         walker = repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
         for head in heads.values():
             walker.push(head)
-        return sum(len(each.parents) for each in walker)
+        return sum(len(commit.parents) for commit in walker)
 
     def terminal() -> object:
-        return lanes.layout([lanes.GraphNode(each.cid, each.parents, each.agent or "") for each in commits])
+        return lanes.layout([lanes.GraphNode(commit.cid, commit.parents, commit.agent or "") for commit in commits])
 
-    whole, floor, placed, lined, drawn, collapsed = in_turns(
+    complete, floor, placed, lined, drawn, collapsed = in_turns(
         [
             page,
             walk,
             lambda: layout(commits, heads),
             terminal,
-            lambda: svg(made, base="/s/bench", now=COMMITS),
+            lambda: svg(graph_layout, base="/s/bench", now=COMMITS),
             lambda: layout(commits, heads, collapse=True),
         ],
         rounds,
     )
     return [
-        Row("graph", whole, floor),
+        Row("graph", complete, floor),
         Row("graph-layout", placed, lined),
         Row("graph-collapsed", collapsed, lined),
         Row("graph-whole", drawn, lined),
@@ -80,11 +80,11 @@ def plant(repo: pygit2.Repository) -> None:
     start = _commit(repo, 0, "begin", tree, [])
     for number in range(1, COMMITS):
         name = f"agent-{chance.randrange(AGENTS)}" if number > AGENTS else f"agent-{number - 1}"
-        known = sorted(heads)
+        agents = sorted(heads)
         if name not in heads:
-            kind, parents = "spawn", [heads[chance.choice(known)] if known and chance.random() < 0.5 else start]
+            kind, parents = "spawn", [heads[chance.choice(agents)] if agents and chance.random() < 0.5 else start]
         elif number % 12 == 0:
-            kind, parents = "session-merge", [heads[name], heads[chance.choice([each for each in known if each != name])]]
+            kind, parents = "session-merge", [heads[name], heads[chance.choice([agent for agent in agents if agent != name])]]
         else:
             kind, parents = chance.choice(["finding", "refactor", "test", "decision"]), [heads[name]]
         text = messages.compose(f"{kind}: what agent number {name} did in step {number}", [(AGENT, name), (TYPE, kind)], kind)

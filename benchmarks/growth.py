@@ -51,8 +51,8 @@ class Place(NamedTuple):
 
     def run(self, kind: str, *words: object) -> Any:
         command = [sys.executable, str(HERE / "growth_works.py"), kind, str(self.path), *map(str, words)]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        return json.loads(done.stdout)
+        process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        return json.loads(process.stdout)
 
     def git(self, *words: str, rounds: int = 1) -> float:
         """The median of seconds that stock git takes."""
@@ -76,14 +76,14 @@ def prepared(place: Place, say: Say) -> dict[str, Any]:
     """A space as a person has it after upkeep, with questions that wait."""
     say(f"{place.size:,} agents: generating")
     generate(place.path, place.size)
-    found: dict[str, Any] = {"agents": place.size, "commits": place.size * COMMITS, "generated": place.disk("objects")}
+    result: dict[str, Any] = {"agents": place.size, "commits": place.size * COMMITS, "generated": place.disk("objects")}
     say("the index, from git")
-    found["index"] = place.run("index")
+    result["index"] = place.run("index")
     say("upkeep")
-    found["asked"] = place.run("ask", place.size, WAITING)
-    found["maintain"] = place.run("maintain")
-    found["disk"] = {"git": place.disk(), "objects": place.disk("objects"), "store": place.disk("clia")}
-    return found
+    result["asked"] = place.run("ask", place.size, WAITING)
+    result["maintain"] = place.run("maintain")
+    result["disk"] = {"git": place.disk(), "objects": place.disk("objects"), "store": place.disk("clia")}
+    return result
 
 
 def timed(places: Sequence[Place], say: Say) -> dict[int, dict[str, dict[str, float]]]:
@@ -94,56 +94,56 @@ def timed(places: Sequence[Place], say: Say) -> dict[int, dict[str, dict[str, fl
             say(f"turn {turn + 1} of {TURNS}, {place.size:,} agents")
             for key, value in place.run("warm", place.size, WARM).items():
                 times.setdefault((place.size, "warm", key), []).append(value)
-            for each in works():
-                times.setdefault((place.size, "cold", each.key), []).append(place.run("cold", place.size, each.key, turn))
-    found: dict[int, dict[str, dict[str, float]]] = {place.size: {"warm": {}, "cold": {}} for place in places}
+            for work in works():
+                times.setdefault((place.size, "cold", work.key), []).append(place.run("cold", place.size, work.key, turn))
+    results: dict[int, dict[str, dict[str, float]]] = {place.size: {"warm": {}, "cold": {}} for place in places}
     for (size, kind, key), values in times.items():
-        found[size][kind][key] = statistics.median(values)
-    return found
+        results[size][kind][key] = statistics.median(values)
+    return results
 
 
 def kept_up(place: Place, say: Say) -> dict[str, Any]:
     """What git costs by itself, work and upkeep in turns, and looking at everything."""
     say(f"{place.size:,} agents: git by itself")
-    found: dict[str, Any] = {"git": _by_git(place)}
+    result: dict[str, Any] = {"git": _by_git(place)}
     say("work and upkeep in turns")
-    found["rounds"] = [_round(place) for _ in range(ROUNDS)]
-    found["crowded"] = place.run("ask", place.size, place.size // CROWD)
+    result["rounds"] = [_round(place) for _ in range(ROUNDS)]
+    result["crowded"] = place.run("ask", place.size, place.size // CROWD)
     say("verify")
-    found["verify"] = place.run("verify")
-    return found
+    result["verify"] = place.run("verify")
+    return result
 
 
 def _by_git(place: Place) -> dict[str, float]:
     """What git itself must do with all refs: seconds."""
-    one = name_of(place.size // 2)
+    agent = name_of(place.size // 2)
     place.git("update-ref", "refs/heads/loose", "refs/heads/main")
-    there = f"file://{place.path}"
-    made = {
+    url = f"file://{place.path}"
+    times = {
         "pack-refs": place.git("pack-refs", "--all"),
         "for-each-ref": place.git("for-each-ref", "--count=1", "--sort=-refname", rounds=3),
-        "ls-remote, all refs": place.git("ls-remote", there, rounds=3),
-        "ls-remote, one agent": place.git("ls-remote", there, f"refs/heads/agents/{one}", rounds=3),
+        "ls-remote, all refs": place.git("ls-remote", url, rounds=3),
+        "ls-remote, one agent": place.git("ls-remote", url, f"refs/heads/agents/{agent}", rounds=3),
     }
     with tempfile.TemporaryDirectory(prefix="clia-growth-") as other:
         subprocess.run(["git", "init", "--quiet", "--bare", other], check=True)
-        words = ("-C", other, "fetch", "--quiet", there, f"+refs/heads/agents/{one}:refs/heads/one")
-        made |= {"fetch, one agent": place.git(*words), "fetch again, nothing new": place.git(*words, rounds=3)}
-    return made
+        words = ("-C", other, "fetch", "--quiet", url, f"+refs/heads/agents/{agent}:refs/heads/one")
+        times |= {"fetch, one agent": place.git(*words), "fetch again, nothing new": place.git(*words, rounds=3)}
+    return times
 
 
 def _round(place: Place) -> dict[str, Any]:
     """Work, then upkeep: what the disk holds after each."""
     before = place.disk()
-    done = place.run("work", place.size, WORKED)
+    work = place.run("work", place.size, WORKED)
     worked = place.disk()
-    kept = place.run("maintain")
-    return {"before": before, "worked": worked, "after": place.disk(), "seconds": done["seconds"], "maintain": kept}
+    upkeep = place.run("maintain")
+    return {"before": before, "worked": worked, "after": place.disk(), "seconds": work["seconds"], "maintain": upkeep}
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
     """The slope on axes that are both logarithmic, by least squares."""
-    xs, ys = [math.log(each) for each in sizes], [math.log(each) for each in costs]
+    xs, ys = [math.log(value) for value in sizes], [math.log(value) for value in costs]
     mean_x, mean_y = statistics.fmean(xs), statistics.fmean(ys)
     spread = sum((x - mean_x) ** 2 for x in xs)
     return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / spread if spread else 0.0
@@ -151,13 +151,13 @@ def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
 
 def joined(results: Sequence[dict[str, Any]], machine: dict[str, str]) -> dict[str, Any]:
     """One run: every row with its costs by size and its exponent."""
-    sizes = [each["agents"] for each in results]
+    sizes = [result["agents"] for result in results]
     rows = []
-    for key, said in [*((each.key, each.said) for each in works()), *PAGES.items()]:
-        row: dict[str, Any] = {"key": key, "said": said, "warm": [each["warm"][key] for each in results]}
+    for key, title in [*((work.key, work.said) for work in works()), *PAGES.items()]:
+        row: dict[str, Any] = {"key": key, "said": title, "warm": [result["warm"][key] for result in results]}
         row["exponent"] = exponent(sizes, row["warm"])
         if key in results[0]["cold"]:
-            row["cold"] = [each["cold"][key] for each in results]
+            row["cold"] = [result["cold"][key] for result in results]
         rows.append(row)
     return {"sizes": sizes, "rows": rows, "results": results, "machine": machine, "command": "make growth"}
 
@@ -192,7 +192,7 @@ def main() -> int:
 def sizes_of(text: str) -> list[int]:
     """Each once, and at least one whole family: smaller spaces have no page of agents, nor descendants, to ask for."""
     try:
-        sizes = [int(each) for each in text.split(",")]
+        sizes = [int(word) for word in text.split(",")]
     except ValueError:
         sizes = []
     if not sizes or min(sizes) < FAMILY or len(set(sizes)) < len(sizes):

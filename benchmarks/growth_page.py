@@ -56,7 +56,7 @@ def size_said(value: float) -> str:
 
 def verbs(run: dict[str, Any]) -> list[list[str]]:
     heads = [f"{size:,} agents" for size in run["sizes"]]
-    table = [["work", *heads, "growth", *(f"new process, {each}" for each in heads)]]
+    table = [["work", *heads, "growth", *(f"new process, {head}" for head in heads)]]
     for row in run["rows"]:
         cold = row.get("cold")
         costs = [*map(milliseconds, row["warm"]), exponent_said(row["exponent"])]
@@ -68,39 +68,39 @@ def upkeep(run: dict[str, Any]) -> list[list[str]]:
     results = run["results"]
     table = [["", *(f"{size:,} agents" for size in run["sizes"])]]
 
-    def add(said: str, cells: Iterator[str]) -> None:
-        table.append([said, *cells])
+    def add(title: str, cells: Iterator[str]) -> None:
+        table.append([title, *cells])
 
-    add("commits of agents", (f"{each['commits']:,}" for each in results))
-    add("objects after `maintain`", (size_said(each["disk"]["objects"]) for each in results))
+    add("commits of agents", (f"{result['commits']:,}" for result in results))
+    add("objects after `maintain`", (size_said(result["disk"]["objects"]) for result in results))
     add(
         "a commit, with its trace and its part of the records",
-        (size_said(each["disk"]["objects"] / each["commits"]) for each in results),
+        (size_said(result["disk"]["objects"] / result["commits"]) for result in results),
     )
-    add("the store", (size_said(each["disk"]["store"]) for each in results))
-    add("rebuilding the index", (seconds(each["index"]["seconds"]) for each in results))
-    add("`maintain`, the first time", (seconds(each["maintain"]["seconds"]) for each in results))
-    add("the first question after it", (milliseconds(each["maintain"]["first"]) for each in results))
-    for number in range(max(len(each["rounds"]) for each in results)):
-        said = f"1,000 commits more, round {number + 1}: the disk before and after `maintain`, a commit"
-        add(said, (_round(each["rounds"][number]) if number < len(each["rounds"]) else "" for each in results))
-    add("`maintain` after them", (seconds(each["rounds"][-1]["maintain"]["seconds"]) for each in results))
+    add("the store", (size_said(result["disk"]["store"]) for result in results))
+    add("rebuilding the index", (seconds(result["index"]["seconds"]) for result in results))
+    add("`maintain`, the first time", (seconds(result["maintain"]["seconds"]) for result in results))
+    add("the first question after it", (milliseconds(result["maintain"]["first"]) for result in results))
+    for number in range(max(len(result["rounds"]) for result in results)):
+        title = f"1,000 commits more, round {number + 1}: the disk before and after `maintain`, a commit"
+        add(title, (_round(result["rounds"][number]) if number < len(result["rounds"]) else "" for result in results))
+    add("`maintain` after them", (seconds(result["rounds"][-1]["maintain"]["seconds"]) for result in results))
     add(
         "the whole inbox where one agent in ten waits, a question",
         (
-            f"{each['crowded']['milliseconds'] / each['crowded']['waiting'] * 1000:.1f} µs of {each['crowded']['waiting']:,}"
-            for each in results
+            f"{result['crowded']['milliseconds'] / result['crowded']['waiting'] * 1000:.1f} µs of {result['crowded']['waiting']:,}"
+            for result in results
         ),
     )
-    add("`clia verify`", (seconds(each["verify"]["seconds"]) for each in results))
-    add("of it `git fsck`", (seconds(each["verify"]["fsck"]) for each in results))
+    add("`clia verify`", (seconds(result["verify"]["seconds"]) for result in results))
+    add("of it `git fsck`", (seconds(result["verify"]["fsck"]) for result in results))
     for key in results[0]["git"]:
-        add(f"git: {key}", (seconds(each["git"][key]) for each in results))
+        add(f"git: {key}", (seconds(result["git"][key]) for result in results))
     return table
 
 
-def _round(found: dict[str, Any]) -> str:
-    return " / ".join(size_said((found[when] - found["before"]) / 1000) for when in ("worked", "after"))
+def _round(measured: dict[str, Any]) -> str:
+    return " / ".join(size_said((measured[when] - measured["before"]) / 1000) for when in ("worked", "after"))
 
 
 def show(run: dict[str, Any]) -> None:
@@ -130,7 +130,7 @@ def write(run: dict[str, Any], docs: Path) -> None:
     machine = ", ".join(
         f"{key} {value}" for key, value in run["machine"].items() if key in ("cores", "Python", "git", "libgit2", "SQLite")
     )
-    made = [
+    lines = [
         BEGIN,
         "",
         *markdown(verbs(run)),
@@ -141,7 +141,7 @@ def write(run: dict[str, Any], docs: Path) -> None:
         "",
         END,
     ]
-    page.write_text(before + "\n".join(made) + after, encoding="utf-8")
+    page.write_text(before + "\n".join(lines) + after, encoding="utf-8")
 
 
 # The plot
@@ -151,7 +151,7 @@ def plot(run: dict[str, Any]) -> str:
     rows = run["rows"]
     values = [value for row in rows for value in row["warm"]]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    sizes = [math.log10(each) for each in run["sizes"]]
+    sizes = [math.log10(size) for size in run["sizes"]]
 
     def x(size: float) -> float:
         return _LEFT + 40 + (_PLOT - 80) * ((size - sizes[0]) / (sizes[-1] - sizes[0] or 1))
@@ -171,8 +171,8 @@ def plot(run: dict[str, Any]) -> str:
     for number, row in enumerate(sorted(rows, key=lambda row: -row["warm"][-1])):
         colour, mark = _MARKS[number % len(_MARKS)]
         places = [(x(place), y(value)) for place, value in zip(sizes, row["warm"], strict=True)]
-        way = "L".join(f"{across:.1f} {down:.1f}" for across, down in places)
-        parts.append(f'<path d="M{way}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        path = "L".join(f"{across:.1f} {down:.1f}" for across, down in places)
+        parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         parts += [_mark(colour, mark, *place) for place in places]
         line = _TOP + 10 + 32 * number
         parts.append(_mark(colour, mark, _LEFT + _PLOT + 30, line))

@@ -69,7 +69,7 @@ def briefing_of(number: int) -> clia.Briefing:
 def work_of(number: int, step: int) -> bytes:
     """The file after a step: one step in three changes it; the others only say something."""
     last = step - step % 3
-    return b"Part %d, as seen in step %d.\n" % (number, last) + b"".join(b"line %d\n" % (number + each) for each in range(last))
+    return b"Part %d, as seen in step %d.\n" % (number, last) + b"".join(b"line %d\n" % (number + line) for line in range(last))
 
 
 def message_of(number: int, step: int) -> str:
@@ -79,7 +79,7 @@ def message_of(number: int, step: int) -> str:
 def said_of(number: int, step: int) -> list[str]:
     """What an agent says before a commit that takes a trace along."""
     share = ENTRIES // len(TRACED)
-    return [f"$ look --part {number} --step {step}\npart {number}: {each} of {share} looked at" for each in range(share)]
+    return [f"$ look --part {number} --step {step}\npart {number}: {part} of {share} looked at" for part in range(share)]
 
 
 # By the verbs
@@ -128,12 +128,12 @@ def generate(path: Path, size: int) -> None:
     git_dir = str(path / ".git")
     parts = [(git_dir, base.tree, base.commit, first, min(first + PART, size), size) for first in range(0, size, PART)]
     if len(parts) == 1:
-        made = [_part(parts[0])]
+        written = [_part(parts[0])]
     else:
         with ProcessPoolExecutor(2) as pool:
-            made = list(pool.map(_part, parts))
+            written = list(pool.map(_part, parts))
     subprocess.run(["git", "-C", git_dir, "pack-refs", "--all"], check=True)
-    _add_packed(git_dir, [each for lines in made for each in lines])
+    _add_packed(git_dir, [ref for lines in written for ref in lines])
 
 
 class _Base:
@@ -141,8 +141,8 @@ class _Base:
 
     def __init__(self, path: Path) -> None:
         pack = _Objects()
-        readme, code = pack.add(b"blob", b"# Parts\n"), [pack.add(b"blob", b"part = %d\n" % each) for each in range(20)]
-        folder = pack.add(b"tree", b"".join(_entry("100644", f"part{each:02}.py", cid) for each, cid in enumerate(code)))
+        readme, code = pack.add(b"blob", b"# Parts\n"), [pack.add(b"blob", b"part = %d\n" % index) for index in range(20)]
+        folder = pack.add(b"tree", b"".join(_entry("100644", f"part{index:02}.py", cid) for index, cid in enumerate(code)))
         self.entries = _entry("100644", "README.md", readme) + _entry("40000", "src", folder)
         self.tree = pack.add(b"tree", self.entries)
         by = _stamp(*PERSON, BEGIN)
@@ -165,12 +165,12 @@ def _part(task: tuple[str, str, str, int, int, int]) -> list[Written]:
     pack = _Objects()
     base = _raw_tree(git_dir, tree)
     pack.add(b"tree", b"")
-    made: list[Written] = []
+    written: list[Written] = []
     genesis: dict[int, tuple[str, str]] = {}
     for number in range(first, end):
-        made += _agent(pack, number, size, (tree, commit, base), genesis)
+        written += _agent(pack, number, size, (tree, commit, base), genesis)
     pack.write(git_dir)
-    return made
+    return written
 
 
 def _agent(
@@ -183,8 +183,8 @@ def _agent(
     record = pack.add(b"tree", _entry("100644", "briefing.json", briefing))
     text = messages.compose(f"record of {name}", [(AGENT, name), (TYPE, "record")], "record")
     yield Written(refs.record(name), pack.add(b"commit", _commit(record, [], by, when, text)))
-    said = [(AGENT, name), (TYPE, "spawn"), (BRIEFING, briefing)] + ([(PARENT, name_of(parent))] if parent is not None else [])
-    text = messages.compose(f"spawn: {briefing_of(number).title}", said, "spawn")
+    trailers = [(AGENT, name), (TYPE, "spawn"), (BRIEFING, briefing)] + ([(PARENT, name_of(parent))] if parent is not None else [])
+    text = messages.compose(f"spawn: {briefing_of(number).title}", trailers, "spawn")
     start = base[1] if parent is None else genesis[parent][0]
     head = pack.add(b"commit", _commit(base[0], [start], by, when, text))
     genesis[number] = (head, base[0])
@@ -198,19 +198,19 @@ def _agent(
         yield Written(refs.events(name), _review(pack, name, name_of(reviewed), at(COMMITS, number, size)))
 
 
-def _step(pack: _Objects, notes: _Notes, what: tuple[int, int, int], on: tuple[str, str, bytes]) -> str:
-    number, step, size = what
+def _step(pack: _Objects, notes: _Notes, position: tuple[int, int, int], on: tuple[str, str, bytes]) -> str:
+    number, step, size = position
     parent, briefing, base = on
     name, when = name_of(number), at(step, number, size)
     work = pack.add(b"blob", work_of(number, step))
     tree = pack.add(b"tree", base + _entry("100644", "work.md", work))
-    said = [(AGENT, name), (TYPE, kind_of(number, step)), (BRIEFING, briefing)]
-    text = messages.compose(message_of(number, step), said, "")
+    trailers = [(AGENT, name), (TYPE, kind_of(number, step)), (BRIEFING, briefing)]
+    text = messages.compose(message_of(number, step), trailers, "")
     by, person = _stamp(name, AGENT_EMAIL.format(name), when), _stamp(*PERSON, when)
     head = pack.add(b"commit", _commit(tree, [parent], by, person, text))
     if step in TRACED:
         moment = timestamp(datetime.fromtimestamp(when, UTC))
-        entries = tuple({"at": moment, "kind": "console", "text": each} for each in said_of(number, step))
+        entries = tuple({"at": moment, "kind": "console", "text": text} for text in said_of(number, step))
         trace = pack.add(b"blob", canonical_bytes(ConsoleTrace(head, name, entries).to_object()))
         notes.bind(head, trace, person, f"{kind_of(number, step)}: note of {head}\n")
     return head
@@ -233,7 +233,7 @@ class _Notes:
     def bind(self, commit: str, blob: str, by: bytes, message: str) -> None:
         self._bound.setdefault(commit[:2], {})[commit[2:]] = blob
         folders = [
-            (name, self._pack.add(b"tree", b"".join(_entry("100644", each, cid) for each, cid in sorted(notes.items()))))
+            (name, self._pack.add(b"tree", b"".join(_entry("100644", path, cid) for path, cid in sorted(notes.items()))))
             for name, notes in sorted(self._bound.items())
         ]
         tree = self._pack.add(b"tree", b"".join(_entry("40000", name, cid) for name, cid in folders))
@@ -256,20 +256,20 @@ class _Objects:
         return digest.hexdigest()
 
     def write(self, git_dir: str) -> None:
-        whole = b"".join([b"PACK", (2).to_bytes(4, "big"), len(self._parts).to_bytes(4, "big"), *self._parts])
-        whole += hashlib.sha1(whole, usedforsecurity=False).digest()
+        data = b"".join([b"PACK", (2).to_bytes(4, "big"), len(self._parts).to_bytes(4, "big"), *self._parts])
+        data += hashlib.sha1(data, usedforsecurity=False).digest()
         words = ["git", "-C", git_dir, "index-pack", "--stdin", "--threads=1"]
-        subprocess.run(words, input=whole, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(words, input=data, check=True, stdout=subprocess.DEVNULL)
 
 
 def _header(code: int, size: int) -> bytes:
     first, size = (code << 4) | (size & 15), size >> 4
-    made = bytearray()
+    data = bytearray()
     while size:
-        made.append(first | 0x80)
+        data.append(first | 0x80)
         first, size = size & 0x7F, size >> 7
-    made.append(first)
-    return bytes(made)
+    data.append(first)
+    return bytes(data)
 
 
 def _entry(mode: str, name: str, cid: str) -> bytes:
@@ -281,7 +281,7 @@ def _stamp(name: str, email: str, when: int) -> bytes:
 
 
 def _commit(tree: str, parents: list[str], author: bytes, committer: bytes, message: str) -> bytes:
-    above = "".join(f"parent {each}\n" for each in parents)
+    above = "".join(f"parent {parent}\n" for parent in parents)
     return f"tree {tree}\n{above}".encode() + b"author %s\ncommitter %s\n\n" % (author, committer) + message.encode()
 
 
@@ -289,11 +289,11 @@ def _raw_tree(git_dir: str, tree: str) -> bytes:
     return subprocess.run(["git", "-C", git_dir, "cat-file", "tree", tree], check=True, stdout=subprocess.PIPE).stdout
 
 
-def _add_packed(git_dir: str, made: list[Written]) -> None:
+def _add_packed(git_dir: str, written: list[Written]) -> None:
     """The refs, packed, as upkeep leaves them."""
     path = os.path.join(git_dir, "packed-refs")
     with open(path, encoding="ascii") as file:
-        header, *there = file.read().splitlines()
-    lines = sorted([*there, *(f"{each.cid} {each.ref}" for each in made)], key=lambda line: line[41:])
+        header, *present = file.read().splitlines()
+    lines = sorted([*present, *(f"{entry.cid} {entry.ref}" for entry in written)], key=lambda line: line[41:])
     with open(path, "w", encoding="ascii") as file:
         file.write("\n".join([header, *lines]) + "\n")

@@ -84,8 +84,8 @@ def _descendants(space: clia.Space, size: int, count: int) -> None:
 
 
 def _trace(space: clia.Space, size: int, count: int) -> None:
-    found = next((each for each in space.log(name_of(_some(size, count)), limit=LOG) if space.trace_for(each.cid)), None)
-    assert found is not None
+    traced = next((commit for commit in space.log(name_of(_some(size, count)), limit=LOG) if space.trace_for(commit.cid)), None)
+    assert traced is not None
 
 
 def _spawn(space: clia.Space, size: int, count: int) -> None:
@@ -110,7 +110,7 @@ def cold(path: str, size: int, key: str, count: int) -> float:
     """Milliseconds from opening the space to the answer, in a process that has loaded its packages."""
     with clia.open(path, settings=SETTINGS) as space:
         space.head(name_of(0))
-    work = next(each for each in works() if each.key == key)
+    work = next(candidate for candidate in works() if candidate.key == key)
     started = time.perf_counter()
     with clia.open(path, settings=SETTINGS) as space:
         work.does(space, size, count)
@@ -123,10 +123,10 @@ def warm(path: str, size: int, rounds: int) -> dict[str, float]:
         times: dict[str, list[float]] = {}
         for count in range(rounds + 1):
             for work in works():
-                taken = _timed(lambda work=work, count=count: work.does(space, size, count))  # type: ignore[misc]
-                times.setdefault(work.key, []).append(taken)
+                seconds = _timed(lambda work=work, count=count: work.does(space, size, count))  # type: ignore[misc]
+                times.setdefault(work.key, []).append(seconds)
         pages = _pages(path, space, rounds)
-    return {key: statistics.median(found[1:]) for key, found in times.items()} | pages
+    return {key: statistics.median(samples[1:]) for key, samples in times.items()} | pages
 
 
 def _pages(path: str, space: clia.Space, rounds: int) -> dict[str, float]:
@@ -178,12 +178,12 @@ def ask(path: str, size: int, waiting: int) -> dict[str, float]:
     """
     with clia.open(path, settings=SETTINGS) as space:
         before = space.pending()
-        for each in before[waiting:]:
-            space.decide(each.agent, "yes", request_id=each.id)
+        for request in before[waiting:]:
+            space.decide(request.agent, "yes", request_id=request.id)
         for count in range(len(before), waiting):
             space.ask(name_of(_some(size, count)), QUESTION)
-        found = space.pending()
-        assert (len(found), len({each.agent for each in found})) == (waiting, min(size, waiting))
+        pending = space.pending()
+        assert (len(pending), len({request.agent for request in pending})) == (waiting, min(size, waiting))
         return {"milliseconds": statistics.median([_timed(space.pending) for _ in range(5)]), "waiting": waiting}
 
 
@@ -200,13 +200,13 @@ def maintain(path: str) -> dict[str, float]:
     """Seconds, and bytes of objects before and after; then the first question, which looks at all refs again."""
     with clia.open(path, settings=SETTINGS) as space:
         started = time.perf_counter()
-        done = space.maintain()
+        result = space.maintain()
         seconds = time.perf_counter() - started
         time.sleep(2.5)  # until the packed file is old enough to be trusted
         return {
             "seconds": seconds,
-            "before": done.before,
-            "after": done.after,
+            "before": result.before,
+            "after": result.after,
             "first": _timed(lambda: space.relations(name_of(0))),
         }
 
@@ -232,8 +232,10 @@ def main() -> None:
     parser.add_argument("path")
     parser.add_argument("words", nargs="*")
     args = parser.parse_args()
-    runs: dict[str, Callable[..., Any]] = {each.__name__: each for each in (cold, warm, index, ask, work, maintain, verify)}
-    words: Iterator[Any] = (int(each) if each.isdigit() else each for each in args.words)
+    runs: dict[str, Callable[..., Any]] = {
+        function.__name__: function for function in (cold, warm, index, ask, work, maintain, verify)
+    }
+    words: Iterator[Any] = (int(word) if word.isdigit() else word for word in args.words)
     print(json.dumps(runs[args.kind](args.path, *words)))
 
 

@@ -62,9 +62,9 @@ def _rows(space: clia.Space, floor: Bare, rounds: int) -> Iterator[Row]:
     head, note = refs.head(AGENT), refs.TRACES + AGENT
     ours = [commit, commit_with_trace, spawn]
     theirs = [floor.moving([head]), floor.moving([head, note]), floor.making()]
-    one, two, three, *floors = in_turns([*ours, *theirs], rounds)
-    for key, mine, low in zip(KEYS, (one, two, three), floors, strict=True):
-        yield Row(key, mine, low)
+    first, two, three, *floors = in_turns([*ours, *theirs], rounds)
+    for key, cost, low in zip(KEYS, (first, two, three), floors, strict=True):
+        yield Row(key, cost, low)
 
 
 class Bare:
@@ -91,11 +91,11 @@ class Bare:
 
     def _step(self, names: Sequence[str]) -> None:
         subprocess.run(
-            [*_GIT, "fetch", "--quiet", "--no-tags", self._hub, *(f"+{each}*:refs/there/{each}*" for each in names)],
+            [*_GIT, "fetch", "--quiet", "--no-tags", self._hub, *(f"+{prefix}*:refs/there/{prefix}*" for prefix in names)],
             cwd=self._path,
             check=True,
         )
-        moves = [(each, self._head(each), self._commit(each)) for each in names]
+        moves = [(name, self._head(name), self._commit(name)) for name in names]
         leases = [f"--force-with-lease={ref}:{old or ''}" for ref, old, _ in moves]
         words = [
             *_GIT,
@@ -112,8 +112,8 @@ class Bare:
             self._repo.references.create(ref, new, force=True)
 
     def _head(self, ref: str) -> pygit2.Oid | None:
-        found = self._repo.references.get(ref)
-        return None if found is None else found.peel(pygit2.Commit).id
+        reference = self._repo.references.get(ref)
+        return None if reference is None else reference.peel(pygit2.Commit).id
 
     def _commit(self, ref: str) -> pygit2.Oid:
         blob = self._repo.create_blob(b"%d\n" % next(self._count))

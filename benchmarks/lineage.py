@@ -30,21 +30,21 @@ def rows(rounds: int) -> Iterator[Row | NotRun]:
 
 def _in_process(root: Path, inner: str, rounds: int) -> list[Row]:
     files = sorted(root.rglob("*.triad.json"))
-    agents = [each for each in files if ".agent." in each.name]
+    agents = [file for file in files if ".agent." in file.name]
 
     def parse(paths: list[Path]) -> None:
         for path in paths:
             json.loads(path.read_bytes())
 
     def all_three() -> None:
-        here = lineage(inner, "scout")
-        here.profile(), here.plan(), here.agency()
+        scout = lineage(inner, "scout")
+        scout.profile(), scout.plan(), scout.agency()
 
-    one, floor_one, three, floor_three = in_turns(
+    single, floor_one, three, floor_three = in_turns(
         [lambda: lineage(inner, "scout").profile(), lambda: parse(agents), all_three, lambda: parse(files)], rounds, GOES
     )
     return [
-        Row("profile", one, floor_one),
+        Row("profile", single, floor_one),
         Row("profile-all", three, floor_three),
     ]
 

@@ -29,8 +29,8 @@ def facts() -> dict[str, str]:
 
 
 def _processor() -> str:
-    found = re.search(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.MULTILINE)
-    return found[1] if found else platform.machine()
+    match = re.search(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.MULTILINE)
+    return match[1] if match else platform.machine()
 
 
 def _text(path: str) -> str:
@@ -42,11 +42,11 @@ def _text(path: str) -> str:
 
 def _version(words: list[str]) -> str:
     try:
-        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        output = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return "none"
-    found = re.search(r"\d+(?:\.\d+)+", said)
-    return found[0] if found else "unknown"
+    match = re.search(r"\d+(?:\.\d+)+", output)
+    return match[0] if match else "unknown"
 
 
 def _libgit2() -> str:

@@ -56,12 +56,12 @@ def beside(
     with _heap_at_rest():
         for number in range(rounds + 1):
             for index, work in enumerate(works):
-                taken = [timed(work) for _ in range(goes)]
-                times[index] += taken if number else []
-            for each in contests.values():
+                costs = [timed(work) for _ in range(goes)]
+                times[index] += costs if number else []
+            for contest in contests.values():
                 for _ in range(goes):
-                    each.turn()
-    return [statistics.median(each) for each in times], {name: each.outcome() for name, each in contests.items()}
+                    contest.turn()
+    return [statistics.median(samples) for samples in times], {name: samples.outcome() for name, samples in contests.items()}
 
 
 @contextmanager
@@ -88,16 +88,16 @@ class Contest:
         if isinstance(self._peer, str) or not self._left:
             return
         try:
-            taken = timed(self._peer)
+            seconds = timed(self._peer)
         except Exception as err:  # noqa: BLE001  # whatever a peer does, the others go on
             self._peer = reason_of(err)
             return
         if self._is_warm:
-            self._times.append(taken)
+            self._times.append(seconds)
             self._left -= 1
         else:
             self._is_warm = True
-            self._left = min(self._left, max(FEWEST, int(PATIENCE / max(taken, 0.001))))
+            self._left = min(self._left, max(FEWEST, int(PATIENCE / max(seconds, 0.001))))
 
     def outcome(self) -> float | str:
         return self._peer if isinstance(self._peer, str) else statistics.median(self._times)
@@ -108,9 +108,9 @@ def attempted(keys: Sequence[str], work: Callable[[], Iterable[Row | NotRun]]) -
     owed = list(keys)
     reason = "its part of the benchmarks said nothing about it"
     try:
-        for each in work():
-            owed.remove(each.key)
-            yield each
+        for row in work():
+            owed.remove(row.key)
+            yield row
     except Exception as err:  # noqa: BLE001  # a row that fails is told in the table, and the others go on
         reason = reason_of(err)
     for key in owed:
@@ -119,8 +119,8 @@ def attempted(keys: Sequence[str], work: Callable[[], Iterable[Row | NotRun]]) -
 
 def reason_of(err: Exception) -> str:
     """One line."""
-    said = " ".join(str(err).split())
-    return f"{type(err).__name__}: {said}"[:200] if said else type(err).__name__
+    message = " ".join(str(err).split())
+    return f"{type(err).__name__}: {message}"[:200] if message else type(err).__name__
 
 
 def timed(work: Callable[[], object]) -> float:

@@ -47,27 +47,27 @@ TITLES = {
     "workers": "Workers",
 }
 _PLACE = re.compile(r"(?<![\w.])/(?:[\w.@+-]+/)+[\w.@+-]*")
-_SPECIAL = {ord(each): f"&#{ord(each)};" for each in "&<|*_`["}  # whatever Markdown would take for its own
+_SPECIAL = {ord(character): f"&#{ord(character)};" for character in "&<|*_`["}  # whatever Markdown would take for its own
 _HEADINGS = ("work", "ours", "floor", "peers", "ratio", "bar", "")
 
 
 def page(run: BenchmarkRun) -> str:
     picture = "![ours, floor and peers of each row](images/benchmarks.svg)"
     parts = [MARK, "", _HEAD, *_counted(run), "", picture, "", *_repeated(run)]
-    for part in dict.fromkeys(each.part for each in run.results):
-        parts += ["", f"## {TITLES[part]}", "", *_table([each for each in run.results if each.part == part])]
+    for part in dict.fromkeys(result.part for result in run.results):
+        parts += ["", f"## {TITLES[part]}", "", *_table([result for result in run.results if result.part == part])]
     parts += ["", "## The machine", "", "| what | which |", "| --- | --- |"]
     facts = {"date": run.date, "rounds": str(run.rounds), **run.facts}
-    parts += [f"| {name} | {_cell(said)} |" for name, said in facts.items()]
+    parts += [f"| {name} | {_cell(value)} |" for name, value in facts.items()]
     return "\n".join(parts) + "\n"
 
 
 def _counted(run: BenchmarkRun) -> list[str]:
-    statuses = [each.status for each in run.results]
-    said = ", ".join(f"{statuses.count(each)} {each}" for each in (MET, NOT_MET, NOT_RUN, FAILED) if each in statuses)
-    missed = [each.work.title for each in run.results if each.status in (NOT_MET, FAILED)]
-    more = f" Not met or failed: {'; '.join(missed)}." if missed else ""
-    return [f"Of {len(statuses)} rows: {said}, and {statuses.count(MEASURED)} without a bar.{_cell(more)}"]
+    statuses = [result.status for result in run.results]
+    counts = ", ".join(f"{statuses.count(status)} {status}" for status in (MET, NOT_MET, NOT_RUN, FAILED) if status in statuses)
+    missed = [result.work.title for result in run.results if result.status in (NOT_MET, FAILED)]
+    note = f" Not met or failed: {'; '.join(missed)}." if missed else ""
+    return [f"Of {len(statuses)} rows: {counts}, and {statuses.count(MEASURED)} without a bar.{_cell(note)}"]
 
 
 def _repeated(run: BenchmarkRun) -> list[str]:
@@ -97,8 +97,8 @@ def ticks(result: Result) -> list[list[str]]:
     work, unit = result.work, result.work.unit
     if result.ours is None or result.floor is None:
         peers = [f"{name}: not run" for name in work.peers]
-        return [[work.title], ["-"], [work.floor], peers, ["-"], [_promised(each, unit) for each in result.bars], [_why(result)]]
-    peers = [_peer(name, each, unit) for name, each in result.peers.items()]
+        return [[work.title], ["-"], [work.floor], peers, ["-"], [_promised(bar, unit) for bar in result.bars], [_why(result)]]
+    peers = [_peer(name, cost, unit) for name, cost in result.peers.items()]
     floor = f"{work.floor}: {cost(result.floor, unit)}"
     bars: list[Judged] | list[None] = result.bars or [None]
     return [
@@ -106,9 +106,9 @@ def ticks(result: Result) -> list[list[str]]:
         [cost(result.ours, unit)],
         [floor],
         peers,
-        [_ratio(result, each) for each in bars],
-        [_promised(each, unit) for each in bars],
-        [_verdict(result, each) for each in bars],
+        [_ratio(result, bar) for bar in bars],
+        [_promised(bar, unit) for bar in bars],
+        [_verdict(result, bar) for bar in bars],
     ]
 
 

@@ -41,12 +41,12 @@ def memory() -> Path | None:
 
 def facts() -> dict[str, str]:
     """Where rows stand, and what it takes there to make a file: written beside its place and moved to it, as git does."""
-    with place(disk=True) as there:
-        made = {"with fsync": "on the disk", "a file there": _shown(_file(there))}
+    with place(disk=True) as directory:
+        facts = {"with fsync": "on the disk", "a file there": _shown(_file(directory))}
     if memory() is None:
-        return {**made, "without fsync": "on the disk"}
-    with place() as there:
-        return {**made, "without fsync": "in memory", "a file in memory": _shown(_file(there))}
+        return {**facts, "without fsync": "on the disk"}
+    with place() as directory:
+        return {**facts, "without fsync": "in memory", "a file in memory": _shown(_file(directory))}
 
 
 def _file(top: Path) -> float:

@@ -50,8 +50,8 @@ class Scale(NamedTuple):
 
 def plot(results: Iterable[Result]) -> str:
     """Every row in milliseconds; those that were not run have a line that says so."""
-    shown = [each for each in results if each.work.unit == "ms"]
-    values = [value for each in shown for _, value in points(each)]
+    shown = [result for result in results if result.work.unit == "ms"]
+    values = [value for result in shown for _, value in points(result)]
     scale = Scale(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)) + 0.01)) if values else Scale(-1, 1)
     height = _TOP + _ROW * len(shown) + _BOTTOM
     size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
@@ -70,22 +70,22 @@ def plot(results: Iterable[Result]) -> str:
 
 def points(result: Result) -> list[tuple[PlotSeries, float]]:
     """What is drawn of a row, ours last, so that it lies on top. A cost of nothing has no place on such a scale."""
-    found = [(_series(name), cost) for name, cost in result.peers.items() if not isinstance(cost, str)]
-    found += [(series, cost) for series, cost in zip(SERIES[1::-1], (result.floor, result.ours), strict=True) if cost is not None]
-    return [(series, cost) for series, cost in found if cost > 0]
+    marks = [(_series(name), cost) for name, cost in result.peers.items() if not isinstance(cost, str)]
+    marks += [(series, cost) for series, cost in zip(SERIES[1::-1], (result.floor, result.ours), strict=True) if cost is not None]
+    return [(series, cost) for series, cost in marks if cost > 0]
 
 
 def _series(peer: str) -> PlotSeries:
     """Whose it is: a peer is named in the words of its row."""
     words = peer.lower().replace(",", " ").split()
-    return next(each for each in SERIES[2:] if each.name.lower() in words)
+    return next(series for series in SERIES[2:] if series.name.lower() in words)
 
 
 def limit(result: Result) -> float | None:
     """The largest cost that every bar of the row allows, as far as it is known."""
     against = {COST: 1.0, FLOOR: result.floor, **result.peers}
-    found = [bar.most * basis for bar in result.work.bars if isinstance(basis := against.get(bar.against), (int, float))]
-    return min(found) if found and result.ours is not None else None
+    limits = [bar.most * basis for bar in result.work.bars if isinstance(basis := against.get(bar.against), (int, float))]
+    return min(limits) if limits and result.ours is not None else None
 
 
 def _legend() -> list[str]:
@@ -114,10 +114,10 @@ def _power(power: int) -> str:
 def _row(result: Result, top: int, scale: Scale) -> list[str]:
     y = top + 27
     drawn = points(result)
-    said = f"{result.ours:,.2f} ms, {result.status}" if result.ours is not None else result.status
+    label = f"{result.ours:,.2f} ms, {result.status}" if result.ours is not None else result.status
     parts = [
         _text(_MARGIN, top + 12, result.work.title),
-        _text(_WIDTH - _MARGIN, top + 12, said, anchor="end"),
+        _text(_WIDTH - _MARGIN, top + 12, label, anchor="end"),
         f'<path d="M{_MARGIN} {y}H{_WIDTH - _MARGIN}" stroke="{_PALE}"/>',
     ]
     most = limit(result)
@@ -127,8 +127,10 @@ def _row(result: Result, top: int, scale: Scale) -> list[str]:
     return parts
 
 
-def _mark(series: PlotSeries, x: float, y: float, said: str) -> str:
-    return f'<path d="M{_n(x)} {_n(y)}{series.mark}" fill="{series.colour}" fill-opacity="0.85"><title>{_safe(said)}</title></path>'
+def _mark(series: PlotSeries, x: float, y: float, label: str) -> str:
+    return (
+        f'<path d="M{_n(x)} {_n(y)}{series.mark}" fill="{series.colour}" fill-opacity="0.85"><title>{_safe(label)}</title></path>'
+    )
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str = "normal") -> str:

@@ -52,8 +52,8 @@ class Result(NamedTuple):
         """The worst of its bars; what was not run is not met."""
         if self.ours is None:
             return FAILED if self.failed else NOT_RUN
-        verdicts = [each.verdict for each in self.bars]
-        return next((each for each in (NOT_MET, NOT_RUN, MET) if each in verdicts), MEASURED)
+        verdicts = [bar.verdict for bar in self.bars]
+        return next((verdict for verdict in (NOT_MET, NOT_RUN, MET) if verdict in verdicts), MEASURED)
 
     def _judged(self, bar: Bar) -> Judged:
         value = self.against(bar)
@@ -80,27 +80,27 @@ class BenchmarkRun(NamedTuple):
     @property
     def is_good(self) -> bool:
         """No bar was missed, and nothing failed. What was not run is told, and is no fault."""
-        return all(each.status not in (NOT_MET, FAILED) for each in self.results)
+        return all(result.status not in (NOT_MET, FAILED) for result in self.results)
 
 
 def joined(measured: Iterable[Row | NotRun], parts: Sequence[str]) -> tuple[Result, ...]:
     """A result for each work of these parts."""
-    found = {each.key: each for each in measured}
-    results = tuple(_result(part, work, found.pop(work.key, None)) for part in parts for work in TABLE[part])
-    if found:
-        raise ValueError(f"measured, and not in the registry: {', '.join(found)}")
+    rows = {row.key: row for row in measured}
+    results = tuple(_result(part, work, rows.pop(work.key, None)) for part in parts for work in TABLE[part])
+    if rows:
+        raise ValueError(f"measured, and not in the registry: {', '.join(rows)}")
     return results
 
 
-def _result(part: str, work: Work, found: Row | NotRun | None) -> Result:
-    if found is None:
-        found = NotRun(work.key, SILENT, failed=True)
-    if isinstance(found, NotRun):
-        return _without_numbers(part, work, found.reason, failed=found.failed)
-    if unknown := set(found.peers) - set(work.peers):
+def _result(part: str, work: Work, row: Row | NotRun | None) -> Result:
+    if row is None:
+        row = NotRun(work.key, SILENT, failed=True)
+    if isinstance(row, NotRun):
+        return _without_numbers(part, work, row.reason, failed=row.failed)
+    if unknown := set(row.peers) - set(work.peers):
         raise ValueError(f"{work.key}: measured, and not in the registry: {', '.join(sorted(unknown))}")
-    peers = {name: found.peers.get(name, SILENT) for name in work.peers}
-    return Result(part, work, found.ours, found.floor, peers, found.note)
+    peers = {name: row.peers.get(name, SILENT) for name in work.peers}
+    return Result(part, work, row.ours, row.floor, peers, row.note)
 
 
 def _without_numbers(part: str, work: Work, reason: str, *, failed: bool = False) -> Result:
@@ -114,7 +114,7 @@ def as_json(run: BenchmarkRun) -> dict[str, Any]:
         "rounds": run.rounds,
         "command": run.command,
         "good": run.is_good,
-        "rows": [_row_as_json(each) for each in run.results],
+        "rows": [_row_as_json(result) for result in run.results],
     }
 
 
@@ -131,7 +131,9 @@ def _row_as_json(result: Result) -> dict[str, Any]:
         "floor": {"name": work.floor, "cost": result.floor},
         "ratio": result.ratio,
         "peers": [_peer_as_json(name, outcome) for name, outcome in result.peers.items()],
-        "bars": [{"most": bar.most, "against": bar.against, "value": value, "verdict": said} for bar, value, said in result.bars],
+        "bars": [
+            {"most": bar.most, "against": bar.against, "value": value, "verdict": verdict} for bar, value, verdict in result.bars
+        ],
         "note": result.note,
     }
 
@@ -153,6 +155,6 @@ def from_json(value: Mapping[str, Any]) -> BenchmarkRun:
 
 
 def _row_from_json(part: str, work: Work, row: Mapping[str, Any]) -> Result:
-    known = {each["name"]: each["reason"] if each["cost"] is None else each["cost"] for each in row["peers"]}
-    peers = {name: known.get(name, SILENT) for name in work.peers}
+    costs = {peer["name"]: peer["reason"] if peer["cost"] is None else peer["cost"] for peer in row["peers"]}
+    peers = {name: costs.get(name, SILENT) for name in work.peers}
     return Result(part, work, row["ours"], row["floor"]["cost"], peers, row["note"], row["reason"], row["status"] == FAILED)

@@ -85,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _command(rounds: int) -> str:
-    more = [] if rounds == ROUNDS else [f"--rounds {rounds}"]
-    return f'make bench PEERS=1 ARGS="{" ".join(["--docs", *more])}"'
+    options = [] if rounds == ROUNDS else [f"--rounds {rounds}"]
+    return f'make bench PEERS=1 ARGS="{" ".join(["--docs", *options])}"'
 
 
 def measured(parts: Iterable[str], rounds: int) -> Iterator[Row | NotRun]:

@@ -146,8 +146,8 @@ def durable_rows(rounds: int) -> Iterator[Row | NotRun]:
         stack.callback(ours.close)
         peers = {LANGGRAPH: others.open_langgraph(top / "langgraph.db", stack, durable=True)}
         once = ours.once(ours.ready((rounds + 1) * GOES))
-        (mine, low), theirs = beside([once, floor.once], others.asked(peers, peers, lambda peer: peer.once), rounds, GOES)
-        yield Row("round-trip-durable", mine, low, theirs)
+        (cost, low), theirs = beside([once, floor.once], others.asked(peers, peers, lambda peer: peer.once), rounds, GOES)
+        yield Row("round-trip-durable", cost, low, theirs)
 
 
 def _round_trip(ours: Ours, floor: MontyFloor, peers: Peers, rounds: int) -> Iterator[Row]:
@@ -157,18 +157,20 @@ def _round_trip(ours: Ours, floor: MontyFloor, peers: Peers, rounds: int) -> Ite
         ours.once(ours.ready((rounds + 1) * GOES), forgotten=True),
         ours.end,
     ]
-    (mine, low, far, ended), theirs = beside(works, others.asked(peers, ENGINES, lambda peer: peer.once), rounds, GOES)
-    yield Row("round-trip", mine, low, theirs, others.NOTE)
+    (cost, low, far, ended), theirs = beside(works, others.asked(peers, ENGINES, lambda peer: peer.once), rounds, GOES)
+    yield Row("round-trip", cost, low, theirs, others.NOTE)
     yield Row("round-trip-replayed", far, low)
     yield Row("round-trip-end", ended, low)
 
 
 def _resumes(ours: Ours, floor: MontyFloor, peers: Peers, rounds: int) -> Iterator[Row]:
-    mine, low = _blocks([ours.long_session, floor.long_session], rounds)
+    costs, low = _blocks([ours.long_session, floor.long_session], rounds)
     theirs = {name: _once_through(peers[name]) for name in ENGINES}
-    yield Row("resumes", sum(mine), sum(low), {name: each if isinstance(each, str) else sum(each) for name, each in theirs.items()})
-    last = {name: each if isinstance(each, str) else each[-1] for name, each in theirs.items()}
-    yield Row("resumes-flat", mine[-1], mine[0], last)
+    yield Row(
+        "resumes", sum(costs), sum(low), {name: cost if isinstance(cost, str) else sum(cost) for name, cost in theirs.items()}
+    )
+    last = {name: cost if isinstance(cost, str) else cost[-1] for name, cost in theirs.items()}
+    yield Row("resumes-flat", costs[-1], costs[0], last)
 
 
 def _once_through(peer: Apart | str) -> list[float] | str:
@@ -195,9 +197,9 @@ def _blocks(openings: Sequence[Opening], rounds: int) -> list[list[float]]:
 def _fork(ours: Ours, peers: Peers, rounds: int) -> Row:
     ready = others.asked(peers, (LANGGRAPH, DBOS), lambda peer: peer.forks(FORKED_AFTER))
     works = {FORK_LANGGRAPH: ready[LANGGRAPH], FORK_DBOS: ready[DBOS]}
-    (whole, branch), theirs = beside(ours.forks(FORKED_AFTER), works, rounds, GOES)
-    note = f"{whole:.1f} ms with the branch; DBOS starts a forked workflow when its queue is polled, once a second"
-    return Row("fork", whole - branch, branch, theirs, note)
+    (complete, branch), theirs = beside(ours.forks(FORKED_AFTER), works, rounds, GOES)
+    note = f"{complete:.1f} ms with the branch; DBOS starts a forked workflow when its queue is polled, once a second"
+    return Row("fork", complete - branch, branch, theirs, note)
 
 
 def _pending(top: Path, peers: Peers, rounds: int) -> Row:
@@ -218,8 +220,8 @@ def _pending(top: Path, peers: Peers, rounds: int) -> Row:
         stack.callback(ours.close)
         langgraph = others.open_langgraph(top / "langgraph-pending.db", stack)  # with nothing in it: it lists all it ever wrote
         full = others.asked({LANGGRAPH: langgraph, ABSURD: peers[ABSURD]}, (LANGGRAPH, ABSURD), _filled)
-        (mine, low), theirs = beside([listed, lambda: _parsed(raw)], full, max(3, rounds // 3))
-    return Row("pending", mine, low, theirs)
+        (cost, low), theirs = beside([listed, lambda: _parsed(raw)], full, max(3, rounds // 3))
+    return Row("pending", cost, low, theirs)
 
 
 def _filled(peer: Apart) -> Callable[[], object]:
@@ -248,9 +250,9 @@ def _bytes(top: Path, peers: Peers) -> Row:
             for agent in itertools.islice(agents, count):
                 ours.space.start(agent, "adds", {"count": 1})
 
-        mine, low = _growth(ours.size, suspend, KEPT), _growth(floor.size, floor.suspend, KEPT)
+        cost, low = _growth(ours.size, suspend, KEPT), _growth(floor.size, floor.suspend, KEPT)
         theirs = {name: _grown(peers[name], KEPT_BY_DBOS if name == DBOS else KEPT) for name in ENGINES}
-    return Row("bytes", mine, low, theirs)
+    return Row("bytes", cost, low, theirs)
 
 
 def _grown(peer: Apart | str, count: int) -> float | str:

@@ -56,8 +56,8 @@ def _commits(top: Path, rounds: int, *, durable: bool) -> Row:
         space.commit("scout", "finding", TREE | {CHANGED: b"new %d\n" % next(count)})
 
     peers = {GIT: _stock_git(top / "git", count, durable=durable), NAIVE: _naive(top / "naive", count)}
-    (mine, floor), theirs = beside([ours, _libgit2(top / "floor", count)], peers, rounds, GOES)
-    return Row("commit-durable" if durable else "commit", mine, floor, theirs)
+    (cost, floor), theirs = beside([ours, _libgit2(top / "floor", count)], peers, rounds, GOES)
+    return Row("commit-durable" if durable else "commit", cost, floor, theirs)
 
 
 def _libgit2(path: Path, count: Iterator[int]) -> Callable[[], None]:
@@ -203,7 +203,7 @@ def _descendants(path: Path, rounds: int) -> Row:
         transaction.edges.add(edges)
     raw = sqlite3.connect(":memory:")
     raw.execute("CREATE TABLE edges (src TEXT, dst TEXT)")
-    raw.executemany("INSERT INTO edges VALUES (?, ?)", [(each.src, each.dst) for each in edges])
+    raw.executemany("INSERT INTO edges VALUES (?, ?)", [(edge.src, edge.dst) for edge in edges])
     raw.execute("CREATE INDEX by_src ON edges (src, dst)")
     query = (
         "WITH RECURSIVE reached(name) AS (SELECT dst FROM edges WHERE src = 'a0' UNION "
@@ -214,8 +214,8 @@ def _descendants(path: Path, rounds: int) -> Row:
         with store.reading() as view:
             assert len(view.edges.reachable("a0", "sub-agent-of")) == EDGES + 1
 
-    mine, floor = in_turns([ours, lambda: raw.execute(query).fetchall()], rounds)
-    return Row("descendants", mine, floor)
+    cost, floor = in_turns([ours, lambda: raw.execute(query).fetchall()], rounds)
+    return Row("descendants", cost, floor)
 
 
 WRITER = """
@@ -238,13 +238,13 @@ def _parallel(top: Path, *, shared: bool) -> Iterator[Row]:
         for number in range(1 if shared else WRITERS):
             space.spawn(f"w{number}", clia.Briefing("bench"))
         elapsed = _race(path, shared=shared)
-        made = sum(len(space.session_log(name)) - 1 for name in space.agents())
+        written = sum(len(space.session_log(name)) - 1 for name in space.agents())
         alone = _alone(space)
     wanted = WRITERS * COMMITS
     theirs, ended_well = _lost_notes(top / f"git-{which}", shared=shared)
-    note = f"{wanted - made} of our {wanted} commits lost; {GIT_NOTES}: {theirs} of {WRITERS} notes, {ended_well} exited with 0"
-    yield Row(f"lost-{which}", (wanted - made) / wanted * 100, 0, {GIT_NOTES: theirs / WRITERS * 100}, note)
-    yield Row(f"parallel-{which}", elapsed / made, alone)
+    note = f"{wanted - written} of our {wanted} commits lost; {GIT_NOTES}: {theirs} of {WRITERS} notes, {ended_well} exited with 0"
+    yield Row(f"lost-{which}", (wanted - written) / wanted * 100, 0, {GIT_NOTES: theirs / WRITERS * 100}, note)
+    yield Row(f"parallel-{which}", elapsed / written, alone)
 
 
 def _race(path: Path, *, shared: bool) -> float:
@@ -257,15 +257,15 @@ def _race(path: Path, *, shared: bool) -> float:
         )
         for number in range(WRITERS)
     ]
-    for each in processes:
-        assert each.stdout is not None
-        each.stdout.readline()  # it has opened the space
+    for process in processes:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has opened the space
     started = time.perf_counter()
-    for each in processes:
-        assert each.stdin is not None
-        each.stdin.write("go\n")
-        each.stdin.flush()
-    assert [each.wait() for each in processes] == [0] * WRITERS
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    assert [process.wait() for process in processes] == [0] * WRITERS
     return (time.perf_counter() - started) * 1000
 
 
@@ -282,16 +282,16 @@ def _lost_notes(path: Path, *, shared: bool) -> tuple[int, int]:
     blobs = []
     for number in range(WRITERS):
         (path / "file").write_text(str(number))
-        done = subprocess.run([*git, "hash-object", "-w", "file"], cwd=path, check=True, capture_output=True, text=True)
-        blobs.append(done.stdout.strip())
+        process = subprocess.run([*git, "hash-object", "-w", "file"], cwd=path, check=True, capture_output=True, text=True)
+        blobs.append(process.stdout.strip())
     refs = ["x" if shared else f"x{number}" for number in range(WRITERS)]
     racing = [
         subprocess.Popen([*git, "notes", f"--ref={ref}", "add", "-m", "note", blob], cwd=path, stderr=subprocess.DEVNULL)
         for ref, blob in zip(refs, blobs, strict=True)
     ]
-    ended_well = [each.wait() for each in racing].count(0)
-    kept = 0
+    ended_well = [process.wait() for process in racing].count(0)
+    objects = 0
     for ref in set(refs):
         listed = subprocess.run([*git, "notes", f"--ref={ref}", "list"], cwd=path, check=False, capture_output=True, text=True)
-        kept += len(listed.stdout.splitlines())
-    return WRITERS - kept, ended_well
+        objects += len(listed.stdout.splitlines())
+    return WRITERS - objects, ended_well

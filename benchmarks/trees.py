@@ -34,7 +34,7 @@ def plant(root: Path) -> Path:
 def _text(kind: str, level: int, number: int, words: int) -> str:
     # Neighbouring levels share most of what they say, as real layers do.
     return " ".join(
-        [kind, str(number if number % 3 else f"{level}-{number}"), *(f"word{(number * 7 + each) % 97}" for each in range(words))]
+        [kind, str(number if number % 3 else f"{level}-{number}"), *(f"word{(number * 7 + word) % 97}" for word in range(words))]
     )
 
 
@@ -50,7 +50,7 @@ def agent(level: int) -> dict[str, Any]:
         "guardrails": [_text("guardrail", level, n, 14) for n in range(10)],
         "responsibilities": [_text("responsibility", level, n, 10) for n in range(8)],
         "focusDomains": [{"identifier": f"domain-{n}", "label": _text("domain", level, n, 3), "weight": 1} for n in range(12)],
-        "contributionMix": {"primary": [{"type": each, "weight": level + 1} for each in ("code", "doc", "test", "review")]},
+        "contributionMix": {"primary": [{"type": kind, "weight": level + 1} for kind in ("code", "doc", "test", "review")]},
         "sections": [
             {
                 "slug": f"s{n}",

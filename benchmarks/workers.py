@@ -46,7 +46,7 @@ class BenchmarkMachine(NamedTuple):
 
 def rows(rounds: int) -> Iterator[Row | NotRun]:
     rounds = min(rounds, ROUNDS)  # each has many sessions
-    if missing := [each for each in ("psycopg", "procrastinate") if not has_package(each)]:
+    if missing := [name for name in ("psycopg", "procrastinate") if not has_package(name)]:
         yield from (NotRun(key, f"{' and '.join(missing)} not installed: the extra postgres has it") for key in KEYS)
         return
     with ExitStack() as stack:
@@ -73,14 +73,14 @@ def _fleet(top: Path, address: str) -> list[BenchmarkMachine]:
     subprocess.run(["git", "init", "--quiet", "--bare", str(top / "hub.git")], check=True)
     settings = clia.Settings(durable=False, person=("Bench", "bench@example.org"))
     machines = [BenchmarkMachine(top / f"machine-{number}", settings) for number in range(1, MACHINES + 1)]
-    for each in machines:
-        words = [_CLIA, "init", str(each.root), "--hub", str(top / "hub.git"), "--store", address]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if "unrecognized arguments: --hub" in done.stderr:
+    for machine in machines:
+        words = [_CLIA, "init", str(machine.root), "--hub", str(top / "hub.git"), "--store", address]
+        process = subprocess.run(words, capture_output=True, text=True, check=False)
+        if "unrecognized arguments: --hub" in process.stderr:
             raise NotYet("clia init knows no --hub")
-        if done.returncode:
-            raise RuntimeError(f"clia init --hub: {done.stderr}")
-        subprocess.run(["git", "-C", str(each.root), "config", "clia.durable", "false"], check=True)
+        if process.returncode:
+            raise RuntimeError(f"clia init --hub: {process.stderr}")
+        subprocess.run(["git", "-C", str(machine.root), "config", "clia.durable", "false"], check=True)
     return machines
 
 
@@ -95,7 +95,7 @@ def _rows(top: Path, machines: Sequence[BenchmarkMachine], rounds: int) -> Itera
         for _ in range(rounds):
             by_workers = [_with_workers(top, space, machines[:count], agents) for count in range(1, MACHINES + 1)]
             times.append([_each(lambda: _alone(space, agents)), *by_workers])
-    by_hand, *costs = (statistics.median(each) for each in zip(*times, strict=True))
+    by_hand, *costs = (statistics.median(samples) for samples in zip(*times, strict=True))
     for key, cost in zip(KEYS, costs, strict=True):
         yield Row(key, cost, by_hand if key == KEYS[0] else costs[0], note=f"{1000 / cost:.1f} sessions a second")
 
@@ -112,15 +112,17 @@ def _alone(space: clia.Space, agents: Sequence[str]) -> None:
     for agent in agents:
         space.start(agent, "work", "text")
         space.resume(agent, None)
-        made = space.commit(agent, "finding", changes={"out.txt": b"text"}, message="Work")
-        assert space.resume(agent, {"commit": made}).result == made
+        commit = space.commit(agent, "finding", changes={"out.txt": b"text"}, message="Work")
+        assert space.resume(agent, {"commit": commit}).result == commit
 
 
 def _with_workers(top: Path, space: clia.Space, machines: Sequence[BenchmarkMachine], agents: Sequence[str]) -> float:
     with ExitStack() as stack:
-        workers = [_started(stack, Path(stack.enter_context(tempfile.TemporaryDirectory(dir=top))), each) for each in machines]
+        workers = [
+            _started(stack, Path(stack.enter_context(tempfile.TemporaryDirectory(dir=top))), machine) for machine in machines
+        ]
         until = time.monotonic() + PATIENCE
-        while any(said.stat().st_size == 0 for _, said in workers):  # it prints a line when it has done something
+        while any(log.stat().st_size == 0 for _, log in workers):  # it prints a line when it has done something
             if any(process.poll() is not None for process, _ in workers) or time.monotonic() > until:
                 raise RuntimeError(f"not every one of {len(machines)} workers takes part")
             _through(space, agents)
@@ -129,12 +131,12 @@ def _with_workers(top: Path, space: clia.Space, machines: Sequence[BenchmarkMach
 
 def _started(stack: ExitStack, place: Path, machine: BenchmarkMachine) -> tuple[subprocess.Popen[bytes], Path]:
     """A worker's process, which ends with the stack, and the file that it prints to."""
-    said = place / "said"
+    log = place / "said"
     words = [_CLIA, "worker", "--path", str(machine.root), "--json"]
-    process = subprocess.Popen(words, stdout=stack.enter_context(said.open("wb")), stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(words, stdout=stack.enter_context(log.open("wb")), stderr=subprocess.DEVNULL)
     for ending in (process.kill, lambda: process.wait(60), process.terminate):  # the last one first
         stack.callback(ending)
-    return process, said
+    return process, log
 
 
 def _through(space: clia.Space, agents: Sequence[str]) -> None:
@@ -147,7 +149,7 @@ def _through(space: clia.Space, agents: Sequence[str]) -> None:
         if time.monotonic() > until:
             raise TimeoutError(f"{len(left)} of {len(agents)} sessions did not end within {PATIENCE:.0f} s")
         time.sleep(PAUSE)
-        ended = {each: space.session(each) for each in left}
+        ended = {agent: space.session(agent) for agent in left}
         for agent, session in ended.items():
             if session.status in ("failed", "diverged", "cancelled"):
                 raise RuntimeError(f"a session of {agent} ended as {session.status}: {session.failure}")

@@ -51,8 +51,8 @@ def main(arguments: Sequence[str]) -> int:
     wants_forge = not parser.parse_args(arguments).no_serve
     # Not below this repository: lineage would climb into it, and a write to the workspace would land in it.
     top = Path(tempfile.mkdtemp(prefix="clia-demo-")).resolve()
-    here = plant(top / "tree")
-    show("Who is this agent, here? (lineage)", here, TOUR)
+    tree = plant(top / "tree")
+    show("Who is this agent, here? (lineage)", tree, TOUR)
     repository = top / "space" / "shop"
     names = demo_space.plant(repository)
     show("What did it do, and why? (space)", repository, filled(demo_space.TOUR, names))
@@ -66,14 +66,14 @@ def main(arguments: Sequence[str]) -> int:
     demo_forge.plant(repository)
     show("See it, and decide in it (forge)", repository, demo_forge.TOUR)
     program = shlex.quote(str(PROGRAM))
-    for place, words in ((here, "agents --help"), (repository, "--help")):
+    for place, words in ((tree, "agents --help"), (repository, "--help")):
         print(f"\nYours to try things on:\n  cd {shlex.quote(str(place))}\n  {program} {words}")
     print(f"\nWhat was suggested of a behaviour, and on what? Also on the page Behaviours:\n  cd {shlex.quote(str(repository))}")
-    for what, words in filled(demo_behaviours.LOOK, versions):
-        print(f"  {program} {words}    # {what}")
+    for title, words in filled(demo_behaviours.LOOK, versions):
+        print(f"  {program} {words}    # {title}")
     print(f"\nTwo sessions wait for you, and some questions beside them. Answer:\n  cd {shlex.quote(str(repository))}")
-    for what, words in demo_sessions.ANSWERS:
-        print(f"  {program} {words}    # {what}")
+    for title, words in demo_sessions.ANSWERS:
+        print(f"  {program} {words}    # {title}")
     return serve(repository) if wants_forge else 0
 
 

@@ -93,7 +93,7 @@ def plant(repository: Path) -> dict[str, str]:
         space.add_behaviour("tidy", TIDY, "prompt", why="What everybody is told anyway")
         for name in AGENTS:
             space.spawn(name, clia.Briefing("Keep the shelves full"))
-        failed = [done for number in range(30) if (done := _restocked(space, clock, chance, number, first)) is not None]
+        failed = [session for number in range(30) if (session := _restocked(space, clock, chance, number, first)) is not None]
         second = space.propose_behaviour(
             "restock",
             BETTER,
@@ -126,7 +126,7 @@ def _restocked(space: Space, clock: _Past, chance: random.Random, number: int, v
 def _tidied(space: Space) -> str:
     """One agent's work by the prompt, taken in by another; and a proposal that nobody has looked at."""
     space.spawn("sweeper", space.brief("tidy", "Tidy the orders", "Begin with ORDERS.md.", agent="sweeper"))
-    made = space.commit("sweeper", "refactor", {"SHELVES.md": b"apples, pears, plums\n"}, message="Shelves in one line")
+    commit = space.commit("sweeper", "refactor", {"SHELVES.md": b"apples, pears, plums\n"}, message="Shelves in one line")
     space.merge("porter", "sweeper")
     why = "Who merges it wants to know what went"
-    return space.propose_behaviour("tidy", TIDIER, evidence=[made], why=why, agent="sweeper").cid
+    return space.propose_behaviour("tidy", TIDIER, evidence=[commit], why=why, agent="sweeper").cid

@@ -58,4 +58,4 @@ def plant(directory: Path) -> dict[str, str]:
     flows.mkdir()
     for name, text in (("release", RELEASE), ("rounding", ROUNDING)):
         (flows / f"{name}.py").write_text(text, encoding="utf-8")
-    return {each: os.path.relpath(flows / f"{each}.py", directory) for each in ("release", "rounding")}
+    return {name: os.path.relpath(flows / f"{name}.py", directory) for name in ("release", "rounding")}

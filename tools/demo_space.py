@@ -59,9 +59,9 @@ def plant(directory: Path) -> dict[str, str]:
     (directory / "prices.py").write_text(PRICES, encoding="utf-8")
     documents(directory)  # who the agents are, here
     person = {"GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org"}
-    who = person | {key.replace("AUTHOR", "COMMITTER"): value for key, value in person.items()}
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | who
+    identity = person | {key.replace("AUTHOR", "COMMITTER"): value for key, value in person.items()}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | identity
     for words in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-qm", "Prices")):
         subprocess.run(["git", *words], cwd=directory, env=environment, check=True)
-    names = {each: os.path.relpath(drafts / f"{each}.py", directory) for each in ("quick", "rounded", "both")}
+    names = {name: os.path.relpath(drafts / f"{name}.py", directory) for name in ("quick", "rounded", "both")}
     return names | {"secret": "Zx9" * 12}

@@ -100,6 +100,6 @@ def _commit(root: Path, message: str) -> None:
 def _git(root: Path, *words: str) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     settings = ("user.name=Demo", "user.email=demo@example.org", "protocol.file.allow=always", "commit.gpgsign=false")
-    options = [word for each in settings for word in ("-c", each)]
+    options = [word for setting in settings for word in ("-c", setting)]
     environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     subprocess.run(["git", *options, *words], cwd=root, env=environment, check=True)

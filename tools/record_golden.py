@@ -28,20 +28,20 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Records a session as a golden journal; never writes one again.")
     parser.add_argument("recipe", help="a JSON file; - for standard input")
     parser.add_argument("--to", type=Path, default=JOURNALS, help="the directory of the journals")
-    given = parser.parse_args(words)
-    recipe = json.loads(sys.stdin.read() if given.recipe == "-" else Path(given.recipe).read_text(encoding="utf-8"))
-    path = given.to / f"{recipe['name']}.json"
+    args = parser.parse_args(words)
+    recipe = json.loads(sys.stdin.read() if args.recipe == "-" else Path(args.recipe).read_text(encoding="utf-8"))
+    path = args.to / f"{recipe['name']}.json"
     if path.exists():
         print(f"{path} is there already: a golden journal is never written again; choose another name", file=sys.stderr)
         return 1
     try:
-        made = recorded(recipe)
+        recording = recorded(recipe)
     except CliaError as err:
         print(f"{recipe['name']}: {err.message}", file=sys.stderr)
         return 1
     with open(path, "x", encoding="utf-8") as file:
-        file.write(json.dumps(made, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
-    print(f"{path}: {len(made['turns'])} turns, {made['end'] and made['end']['status']}")
+        file.write(json.dumps(recording, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+    print(f"{path}: {len(recording['turns'])} turns, {recording['end'] and recording['end']['status']}")
     return 0
 
 
@@ -52,10 +52,10 @@ def recorded(recipe: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place, clia.init(place, settings=chosen) as space:
         space.spawn(AGENT, clia.Briefing(title="Golden"))
         space.define(recipe["name"], recipe["source"])
-        found = space.start(AGENT, recipe["name"], recipe.get("input"), timezone=recipe.get("timezone", "UTC"))
-        turns = [_turn(found)]
+        session = space.start(AGENT, recipe["name"], recipe.get("input"), timezone=recipe.get("timezone", "UTC"))
+        turns = [_turn(session)]
         for answer in recipe["answers"]:
-            turns.append(_turn(_answered(space, found, *answer)))
+            turns.append(_turn(_answered(space, session, *answer)))
         events = space.journal(AGENT)
         return {
             "format": FORMAT,
@@ -70,7 +70,7 @@ def recorded(recipe: dict[str, Any]) -> dict[str, Any]:
 
 def _answered(space: clia.Space, session: Any, call: int, value: Any, error: str | None = None) -> Any:
     request = f"{session.id}.{call}"
-    kind = next(each.kind for each in space.pending(AGENT) if each.id == request)
+    kind = next(pending.kind for pending in space.pending(AGENT) if pending.id == request)
     if error is not None:
         return space.give_up(AGENT, error, request)
     if is_human(kind):
@@ -80,7 +80,10 @@ def _answered(space: clia.Space, session: Any, call: int, value: Any, error: str
 
 def _turn(session: Any) -> list[list[Any]]:
     """What the session waits for: number, kind, tag, payload and line of each request."""
-    return [[int(each.id.rpartition(".")[2]), each.kind, each.tag, each.payload, each.line] for each in session.pending]
+    return [
+        [int(request.id.rpartition(".")[2]), request.kind, request.tag, request.payload, request.line]
+        for request in session.pending
+    ]
 
 
 if __name__ == "__main__":

@@ -103,13 +103,13 @@ def _group_sections(parser: argparse.ArgumentParser, group: registry.Group) -> I
 
 def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     # argparse offers no other way to walk a parser.
-    found = next(each for each in parser._actions if isinstance(each, argparse._SubParsersAction))  # noqa: SLF001
-    return dict(found.choices)
+    commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001
+    return dict(commands.choices)
 
 
 def _command_parts(parser: argparse.ArgumentParser) -> list[str]:
-    actions = [each for each in parser._actions if HELP not in each.option_strings]  # noqa: SLF001  # as above
-    rows = [(_spelled(each), _meaning(each)) for each in actions]
+    actions = [action for action in parser._actions if HELP not in action.option_strings]  # noqa: SLF001  # as above
+    rows = [(_spelled(action), _meaning(action)) for action in actions]
     return [
         parser.description or "",
         fenced("text", _usage(parser, actions)),
@@ -119,11 +119,11 @@ def _command_parts(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def _usage(parser: argparse.ArgumentParser, actions: Sequence[argparse.Action]) -> str:
-    words = [_placed(each) for each in sorted(actions, key=lambda each: bool(each.option_strings))]
+    words = [_placed(action) for action in sorted(actions, key=lambda action: bool(action.option_strings))]
     for group in parser._mutually_exclusive_groups:  # noqa: SLF001  # as above
-        joined = [_placed(each) for each in group._group_actions]  # noqa: SLF001
-        words[words.index(joined[0])] = f"[{' | '.join(each[1:-1] for each in joined)}]"
-        words = [each for each in words if each not in joined[1:]]
+        joined = [_placed(action) for action in group._group_actions]  # noqa: SLF001
+        words[words.index(joined[0])] = f"[{' | '.join(word[1:-1] for word in joined)}]"
+        words = [word for word in words if word not in joined[1:]]
     lines, line = [], parser.prog
     for word in words:
         if len(line) + 1 + len(word) > WIDTH:
@@ -145,7 +145,7 @@ def _placed(action: argparse.Action) -> str:
 def _spelled(action: argparse.Action) -> str:
     if not action.option_strings:
         return code(_value(action))
-    return ", ".join(code(f"{each} {_value(action)}".strip()) for each in action.option_strings)
+    return ", ".join(code(f"{option} {_value(action)}".strip()) for option in action.option_strings)
 
 
 def _value(action: argparse.Action) -> str:
@@ -159,11 +159,11 @@ def _value(action: argparse.Action) -> str:
 
 
 def _meaning(action: argparse.Action) -> str:
-    told = prose(action.help or "")
+    help_text = prose(action.help or "")
     facts = ["required"] if action.required and action.option_strings else []
-    if isinstance(action, argparse._AppendAction) and "repeat" not in told:  # noqa: SLF001  # as above
+    if isinstance(action, argparse._AppendAction) and "repeat" not in help_text:  # noqa: SLF001  # as above
         facts.append("may be repeated")
-    return "; ".join([told, *facts])
+    return "; ".join([help_text, *facts])
 
 
 def agent_programs() -> str:
@@ -186,8 +186,8 @@ def agent_programs() -> str:
 
 
 def documents_page() -> str:
-    found = {kind: schemas.schema(kind) for kind in contexts.KINDS}
-    shapes = {name: value for each in found.values() for name, value in each["$defs"].items()}
+    documents = {kind: schemas.schema(kind) for kind in contexts.KINDS}
+    shapes = {name: value for document in documents.values() for name, value in document["$defs"].items()}
     parts = [
         "# Documents",
         (
@@ -198,12 +198,12 @@ def documents_page() -> str:
         "## Fields of all three",
         _fields(shapes["triad"], merged=True),
     ]
-    for each in found.values():
-        name, _, about = each["title"].partition(": ")
+    for document in documents.values():
+        name, _, about = document["title"].partition(": ")
         parts += [
             f"## {name}",
             f"{about[:1].upper()}{about[1:].replace('(', '(`').replace(')', '`)')}.",
-            _fields(each, merged=True),
+            _fields(document, merged=True),
         ]
     parts += ["## Shapes", "The types of those fields. If an item has only a name, a string is enough."]
     for name in sorted(shapes):
@@ -216,9 +216,9 @@ def documents_page() -> str:
 def _fields(shape: dict[str, Any], *, merged: bool) -> str:
     rows = []
     for name, value in shape["properties"].items():
-        told = prose(value.get("description", "") + (" Required." if name in shape.get("required", ()) else ""))
+        description = prose(value.get("description", "") + (" Required." if name in shape.get("required", ()) else ""))
         rule = [code(merge_rules.rule_for(name).strategy)] if merged else []
-        rows.append((code(name), _type(value), *rule, told))
+        rows.append((code(name), _type(value), *rule, description))
     return table(("field", "type", *(["rule"] if merged else []), "meaning"), rows)
 
 
@@ -230,15 +230,15 @@ def _type(value: dict[str, Any]) -> str:
         simple |= {"contributions": "array of [contribution](#contribution)", "sha256": "sha256 in hex"}
         return simple.get(name, f"[{name}](#{name.lower()})")
     if "enum" in value:
-        return " or ".join(code(each) for each in value["enum"] if each is not None)
+        return " or ".join(code(choice) for choice in value["enum"] if choice is not None)
     if "const" in value:
         return code(value["const"])
     listed = value["type"] if isinstance(value["type"], list) else [value["type"]]
-    kinds = [each for each in listed if each != "null"]
+    kinds = [kind for kind in listed if kind != "null"]
     if "items" in value and "array" in kinds:
         kinds[kinds.index("array")] = f"array of {_type(value['items'])}"
     if "properties" in value and "object" in kinds:
-        inner = ", ".join(f"{code(name)} ({_type(each)})" for name, each in value["properties"].items())
+        inner = ", ".join(f"{code(name)} ({_type(child)})" for name, child in value["properties"].items())
         kinds[kinds.index("object")] = f"object: {inner}"
     return ", or ".join(kinds)
 
@@ -249,7 +249,7 @@ def merging() -> str:
     ]
     other = merge_rules.DEFAULT_RULE
     rows.append(("every other field", code(other.strategy), other.shape or "anything", prose(other.story)))
-    always = [(kind, ", ".join(code(each) for each in fields)) for kind, fields in merge_rules.ALWAYS.items()]
+    always = [(kind, ", ".join(code(field) for field in fields)) for kind, fields in merge_rules.ALWAYS.items()]
     return page(
         "# Merge rules",
         "The table that merging and `clia agents explain` use. Layers are ordered: outermost first, an inherited document "
@@ -265,7 +265,10 @@ def merging() -> str:
 
 
 def diagnostics_page() -> str:
-    rows = [(code(each.name), each.severity, prose(each.title), prose(each.hint)) for each in diagnostics.CODES.values()]
+    rows = [
+        (code(diagnostic.name), diagnostic.severity, prose(diagnostic.title), prose(diagnostic.hint))
+        for diagnostic in diagnostics.CODES.values()
+    ]
     return page(
         "# Diagnostics",
         "All diagnostics about documents. A read reports those of the documents it uses; `clia agents lint` reports all. An "
@@ -309,10 +312,10 @@ def errors_page() -> str:
 
 def _tree(kind: type[errors.CliaError], depth: int) -> Iterator[str]:
     own = kind.__doc__ if "__doc__" in vars(kind) and kind.__doc__ else ""
-    told = f": {prose(own)}" if own else ""
-    yield f"{'    ' * depth}- `{kind.__name__}` `{kind.code}` ({_exit(kind('-'))}){told}"
-    for each in kind.__subclasses__():
-        yield from _tree(each, depth + 1)
+    description = f": {prose(own)}" if own else ""
+    yield f"{'    ' * depth}- `{kind.__name__}` `{kind.code}` ({_exit(kind('-'))}){description}"
+    for child in kind.__subclasses__():
+        yield from _tree(child, depth + 1)
 
 
 def _exit(error: errors.CliaError) -> int:
@@ -331,7 +334,7 @@ def _codes() -> set[tuple[str, str]]:
     paths = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in SOURCE.rglob("*.py")}
     nodes = {module: list(ast.walk(ast.parse(path.read_text(encoding="utf-8")))) for module, path in paths.items()}
     functions = [(module, node) for module in nodes for node in nodes[module] if isinstance(node, ast.FunctionDef)]
-    factories = {f"{module}.{node.name}": made for module, node in functions if (made := _factory(node))}
+    factories = {f"{module}.{node.name}": factory for module, node in functions if (factory := _factory(node))}
     for module, listed in nodes.items():
         imports = [node for node in listed if isinstance(node, ast.ImportFrom)]
         homes = {alias.asname or alias.name: f"{node.module}.{alias.name}" for node in imports for alias in node.names}
@@ -381,8 +384,8 @@ def files() -> str:
         (f"{home}/receipts/transfer-*.json", "`transfer --apply`: what was copied, and from where"),
         (f"{home}/{contexts.ARCHIVE}/<other>/", "`consolidate --apply`: the archive, and `<other>.receipt.json` beside it"),
         *(
-            (each.path.format(slug="<slug>"), f"`export --to {name}`{'' if each.whole else ': a managed block'}")
-            for name, each in export_formats.FORMATS.items()
+            (format_.path.format(slug="<slug>"), f"`export --to {name}`{'' if format_.whole else ': a managed block'}")
+            for name, format_ in export_formats.FORMATS.items()
         ),
         (export_plan.MANIFEST_PATH, "`export`: the whole files that clia owns"),
         (".git/clia/", "the [store and the locks](space.md#files) of a space"),
@@ -411,12 +414,12 @@ def files() -> str:
         "# Files, limits, environment",
         "Paths are relative to a directory that encloses the working path (read) or to the target (written).",
         "## Read",
-        table(("path", "content"), [(code(path), what) for path, what in read]),
+        table(("path", "content"), [(code(path), content) for path, content in read]),
         "Reading lineage writes nothing and starts no process. `lint`, `smoke` and `doctor` also run `git` to read the history "
         "of a repository.",
         "## Written",
-        table(("path", "written by"), [(code(path), what) for path, what in written]),
-        f"`--write-scope` selects the target: {', '.join(code(each) for each in journal.SCOPES)}. Mirrors and exports go below "
+        table(("path", "written by"), [(code(path), writer) for path, writer in written]),
+        f"`--write-scope` selects the target: {', '.join(code(scope) for scope in journal.SCOPES)}. Mirrors and exports go below "
         "the nearest repository root, exports below `--output-root` if given. Nothing else is written in the worktree, except "
         "by `land` to a branch that is checked out.",
         "## Limits",
@@ -424,7 +427,7 @@ def files() -> str:
         "## Environment",
         "Only the command line reads it, and `clia.open` and `clia.init` if their settings have no `environment` and no "
         "`person`: for git and the name of the accountable person.",
-        table(("variable", "effect"), [(code(name), what) for name, what in variables]),
+        table(("variable", "effect"), [(code(name), effect) for name, effect in variables]),
     )
 
 

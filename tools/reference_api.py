@@ -45,7 +45,7 @@ def api_page() -> str:
         *(part for tag in tags for part in _section(tag, [verb for verb in verbs if verb.route.tag == tag])),
         "## Verbs that stay local",
         "These have no route. `RemoteSpace` refuses them with `local-only`.",
-        table(("verb", "what it is"), [(code(name), prose(said)) for name, said in local_members().items()]),
+        table(("verb", "what it is"), [(code(name), prose(summary)) for name, summary in local_members().items()]),
         "## Problems",
         "Every answer that is no success is `application/problem+json` ([RFC 9457](#shape-problemdocument)).",
         table(("status", "what it means"), _statuses(document["components"]["responses"])),
@@ -58,13 +58,13 @@ def api_page() -> str:
 
 
 def _fixed(paths: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found = {path: each["get"] for path, each in paths.items() if each.get("get", {}).get("tags") == ["forge"]}
-    made = [(code(f"GET {path}"), prose(operation["summary"])) for path, operation in found.items()]
-    return [*made, (code("GET /api/v1/openapi.json"), "This page, for programs.")]
+    operations = {path: methods["get"] for path, methods in paths.items() if methods.get("get", {}).get("tags") == ["forge"]}
+    rows = [(code(f"GET {path}"), prose(operation["summary"])) for path, operation in operations.items()]
+    return [*rows, (code("GET /api/v1/openapi.json"), "This page, for programs.")]
 
 
 def _statuses(responses: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(status, prose(each["description"])) for status, each in responses.items()]
+    return [(status, prose(response["description"])) for status, response in responses.items()]
 
 
 def _section(tag: str, verbs: list[Verb]) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _section(tag: str, verbs: list[Verb]) -> Iterator[str]:
         yield page(
             f"### {verb.name}",
             f"{code(f'{verb.method} {verb.path}')}, role {verb.role}. {prose(verb.summary)}",
-            table(("takes", "where", "type", "left out"), [_param(each) for each in verb.params]) if verb.params else "",
+            table(("takes", "where", "type", "left out"), [_param(param) for param in verb.params]) if verb.params else "",
             _answer(verb),
         )
 
@@ -86,30 +86,30 @@ def _param(param: Param) -> tuple[str, str, str, str]:
 
 def _answer(verb: Verb) -> str:
     if verb.result is None:
-        said = "Answers with nothing (204)."
+        answer = "Answers with nothing (204)."
     elif verb.paged:
-        said = f"Answers with a list in pages: {type_text(verb.result.schema()['items'])}."
+        answer = f"Answers with a list in pages: {type_text(verb.result.schema()['items'])}."
     else:
-        said = f"Answers with: {type_text(verb.result.schema())}."
-    taken = " Takes `If-Match`." if verb.route.moves else ""
-    return said + taken + (" The head is the `ETag`; with `If-None-Match` it may answer 304." if verb.route.shows else "")
+        answer = f"Answers with: {type_text(verb.result.schema())}."
+    condition = " Takes `If-Match`." if verb.route.moves else ""
+    return answer + condition + (" The head is the `ETag`; with `If-None-Match` it may answer 304." if verb.route.shows else "")
 
 
 def shape_sections(schemas: Mapping[str, Any]) -> Iterator[str]:
     for name, schema in sorted(schemas.items()):
-        told = prose(schema.get("description", ""))
+        description = prose(schema.get("description", ""))
         if "properties" not in schema:
-            yield page(f"### Shape: {name}", told)
+            yield page(f"### Shape: {name}", description)
             continue
-        yield page(f"### Shape: {name}", told, field_table(schema))
+        yield page(f"### Shape: {name}", description, field_table(schema))
 
 
 def field_table(schema: Mapping[str, Any]) -> str:
     """The fields of an object."""
     required = schema.get("required", ())
     rows = [
-        (code(key), type_text(each) + ("" if key in required else ", or left out"), prose(each.get("description", "")))
-        for key, each in schema["properties"].items()
+        (code(key), type_text(child) + ("" if key in required else ", or left out"), prose(child.get("description", "")))
+        for key, child in schema["properties"].items()
     ]
     return table(("field", "type", "meaning"), rows)
 
@@ -120,7 +120,7 @@ def type_text(schema: Mapping[str, Any]) -> str:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#shape-{name.lower()})"
     if "anyOf" in schema or "oneOf" in schema:
-        kinds = dict.fromkeys(type_text(each) for each in schema.get("anyOf", schema.get("oneOf", ())))
+        kinds = dict.fromkeys(type_text(choice) for choice in schema.get("anyOf", schema.get("oneOf", ())))
         return ("; or " if "oneOf" in schema else " or ").join(kinds)
     if "const" in schema:
         return code(json.dumps(schema["const"]))
@@ -128,7 +128,7 @@ def type_text(schema: Mapping[str, Any]) -> str:
     if kind is None:
         return "any JSON"
     if isinstance(kind, list):
-        return " or ".join(type_text({**schema, "type": each}) for each in kind)
+        return " or ".join(type_text({**schema, "type": name}) for name in kind)
     if kind == "array":
         return f"list of {type_text(schema['items'])}"
     return _object(schema) if kind == "object" else _NUMBERS[kind]
@@ -139,4 +139,4 @@ def _object(schema: Mapping[str, Any]) -> str:
         return f"object of {type_text(schema['additionalProperties'])}"
     if "properties" not in schema:
         return "object"
-    return f"object with {', '.join(f'{code(key)} ({type_text(each)})' for key, each in schema['properties'].items())}"
+    return f"object with {', '.join(f'{code(key)} ({type_text(child)})' for key, child in schema['properties'].items())}"

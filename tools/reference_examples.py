@@ -56,15 +56,15 @@ _FILES = {
 
 def examples() -> list[Example]:
     """One example or more of every command that prints JSON."""
-    found: list[Example] = []
+    examples: list[Example] = []
     for tour in (_space, _sessions, _behaviours, _federation, _forge, _hooks, _identities):
         with tempfile.TemporaryDirectory() as directory:
             top = Path(directory).resolve()
             with _environment(top), chdir(_plant(top)):
                 printed = [Example(_name(words), words if words != ERROR else _FAILED, value) for words, value in tour()]
             text = json.dumps(printed, ensure_ascii=False)
-            found += (Example(*example) for example in json.loads(_fixed(text, str(top))))
-    return found
+            examples += (Example(*example) for example in json.loads(_fixed(text, str(top))))
+    return examples
 
 
 @contextmanager

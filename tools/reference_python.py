@@ -88,19 +88,19 @@ def python_page() -> str:
         "`clia.errors` has the [tree of errors](errors.md#the-tree), `clia.client` a [space over HTTP](#cliaclientremotespace). "
         "All else is internal, and may change.",
         *functions,
-        *(_class(each) for each in (lineage.Lineage, lineage.MergedDocument)),
-        *(_record(each) for each in records),
+        *(_class(kind) for kind in (lineage.Lineage, lineage.MergedDocument)),
+        *(_record(kind) for kind in records),
         _space(),
-        *(_service(name, each) for name, each in vars(space.Space).items() if isinstance(each, verbs.service)),
+        *(_service(name, member) for name, member in vars(space.Space).items() if isinstance(member, verbs.service)),
         _remote(),
         _class(session_model.Session),
-        *(_record(each) for each in (*GIVEN, *ANSWERS)),
+        *(_record(kind) for kind in (*GIVEN, *ANSWERS)),
     )
 
 
 def _space() -> str:
     """The façade, and which services it has."""
-    services = {name: each.kind() for name, each in vars(space.Space).items() if isinstance(each, verbs.service)}
+    services = {name: member.kind() for name, member in vars(space.Space).items() if isinstance(member, verbs.service)}
     rows = [(f"[`space.{name}`](#space{name})", prose(inspect.getdoc(kind) or "")) for name, kind in services.items()]
     return page(
         _class(space.Space),
@@ -129,7 +129,7 @@ def _service(name: str, declared: verbs.service[Any]) -> str:
 
 def _remote() -> str:
     """The space over HTTP: how it is opened, and what it has beside the verbs of ``Space``."""
-    methods = {each.name: each for each in _class_node(client_space.RemoteSpace).body if isinstance(each, ast.FunctionDef)}
+    methods = {method.name: method for method in _class_node(client_space.RemoteSpace).body if isinstance(method, ast.FunctionDef)}
     events = methods["events"]
     return page(
         "## clia.client.RemoteSpace",
@@ -148,8 +148,8 @@ def _function(name: str, function: Callable[..., Any]) -> str:
 
 
 def _signature(name: str, node: ast.FunctionDef) -> str:
-    given = _plain(ast.unparse(node.args).removeprefix("self").removeprefix(", "))
-    return f"{name}({given})" + (f" -> {_plain(ast.unparse(node.returns))}" if node.returns else "")
+    parameters = _plain(ast.unparse(node.args).removeprefix("self").removeprefix(", "))
+    return f"{name}({parameters})" + (f" -> {_plain(ast.unparse(node.returns))}" if node.returns else "")
 
 
 def _plain(annotation: str) -> str:
@@ -159,23 +159,23 @@ def _plain(annotation: str) -> str:
     return re.sub(r"^Annotated\[(.*), \w+\]$", r"\1", plain)
 
 
-def _docstring(what: Any) -> str:
+def _docstring(target: Any) -> str:
     """Its text; an example in it becomes a block."""
-    text, found, example = (inspect.getdoc(what) or "").replace("``", "`").partition(">>> ")
-    return page(text.strip(), fenced("text", f">>> {example.strip()}") if found else "")
+    text, separator, example = (inspect.getdoc(target) or "").replace("``", "`").partition(">>> ")
+    return page(text.strip(), fenced("text", f">>> {example.strip()}") if separator else "")
 
 
 def _class(kind: type) -> str:
     node = _class_node(kind)
     attributes = [f"- {code(f'{name}: {shown}')}" for name, shown in _attributes(node)]
     methods = []
-    for each in node.body:
-        if isinstance(each, ast.FunctionDef) and not each.name.startswith("_"):
-            told = prose(ast.get_docstring(each) or "")
-            if any(isinstance(decorator, ast.Name) for decorator in each.decorator_list) and each.returns:  # a property
-                attributes.append(f"- {code(f'{each.name}: {ast.unparse(each.returns)}')}: {told}")
+    for member in node.body:
+        if isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
+            description = prose(ast.get_docstring(member) or "")
+            if any(isinstance(decorator, ast.Name) for decorator in member.decorator_list) and member.returns:  # a property
+                attributes.append(f"- {code(f'{member.name}: {ast.unparse(member.returns)}')}: {description}")
             else:
-                methods.append(f"- {code(_signature(each.name, each))}: {told}")
+                methods.append(f"- {code(_signature(member.name, member))}: {description}")
     parts = ["Attributes:", "\n".join(attributes), "Methods:", "\n".join(methods)]
     return page(f"## {kind.__name__}", prose(inspect.getdoc(kind) or ""), *parts)
 
@@ -188,11 +188,19 @@ def _class_node(kind: type) -> ast.ClassDef:
 
 def _attributes(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
     """The public attributes that the constructor sets from what it is given."""
-    start = next(each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
-    given = {each.arg: ast.unparse(each.annotation) for each in [*start.args.args, *start.args.kwonlyargs] if each.annotation}
-    for each in start.body:
-        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Attribute) and each.targets[0].attr in given:
-            yield each.targets[0].attr, given[each.targets[0].attr]
+    start = next(function for function in node.body if isinstance(function, ast.FunctionDef) and function.name == "__init__")
+    annotations = {
+        argument.arg: ast.unparse(argument.annotation)
+        for argument in [*start.args.args, *start.args.kwonlyargs]
+        if argument.annotation
+    }
+    for statement in start.body:
+        if (
+            isinstance(statement, ast.Assign)
+            and isinstance(statement.targets[0], ast.Attribute)
+            and statement.targets[0].attr in annotations
+        ):
+            yield statement.targets[0].attr, annotations[statement.targets[0].attr]
 
 
 def _record(kind: type) -> str:

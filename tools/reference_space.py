@@ -61,7 +61,7 @@ BEHAVIOUR_TREE = (
     (behaviour_chains.CURRENT, "the version that the name means; missing if there is none"),
 )
 BEHAVIOUR_EVENT = {
-    "event": "what happened: " + ", ".join(code(each) for each in behaviour_chains.EVENTS),
+    "event": "what happened: " + ", ".join(code(event) for event in behaviour_chains.EVENTS),
     "cid": "the version",
     "was": "the previous current version",
     "parent": "for a proposal: its parent version",
@@ -140,7 +140,7 @@ SETTINGS = (
 
 
 def _words(*names: str) -> tuple[str, ...]:
-    return tuple(getattr(behaviour_model, each) for each in names)
+    return tuple(getattr(behaviour_model, name) for name in names)
 
 
 WORDS = {
@@ -163,30 +163,30 @@ WORDS = {
 
 def space_page() -> str:
     _same("refs", REFS, (name for name, value in vars(refs).items() if name.isupper() and _is_ref(value)))
-    said = {value for name, value in vars(model).items() if name.isupper() and str(value).startswith("Clia-")}
-    _same("trailers", TRAILERS, said | {announcing.ANNOUNCEMENT, keys.KEY_TRAILER})
+    trailers = {value for name, value in vars(model).items() if name.isupper() and str(value).startswith("Clia-")}
+    _same("trailers", TRAILERS, trailers | {announcing.ANNOUNCEMENT, keys.KEY_TRAILER})
     _same("findings", FINDINGS, _findings())
     return page(
         "# Refs and settings of a space",
         "See also [how a space works](../explanation/space.md).",
         "## Refs",
-        table(("ref", "content"), [(code(getattr(refs, name) + rest), told) for name, (rest, told) in REFS.items()]),
+        table(("ref", "content"), [(code(getattr(refs, name) + rest), meaning) for name, (rest, meaning) in REFS.items()]),
         "## Behaviours",
         "The tree of a chain is its state. In an older chain without `adopted/` and `retired/`, all versions count as adopted.",
-        table(("path", "meaning"), [(code(path), told) for path, told in BEHAVIOUR_TREE]),
+        table(("path", "meaning"), [(code(path), meaning) for path, meaning in BEHAVIOUR_TREE]),
         "`Clia-Event` of its commits has:",
-        table(("field", "meaning"), [(code(field), told) for field, told in BEHAVIOUR_EVENT.items()]),
+        table(("field", "meaning"), [(code(field), meaning) for field, meaning in BEHAVIOUR_EVENT.items()]),
         "## Fetch rules",
         "`clia init` adds these rules to each remote:",
         table(("fetch rule",), [(code(rule),) for rule in adoption.fetch_rules("origin")]),
         "## Trailers",
-        table(("trailer", "meaning"), [(code(name), told) for name, told in TRAILERS.items()]),
+        table(("trailer", "meaning"), [(code(name), meaning) for name, meaning in TRAILERS.items()]),
         "## Types",
         "Built-in types; `clia types --add` registers more. Commit kinds descend from `agent-commit`.",
         table(("type", "parent", "created by"), [_type(name, parent) for name, parent in types.BUILT_IN.items()]),
         "## Settings",
         "Git settings, for one repository or for all of a user's. `clia.Settings` overrides them in Python.",
-        table(("setting", "meaning", "in `clia.Settings`"), [(code(name), told, field) for name, told, field in SETTINGS]),
+        table(("setting", "meaning", "in `clia.Settings`"), [(code(name), meaning, field) for name, meaning, field in SETTINGS]),
         "On the command line `CLIA_STORE` overrides `clia.store`, and `--store` overrides both.",
         "## Files",
         table(
@@ -218,7 +218,7 @@ def space_page() -> str:
         "## Findings",
         "What `clia verify` reports; an unreadable object has the [code of its error](errors.md#codes). It exits with 1 if there "
         "is a finding.",
-        table(("code", "meaning"), [(code(name), told) for name, told in FINDINGS.items()]),
+        table(("code", "meaning"), [(code(name), meaning) for name, meaning in FINDINGS.items()]),
         "## Values in results",
         table(("in", "values"), [(where, ", ".join(code(word) for word in words)) for where, words in WORDS.items()]),
         "## Limits",
@@ -254,16 +254,16 @@ def _type(name: str, parent: str | None) -> tuple[str, str, str]:
 
 def _findings() -> set[str]:
     """The codes that ``verify`` can report."""
-    found = set()
+    codes = set()
     named = ("found", "_found", "_missing")
-    for node in (each for module in (checks, federation_checks) for each in ast.walk(ast.parse(inspect.getsource(module)))):
+    for node in (node for module in (checks, federation_checks) for node in ast.walk(ast.parse(inspect.getsource(module)))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in named:
             first = node.args[0]
-            found |= {str(first.value)} if isinstance(first, ast.Constant) else set()
-    return found
+            codes |= {str(first.value)} if isinstance(first, ast.Constant) else set()
+    return codes
 
 
-def _same(what: str, told: Mapping[str, object], there: Iterable[str]) -> None:
-    different = set(told) ^ set(there)
+def _same(title: str, documented: Mapping[str, object], actual: Iterable[str]) -> None:
+    different = set(documented) ^ set(actual)
     if different:
-        raise SystemExit(prose(f"reference: {what} differ between the code and the page: {different}"))
+        raise SystemExit(prose(f"reference: {title} differ between the code and the page: {different}"))

@@ -125,10 +125,10 @@ class Walk:
         return directory
 
     def _run(self, words: Sequence[str], directory: Path) -> str:
-        done = subprocess.run(words, cwd=directory, env=self._environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"walk: {' '.join(words)} failed:\n{done.stderr}")
-        return done.stdout
+        process = subprocess.run(words, cwd=directory, env=self._environment, capture_output=True, text=True, check=False)
+        if process.returncode:
+            raise SystemExit(f"walk: {' '.join(words)} failed:\n{process.stderr}")
+        return process.stdout
 
     def _clia(self, directory: Path, *words: str) -> str:
         return self._run([PYTHON, "-m", "clia", *words], directory)
@@ -225,8 +225,8 @@ def import_count(source: Path, module: str) -> int:
     """How many modules of clia importing one of them loads."""
     code = f"import sys, {module}; print(sum(name == 'clia' or name.startswith('clia.') for name in sys.modules))"
     environment = dict(os.environ) | {"PYTHONPATH": str(source / "src")}
-    done = subprocess.run([PYTHON, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    return int(done.stdout)
+    process = subprocess.run([PYTHON, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return int(process.stdout)
 
 
 def size(source: Path) -> tuple[int, int]:

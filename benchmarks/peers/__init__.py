@@ -41,15 +41,15 @@ _DATABASES = {DBOS: "dbos", ABSURD: "absurd"}
 def opened(top: Path) -> Iterator[Peers]:
     """Every peer, with nothing in it yet, or why it is not here. PostgreSQL and SQLite run without fsync."""
     with ExitStack() as stack:
-        made: dict[str, Apart | str] = {LANGGRAPH: open_langgraph(top / "langgraph.db", stack)}
+        peers: dict[str, Apart | str] = {LANGGRAPH: open_langgraph(top / "langgraph.db", stack)}
         try:
             server = started(stack) if any(map(_installed, _DATABASES)) else None
         except NoServer as err:
-            made |= dict.fromkeys(_DATABASES, f"no PostgreSQL server: {err}")
+            peers |= dict.fromkeys(_DATABASES, f"no PostgreSQL server: {err}")
         else:
             for name, database in _DATABASES.items():
-                made[name] = _opened(stack, name, server.database(database)) if server and _installed(name) else NOT_INSTALLED
-        yield made
+                peers[name] = _opened(stack, name, server.database(database)) if server and _installed(name) else NOT_INSTALLED
+        yield peers
 
 
 def open_langgraph(path: Path, stack: ExitStack, *, durable: bool = False) -> Apart | str:
@@ -61,14 +61,14 @@ def asked(
     peers: Peers, names: Iterable[str], verb: Callable[[Apart], Callable[[], object]]
 ) -> dict[str, Callable[[], object] | str]:
     """What each of them is to do, by its name. One that cannot get ready for it says why."""
-    found: dict[str, Callable[[], object] | str] = {}
+    works: dict[str, Callable[[], object] | str] = {}
     for name in names:
         peer = peers[name]
         try:
-            found[name] = peer if isinstance(peer, str) else verb(peer)
+            works[name] = peer if isinstance(peer, str) else verb(peer)
         except PeerFailed as err:
-            found[name] = str(err)
-    return found
+            works[name] = str(err)
+    return works
 
 
 def import_of(module: str) -> Callable[[], object] | str:
@@ -80,11 +80,11 @@ def _opened(stack: ExitStack, name: str, *args: object) -> Apart | str:
     if not _installed(name):
         return NOT_INSTALLED
     try:
-        made = Apart(name, _MAKERS[name], *args)
+        peer = Apart(name, _MAKERS[name], *args)
     except PeerFailed as err:
         return str(err)
-    stack.callback(made.close)
-    return made
+    stack.callback(peer.close)
+    return peer
 
 
 def _installed(name: str) -> bool:

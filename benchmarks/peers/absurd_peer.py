@@ -47,9 +47,9 @@ class Absurd:
         fresh = self._open()
         fresh.emit_event(f"{name}-0", 3)
         fresh.work_batch()
-        done = fresh.fetch_task_result(task)
+        result = fresh.fetch_task_result(task)
         fresh.close()
-        assert done.result == 3
+        assert result.result == 3
 
     def long_session(self, count: int) -> Callable[[int], None]:
         """Starts a session with more requests than that; the call resumes it so often."""

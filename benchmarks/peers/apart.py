@@ -101,15 +101,15 @@ def _serve(pipe: Connection, maker: str, args: tuple[Any, ...]) -> None:
         gc.collect()
         gc.freeze()  # as before every measurement here: what was imported is not looked through in the middle of one
         pipe.send((None, None))
-        kept: Any = None
+        state: Any = None
         while True:
             verb, words = pipe.recv()
             if verb == _END:
                 peer.close()
                 pipe.send((None, None))
                 return
-            value = kept(*words) if verb == _AGAIN else getattr(peer, verb)(*words)
-            kept, value = (value, None) if callable(value) else (kept, value)
+            value = state(*words) if verb == _AGAIN else getattr(peer, verb)(*words)
+            state, value = (value, None) if callable(value) else (state, value)
             pipe.send((None, value))
     except Exception as err:
         pipe.send((f"{type(err).__name__}: {err}", None))

@@ -35,8 +35,8 @@ class Dbos:
         self._dbos.launch()
 
     def close(self) -> None:
-        for each in self._dbos.list_workflows(status="PENDING", load_input=False, load_output=False):
-            self._dbos.send(each.workflow_id, _STOP, "number")
+        for workflow in self._dbos.list_workflows(status="PENDING", load_input=False, load_output=False):
+            self._dbos.send(workflow.workflow_id, _STOP, "number")
         self._dbos.destroy(destroy_registry=True, workflow_completion_timeout_sec=int(_PATIENCE))
 
     def once(self) -> None:

@@ -47,9 +47,9 @@ class LangGraph:
         """Starts a session that suspends; a fresh handle resumes it to its end."""
         thread = self._start(1)
         connection, graph = self._open()
-        done = graph.invoke(self._types.Command(resume=3), thread)
+        result = graph.invoke(self._types.Command(resume=3), thread)
         connection.close()
-        assert done["total"] == 3
+        assert result["total"] == 3
 
     def long_session(self, count: int) -> Callable[[int], None]:
         """Starts a session with more requests than that; the call resumes it so often."""
@@ -82,12 +82,12 @@ class LangGraph:
 
     def pending(self) -> int:
         """All interrupts that nobody has answered, of all threads."""
-        seen, waiting = set(), 0
-        for each in self._graph.checkpointer.list(None):
-            thread = each.config["configurable"]["thread_id"]
-            if thread not in seen:  # the newest of a thread comes first
-                seen.add(thread)
-                waiting += any(channel == "__interrupt__" for _, channel, _ in each.pending_writes)
+        threads, waiting = set(), 0
+        for checkpoint in self._graph.checkpointer.list(None):
+            thread = checkpoint.config["configurable"]["thread_id"]
+            if thread not in threads:  # the newest of a thread comes first
+                threads.add(thread)
+                waiting += any(channel == "__interrupt__" for _, channel, _ in checkpoint.pending_writes)
         return waiting
 
     def size(self) -> int:
