@@ -78,7 +78,7 @@ def _rows(space: clia.Space, repo: pygit2.Repository, commits: int, rounds: int)
 
 
 def _rebuilt(space: clia.Space) -> None:
-    """With a progress bar, where somebody looks on."""
+    """Rebuild the observations, with a progress bar on a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -88,7 +88,7 @@ def _rebuilt(space: clia.Space) -> None:
 
 
 class Made(NamedTuple):
-    """A commit in a stream for git: its mark, when it was made and by whom."""
+    """A commit for ``git fast-import``: its ref, mark, time and agent."""
 
     ref: str
     mark: int
@@ -97,9 +97,9 @@ class Made(NamedTuple):
 
 
 class GeneratedHistory:
-    """Agents at work in groups: the first of each takes in what the others did, and they what it did; some of it is refused.
+    """The history of groups of agents. The first of each group and the others merge each other's work; some merges are refused.
 
-    Written by ``git fast-import``, packed: one version is a little better than the other.
+    Written by ``git fast-import``, packed. One version of the behaviour is slightly better than the other.
     """
 
     def __init__(self, top: Path, versions: tuple[str, str]) -> None:
@@ -111,7 +111,7 @@ class GeneratedHistory:
         self._mark = 0
 
     def write(self) -> int:
-        """How many commits the agents have made."""
+        """The number of commits of the agents."""
         stream = [*self._work()]
         commits, marks = self._mark, self._top / "marks"
         self._import(stream, f"--export-marks={marks}")

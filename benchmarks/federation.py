@@ -42,7 +42,7 @@ def rows(rounds: int) -> Iterator[Row | NotRun]:
         yield from attempted(["sync", "sync-nothing"], lambda: _syncing(top, min(rounds, SYNCS)))
 
 
-# Checking what a peer says
+# Checking statements of a peer
 
 
 class Chain(NamedTuple):
@@ -88,7 +88,7 @@ def _chain(ring: KeyFiles, me: str, space: str) -> Chain:
 
 
 def _accepted(chain: Chain, allowed: Callable[[str, str], bool] | None = None) -> None:
-    """Every statement, one after the other, as a tracker that carries out each before it hears the next."""
+    """Accept every statement in order, applying each before the next, as a tracking space does."""
     position, tracked = Position(), dict[str, str]()
     for token in chain.tokens:
         heard = accept(position, token, chain.listener, tracked)
@@ -102,7 +102,7 @@ def _accepted(chain: Chain, allowed: Callable[[str, str], bool] | None = None) -
 
 
 def _bare(tokens: list[str]) -> Callable[[], None]:
-    """The signatures alone, everything else made ready before."""
+    """Verify only the signatures; everything else is prepared."""
 
     def decoded(text: str) -> bytes:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -123,7 +123,7 @@ def _bare(tokens: list[str]) -> Callable[[], None]:
 
 
 def _syncing(top: Path, rounds: int) -> Iterator[Row]:
-    """Each round has a tracker of its own that stands where it was before the changes; so has git."""
+    """Each round has a separate tracking space in the state before the changes, and so does git."""
     before = _followed(top)
     subprocess.run(["git", "clone", "-q", "--bare", str(top / "owner"), str(top / "floor")], check=True)
     _change(pygit2.Repository(str(top / "owner")), "finding")
@@ -153,7 +153,7 @@ def _expect(space: clia.Space, moves: int) -> None:
 
 
 def _followed(top: Path) -> Path:
-    """A space with many agents, and one that follows all of them."""
+    """A space with many agents, and a space that tracks all of them."""
     with clia.init(top / "owner", settings=SETTINGS) as owner, clia.init(top / "tracker", settings=SETTINGS) as tracker:
         _change(pygit2.Repository(str(top / "owner")), "spawn")
         owner.add_peer("tracker", tracker.key().text)
@@ -167,7 +167,7 @@ def _followed(top: Path) -> Path:
 
 
 def _change(repo: pygit2.Repository, kind: str) -> None:
-    """One more commit of each agent, with one file changed; packed, as upkeep leaves it."""
+    """Add a commit with one changed file to each agent; packed, as after maintenance."""
     for number, name in enumerate(f"agent-{number}" for number in range(AGENTS)):
         ref = refs.head(name)
         parents = [repo.references[ref].target] if ref in repo.references else []

@@ -36,7 +36,7 @@ def rows(rounds: int) -> Iterator[Row | NotRun]:
 
 
 def _under_load() -> list[Row]:
-    """Durable, as people run it. Each decider asks and answers without a pause."""
+    """Durable, as in production. Each decider asks and answers without a pause."""
     with place(disk=True) as top:
         token = prepared(top / "repo", DECIDERS)
         with served(top / "repo") as address:
@@ -53,7 +53,7 @@ def _under_load() -> list[Row]:
 
 
 def _pages(rounds: int) -> list[Row]:
-    """Each page whole, with its login checked, as the server makes it; a page that says nothing is the floor."""
+    """Complete pages with their login check, as the server renders them; an empty page is the floor."""
     with place() as top:
         spaces = [(str(top / name), clia.init(top / name, settings=_QUICK)) for name in ("busy", "graph")]
         _fill(spaces[0][1])
@@ -74,7 +74,7 @@ def _fill(space: clia.Space) -> None:
     for number in range(AGENTS):
         name = f"agent-{number}"
         space.spawn(name, clia.Briefing("bench"))
-        space.ask(name, {"question": f"May agent {number} go on?", "choices": ["yes", "no"]})
+        space.ask(name, {"question": f"May agent {number} continue?", "choices": ["yes", "no"]})
 
 
 def _get(client: TestClient, path: str) -> Callable[[], object]:

@@ -73,7 +73,7 @@ def _rows(space: clia.Space, repo: pygit2.Repository, rounds: int) -> list[Row]:
 
 
 def plant(repo: pygit2.Repository) -> None:
-    """40 agents at work in turns, each from another's head or that of people; one commit in twelve is a merge."""
+    """40 agents commit in turn, each starting at another agent's head or the main branch; one commit in twelve is a merge."""
     chance = random.Random(5)  # noqa: S311  # the same history every time
     tree = pygit2.Index().write_tree(repo)
     heads: dict[str, pygit2.Oid] = {}
@@ -91,7 +91,7 @@ def plant(repo: pygit2.Repository) -> None:
         heads[name] = _commit(repo, number, text, tree, parents)
     for name, head in heads.items():
         repo.references.create(refs.head(name), head)
-    subprocess.run(["git", "-C", repo.path, "repack", "-adq"], check=True)  # as upkeep leaves it
+    subprocess.run(["git", "-C", repo.path, "repack", "-adq"], check=True)  # as after maintenance
 
 
 def _commit(repo: pygit2.Repository, at: int, text: str, tree: pygit2.Oid, parents: list[pygit2.Oid]) -> pygit2.Oid:

@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 SIZES = (1_000, 10_000, 100_000)
 TURNS, WARM, ROUNDS, WORKED = 5, 7, 2, 1_000
-"""Turns of all sizes, rounds of one process in each, rounds of work and upkeep, and commits of one."""
+"""Turns over all sizes, rounds per process, rounds of work and maintenance, and commits per round."""
 CROWD = 10
-"""Where an inbox is crowded, one agent in so many waits."""
+"""In a crowded inbox, one agent in this many waits."""
 
 
 class Unusable(Exception):
-    """What was asked for on the command line cannot be measured; said in one line."""
+    """The options cannot be measured; the message is one line."""
 
 
 class Place(NamedTuple):
-    """One space, and what is run on it."""
+    """One space, and the commands to run on it."""
 
     path: Path
     size: int
@@ -55,7 +55,7 @@ class Place(NamedTuple):
         return json.loads(process.stdout)
 
     def git(self, *words: str, rounds: int = 1) -> float:
-        """The median of seconds that stock git takes."""
+        """The median time of a git command, in seconds."""
         times = []
         for _ in range(rounds):
             started = time.perf_counter()
@@ -64,7 +64,7 @@ class Place(NamedTuple):
         return statistics.median(times)
 
     def disk(self, *below: str) -> int:
-        """Bytes that a directory takes up."""
+        """The size of a directory on disk, in bytes."""
         return sum(
             os.lstat(os.path.join(directory, file)).st_blocks * 512
             for directory, _, files in os.walk(self.path.joinpath(".git", *below))
@@ -73,7 +73,7 @@ class Place(NamedTuple):
 
 
 def prepared(place: Place, say: Say) -> dict[str, Any]:
-    """A space as a person has it after upkeep, with questions that wait."""
+    """Prepare a space as after maintenance, with pending questions."""
     say(f"{place.size:,} agents: generating")
     generate(place.path, place.size)
     result: dict[str, Any] = {"agents": place.size, "commits": place.size * COMMITS, "generated": place.disk("objects")}
@@ -87,7 +87,7 @@ def prepared(place: Place, say: Say) -> dict[str, Any]:
 
 
 def timed(places: Sequence[Place], say: Say) -> dict[int, dict[str, dict[str, float]]]:
-    """What verbs cost at each size, the sizes taken in turns: the machine may be busier at one time than at another."""
+    """The cost of verbs at each size. Sizes alternate, because the load of the machine may change."""
     times: dict[tuple[int, str, str], list[float]] = {}
     for turn in range(TURNS):
         for place in places:
@@ -103,10 +103,10 @@ def timed(places: Sequence[Place], say: Say) -> dict[int, dict[str, dict[str, fl
 
 
 def kept_up(place: Place, say: Say) -> dict[str, Any]:
-    """What git costs by itself, work and upkeep in turns, and looking at everything."""
+    """The cost of plain git, of work alternating with maintenance, and of reading everything."""
     say(f"{place.size:,} agents: git by itself")
     result: dict[str, Any] = {"git": _by_git(place)}
-    say("work and upkeep in turns")
+    say("work and maintenance")
     result["rounds"] = [_round(place) for _ in range(ROUNDS)]
     result["crowded"] = place.run("ask", place.size, place.size // CROWD)
     say("verify")
@@ -115,7 +115,7 @@ def kept_up(place: Place, say: Say) -> dict[str, Any]:
 
 
 def _by_git(place: Place) -> dict[str, float]:
-    """What git itself must do with all refs: seconds."""
+    """The time of plain git commands on all refs, in seconds."""
     agent = name_of(place.size // 2)
     place.git("update-ref", "refs/heads/loose", "refs/heads/main")
     url = f"file://{place.path}"
@@ -133,7 +133,7 @@ def _by_git(place: Place) -> dict[str, float]:
 
 
 def _round(place: Place) -> dict[str, Any]:
-    """Work, then upkeep: what the disk holds after each."""
+    """Work, then maintenance, and the size on disk after each."""
     before = place.disk()
     work = place.run("work", place.size, WORKED)
     worked = place.disk()
@@ -142,7 +142,7 @@ def _round(place: Place) -> dict[str, Any]:
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
-    """The slope on axes that are both logarithmic, by least squares."""
+    """The slope on logarithmic axes, by least squares."""
     xs, ys = [math.log(value) for value in sizes], [math.log(value) for value in costs]
     mean_x, mean_y = statistics.fmean(xs), statistics.fmean(ys)
     spread = sum((x - mean_x) ** 2 for x in xs)
@@ -165,13 +165,13 @@ def joined(results: Sequence[dict[str, Any]], machine: dict[str, str]) -> dict[s
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--sizes", default=",".join(map(str, SIZES)), help=f"agents of each space, from {FAMILY} on, separated by commas"
+        "--sizes", default=",".join(map(str, SIZES)), help=f"numbers of agents, at least {FAMILY} each, separated by commas"
     )
     parser.add_argument("--json", action="store_true", help="print JSON for a program")
     parser.add_argument("--docs", action="store_true", help="write the plot and the tables into docs/")
-    parser.add_argument("--from", dest="stored", metavar="FILE", help="take the numbers of an earlier run with --json")
-    parser.add_argument("--note", metavar="TEXT", help="what else is to be said of the machine, after its versions")
-    parser.add_argument("--at", metavar="DIR", help="where the spaces are made (default: a directory for temporary files)")
+    parser.add_argument("--from", dest="stored", metavar="FILE", help="use the output of an earlier run with --json")
+    parser.add_argument("--note", metavar="TEXT", help="note on the machine, shown after its versions")
+    parser.add_argument("--at", metavar="DIR", help="directory of the spaces (default: a temporary directory)")
     args = parser.parse_args()
     try:
         run = _stored(args.stored) if args.stored else _run(sizes_of(args.sizes), args.at)
@@ -190,13 +190,13 @@ def main() -> int:
 
 
 def sizes_of(text: str) -> list[int]:
-    """Each once, and at least one whole family: smaller spaces have no page of agents, nor descendants, to ask for."""
+    """Distinct sizes of at least one complete family: smaller spaces have no full page of agents and no descendants."""
     try:
         sizes = [int(word) for word in text.split(",")]
     except ValueError:
         sizes = []
     if not sizes or min(sizes) < FAMILY or len(set(sizes)) < len(sizes):
-        raise Unusable(f"--sizes takes different numbers of agents, from {FAMILY} on, separated by commas, not {text!r}")
+        raise Unusable(f"--sizes takes distinct numbers of agents, at least {FAMILY} each, separated by commas, not {text!r}")
     return sizes
 
 
@@ -204,7 +204,7 @@ def _stored(file: str) -> dict[str, Any]:
     try:
         run: dict[str, Any] = json.loads(Path(file).read_text())
     except (OSError, ValueError) as err:
-        raise Unusable(f"--from takes what an earlier run with --json printed: {err}") from None
+        raise Unusable(f"--from takes the output of an earlier run with --json: {err}") from None
     return run
 
 
@@ -212,7 +212,7 @@ def _run(sizes: Sequence[int], where: str | None) -> dict[str, Any]:
     try:
         top = Path(tempfile.mkdtemp(prefix="clia-growth-", dir=where)).resolve()
     except OSError as err:
-        raise Unusable(f"--at takes a directory that can be written to, not {where!r}: {err.strerror}") from None
+        raise Unusable(f"--at takes a writable directory, not {where!r}: {err.strerror}") from None
     places = [Place(top / str(size), size) for size in sizes]
     try:
         results = [prepared(place, _say) for place in places]

@@ -80,20 +80,20 @@ def upkeep(run: dict[str, Any]) -> list[list[str]]:
     add("the store", (size_said(result["disk"]["store"]) for result in results))
     add("rebuilding the index", (seconds(result["index"]["seconds"]) for result in results))
     add("`maintain`, the first time", (seconds(result["maintain"]["seconds"]) for result in results))
-    add("the first question after it", (milliseconds(result["maintain"]["first"]) for result in results))
+    add("the first query after it", (milliseconds(result["maintain"]["first"]) for result in results))
     for number in range(max(len(result["rounds"]) for result in results)):
-        title = f"1,000 commits more, round {number + 1}: the disk before and after `maintain`, a commit"
+        title = f"1,000 more commits, round {number + 1}: size before and after `maintain`, time per commit"
         add(title, (_round(result["rounds"][number]) if number < len(result["rounds"]) else "" for result in results))
     add("`maintain` after them", (seconds(result["rounds"][-1]["maintain"]["seconds"]) for result in results))
     add(
-        "the whole inbox where one agent in ten waits, a question",
+        "the complete inbox if one agent in ten waits, per question",
         (
             f"{result['crowded']['milliseconds'] / result['crowded']['waiting'] * 1000:.1f} µs of {result['crowded']['waiting']:,}"
             for result in results
         ),
     )
     add("`clia verify`", (seconds(result["verify"]["seconds"]) for result in results))
-    add("of it `git fsck`", (seconds(result["verify"]["fsck"]) for result in results))
+    add("`git fsck` as part of it", (seconds(result["verify"]["fsck"]) for result in results))
     for key in results[0]["git"]:
         add(f"git: {key}", (seconds(result["git"][key]) for result in results))
     return table
@@ -193,9 +193,9 @@ def _head(run: dict[str, Any]) -> str:
     last = run["sizes"][-1]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-        'font-family="sans-serif" font-size="12"><title>What verbs cost as a space grows</title>'
-        f"<desc>Milliseconds of each verb over the number of agents, to {last:,}; the tables of the page say the same.</desc>"
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>' + _text(_LEFT, 22, "What verbs cost as a space grows", "start")
+        'font-family="sans-serif" font-size="12"><title>Cost of verbs as a space grows</title>'
+        f"<desc>Milliseconds of each verb over the number of agents, to {last:,}; the tables have the same values.</desc>"
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>' + _text(_LEFT, 22, "Cost of verbs as a space grows", "start")
     )
 
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMMITS, ENTRIES, FAMILY, REVIEWS = 10, 10, 100, 10
-"""Commits and trace entries of an agent; agents of one family, which descend from its first; one agent in so many reviews."""
+"""Commits and trace entries per agent; agents of one family, descendants of its first; one agent in this many reviews."""
 TRACED = (5, 9)
-"""The commits of an agent, counted from its genesis, that a trace is bound to."""
+"""The commits of an agent that have a trace, counted from its genesis."""
 PERSON = ("Bench", "bench@example.org")
 BEGIN, STEP = 1_767_225_600, 30  # 2026-01-01; seconds from one action of the space to the next
 PART = 10_000  # agents of one pack
@@ -44,7 +44,7 @@ def name_of(number: int) -> str:
 
 
 def parent_of(number: int) -> int | None:
-    """Three children each, within the family; None for its first, which starts from the branch of people."""
+    """The parent of an agent: each has three children within its family; None for the first, which starts at the main branch."""
     place = number % FAMILY
     return None if place == 0 else number - place + (place - 1) // 3
 
@@ -54,7 +54,7 @@ def reviewed_by(number: int, size: int) -> int | None:
 
 
 def at(step: int, number: int, size: int) -> int:
-    """When an agent takes a step: agents take turns, so that the newest commits are those of many."""
+    """The time of a step: agents take turns, so that the newest commits belong to many agents."""
     return BEGIN + (step * size + number) * STEP
 
 
@@ -67,7 +67,7 @@ def briefing_of(number: int) -> clia.Briefing:
 
 
 def work_of(number: int, step: int) -> bytes:
-    """The file after a step: one step in three changes it; the others only say something."""
+    """The file after a step: one step in three changes it; the others only add trace entries."""
     last = step - step % 3
     return b"Part %d, as seen in step %d.\n" % (number, last) + b"".join(b"line %d\n" % (number + line) for line in range(last))
 
@@ -77,16 +77,16 @@ def message_of(number: int, step: int) -> str:
 
 
 def said_of(number: int, step: int) -> list[str]:
-    """What an agent says before a commit that takes a trace along."""
+    """The trace entries of an agent before a commit with a trace."""
     share = ENTRIES // len(TRACED)
     return [f"$ look --part {number} --step {step}\npart {number}: {part} of {share} looked at" for part in range(share)]
 
 
-# By the verbs
+# With verbs
 
 
 def replay(path: Path, size: int) -> clia.Space:
-    """The same space, made by the verbs."""
+    """The same space, created by the verbs."""
     now = [BEGIN]
     settings = clia.Settings(durable=False, person=PERSON, clock=lambda: datetime.fromtimestamp(now[0], UTC))
     space = clia.init(path, settings=settings)
@@ -121,7 +121,7 @@ def replay(path: Path, size: int) -> clia.Space:
 
 
 def generate(path: Path, size: int) -> None:
-    """The space, without a store: whoever opens it makes the index from git."""
+    """Write the space without a store: the index is built when it is first opened."""
     settings = clia.Settings(durable=False, person=PERSON, clock=lambda: datetime.fromtimestamp(BEGIN, UTC))
     clia.init(path, settings=settings).close()
     base = _Base(path)
@@ -137,7 +137,7 @@ def generate(path: Path, size: int) -> None:
 
 
 class _Base:
-    """What people have: a branch with a few files, from which agents start."""
+    """The main branch with a few files, from which agents start."""
 
     def __init__(self, path: Path) -> None:
         pack = _Objects()
@@ -223,7 +223,7 @@ def _review(pack: _Objects, name: str, reviewed: str, when: int) -> str:
 
 
 class _Notes:
-    """The notes of an agent, as our own writer lays them: few, so below two hex digits."""
+    """The notes of an agent, in the layout of our writer: few notes, so folders of two hex digits."""
 
     def __init__(self, pack: _Objects) -> None:
         self._pack = pack
@@ -241,7 +241,7 @@ class _Notes:
 
 
 class _Objects:
-    """Objects on their way into one pack."""
+    """The objects of one pack."""
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
@@ -290,7 +290,7 @@ def _raw_tree(git_dir: str, tree: str) -> bytes:
 
 
 def _add_packed(git_dir: str, written: list[Written]) -> None:
-    """The refs, packed, as upkeep leaves them."""
+    """Write the refs packed, as after maintenance."""
     path = os.path.join(git_dir, "packed-refs")
     with open(path, encoding="ascii") as file:
         header, *present = file.read().splitlines()

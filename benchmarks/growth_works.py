@@ -32,14 +32,14 @@ QUESTION = {"question": "Go on?", "choices": ["yes", "no"]}
 class GrowthWork(NamedTuple):
     key: str
     said: str
-    does: Callable[[clia.Space, int, int], object]  # in a space, of a size, for the time of so many
-    per: str = ""  # what the answer has one of for each agent; "": it is as long at every size
+    does: Callable[[clia.Space, int, int], object]  # takes the space, its size and the number of the call
+    per: str = ""  # what the answer has once per agent; "": its length does not depend on the size
 
 
 def works() -> list[GrowthWork]:
     return [
         GrowthWork("list", f"list, first {PAGE} agents", _list),
-        GrowthWork("inbox", f"inbox, {WAITING} questions wait", _inbox),
+        GrowthWork("inbox", f"inbox, {WAITING} pending questions", _inbox),
         GrowthWork("head", "head of one agent", _head),
         GrowthWork("log", f"log of one agent, first {LOG}", _log),
         GrowthWork("graph", f"graph window, newest {WINDOW}", _graph),
@@ -52,7 +52,7 @@ def works() -> list[GrowthWork]:
 
 
 def _some(size: int, count: int) -> int:
-    """Another agent each time, from all over the space; never the last ones, which are in every cache."""
+    """A different agent each time, spread over the space; never the last ones, which are cached."""
     return (count * 7919 + size // 3) % size
 
 
@@ -103,11 +103,11 @@ def _names(space: clia.Space, size: int, count: int) -> None:
     assert len(space.agents()) >= size
 
 
-# The kinds of runs, each a process
+# The kinds of runs, one process each
 
 
 def cold(path: str, size: int, key: str, count: int) -> float:
-    """Milliseconds from opening the space to the answer, in a process that has loaded its packages."""
+    """The time from opening the space to the answer in milliseconds, in a process that has imported its packages."""
     with clia.open(path, settings=SETTINGS) as space:
         space.head(name_of(0))
     work = next(candidate for candidate in works() if candidate.key == key)
@@ -118,7 +118,7 @@ def cold(path: str, size: int, key: str, count: int) -> float:
 
 
 def warm(path: str, size: int, rounds: int) -> dict[str, float]:
-    """The median of each work in a process that has done it before, the works taken in turns; and of two pages of the forge."""
+    """The median of each work in a warm process, alternating between works; and of two pages of the forge."""
     with clia.open(path, settings=SETTINGS) as space:
         times: dict[str, list[float]] = {}
         for count in range(rounds + 1):
@@ -164,7 +164,7 @@ def _timed(does: Callable[[], object]) -> float:
 
 
 def index(path: str) -> dict[str, float]:
-    """Seconds to make the index anew from git, and edges in it."""
+    """The time to rebuild the index from git in seconds, and its number of edges."""
     with clia.open(path, settings=SETTINGS) as space:
         started = time.perf_counter()
         edges = space.rebuild()
@@ -172,9 +172,9 @@ def index(path: str) -> dict[str, float]:
 
 
 def ask(path: str, size: int, waiting: int) -> dict[str, float]:
-    """Has exactly so many questions to people wait, each by another agent while there are enough; milliseconds to list them all.
+    """Make exactly this many questions pending, of different agents if possible; return the milliseconds to list them all.
 
-    What is too many is answered, the newest first, so that the rest still comes from all over the space.
+    Surplus questions are answered, newest first, so that the others are still spread over the space.
     """
     with clia.open(path, settings=SETTINGS) as space:
         before = space.pending()
@@ -188,7 +188,7 @@ def ask(path: str, size: int, waiting: int) -> dict[str, float]:
 
 
 def work(path: str, size: int, commits: int) -> dict[str, float]:
-    """Real work: commits with traces, of as many agents; seconds."""
+    """Make commits with traces, one per agent; return the time in seconds."""
     with clia.open(path, settings=SETTINGS) as space:
         started = time.perf_counter()
         for count in range(commits):
@@ -197,7 +197,7 @@ def work(path: str, size: int, commits: int) -> dict[str, float]:
 
 
 def maintain(path: str) -> dict[str, float]:
-    """Seconds, and bytes of objects before and after; then the first question, which looks at all refs again."""
+    """The time in seconds, the size of objects before and after, and the time of the first query, which reads all refs again."""
     with clia.open(path, settings=SETTINGS) as space:
         started = time.perf_counter()
         result = space.maintain()
@@ -212,7 +212,7 @@ def maintain(path: str) -> dict[str, float]:
 
 
 def verify(path: str) -> dict[str, float]:
-    """Seconds, and how many of them are git's own check."""
+    """The time in seconds, and the part of ``git fsck``."""
     began: dict[str, float] = {}
 
     def note(text: str) -> None:

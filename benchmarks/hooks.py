@@ -1,4 +1,4 @@
-"""A hook from a cold start: what a tool waits for at each of its steps."""
+"""The cold start of a hook, which a tool waits for at each step."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def rows(rounds: int) -> list[Row]:
         works = [bare, _hook(root, _event(TYPICAL)), _hook(root, _event(LARGE))]
         (floor, typical, large), theirs = beside(works, {IMPORT_LANGGRAPH: import_of("langgraph.graph")}, rounds)
         waiting = len(os.listdir(root / ".git/clia/spool/new"))
-        assert waiting == 2 * (rounds + 1), f"{waiting} events were put down"
+        assert waiting == 2 * (rounds + 1), f"{waiting} events were stored"
     return [Row("cold-hook", typical, floor, theirs), Row("cold-hook-large", large, floor)]
 
 
 def _hook(root: Path, event: bytes) -> Callable[[], object]:
-    """The installed program, fed as a tool feeds it. No ingest beside it: that would be measured too."""
+    """Run the installed program as a tool does, without an ingest in the background, which would be measured too."""
     program = str(Path(sys.executable).parent / "clia")
     environment = {**os.environ, "CLIA_HOOK_INGEST": "off"}
     words = [program, "hook", "claude-code"]

@@ -33,7 +33,7 @@ def rows(rounds: int) -> Iterator[Row]:
         space.spawn(AGENT, clia.Briefing("bench"))
         at_hub = _said(top / "ours.git", "rev-parse", "--verify", "--quiet", refs.head(AGENT))
         if at_hub != space.head(AGENT):
-            raise RuntimeError("nothing of an agent reached the hub: git's setting clia.hub has no effect")
+            raise RuntimeError("no ref of an agent reached the hub: the git setting clia.hub has no effect")
         yield from _rows(space, Bare(top), rounds)
 
 
@@ -77,11 +77,11 @@ class Bare:
         self._count = itertools.count()
 
     def moving(self, names: Sequence[str]) -> Callable[[], None]:
-        """Moves refs on, each by a commit; they are made first."""
+        """Move refs, each to a new commit; the commits are created first."""
         return lambda: self._step(names)
 
     def making(self) -> Callable[[], None]:
-        """Makes an agent's two refs."""
+        """Create the two refs of an agent."""
 
         def make() -> None:
             name = f"a{next(self._count)}"

@@ -56,7 +56,7 @@ def _libgit2() -> str:
 
 
 def _postgres() -> str:
-    """The server that the tests would start, which the benchmarks use too."""
+    """The version of the PostgreSQL server that tests and benchmarks start."""
     tests = str(Path(__file__).resolve().parent.parent / "tests")
     if tests not in sys.path:
         sys.path.append(tests)

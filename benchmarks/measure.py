@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 NOT_INSTALLED = "not installed (make bench PEERS=1 installs it)"
 GOES = 3  # of short works in each round
-PATIENCE = 3_000  # milliseconds that the rounds of one peer may take together; a slow one takes part in fewer
+PATIENCE = 3_000  # total milliseconds for the rounds of one peer; a slow peer takes part in fewer rounds
 FEWEST = 3
 
 
 class Row(NamedTuple):
-    """What was measured for one work of the registry, in its unit."""
+    """The measurement of one work of the registry, in its unit."""
 
     key: str
     ours: float
     floor: float
     peers: Mapping[str, float | str] = {}  # a text: why it was not run
-    note: str = ""  # what else there is to know of this run
+    note: str = ""  # remark on this run
 
 
 class NotRun(NamedTuple):
@@ -39,17 +39,17 @@ class NotRun(NamedTuple):
 
 
 def in_turns(works: Sequence[Callable[[], object]], rounds: int, goes: int = 1) -> list[float]:
-    """The median time of each, in milliseconds; one warm-up round, then each has so many goes a round."""
+    """The median time of each in milliseconds: one warm-up round, then this many repetitions per round."""
     return beside(works, {}, rounds, goes)[0]
 
 
 def beside(
     works: Sequence[Callable[[], object]], peers: Mapping[str, Callable[[], object] | str], rounds: int, goes: int = 1
 ) -> tuple[list[float], dict[str, float | str]]:
-    """The same, with peers in the same rounds: the median of each, or why there is none.
+    """The same with peers in the same rounds: the median of each, or the reason why there is none.
 
-    ``goes``: of what takes a few milliseconds one after the other in each round, since the first of them mostly measures what
-    the others left in the processor's caches.
+    ``goes``: repetitions in each round, for works of a few milliseconds: the first one mostly measures what the others left in the
+    processor's caches.
     """
     times: list[list[float]] = [[] for _ in works]
     contests = {name: Contest(peer, rounds * goes) for name, peer in peers.items()}
@@ -66,7 +66,7 @@ def beside(
 
 @contextmanager
 def _heap_at_rest() -> Iterator[None]:
-    """What was there before is not looked through in the middle of a measurement, nor before each."""
+    """Exclude existing objects from garbage collection during measurements."""
     gc.collect()
     gc.freeze()
     try:
@@ -76,7 +76,7 @@ def _heap_at_rest() -> Iterator[None]:
 
 
 class Contest:
-    """A peer's part in the rounds."""
+    """The rounds of one peer."""
 
     def __init__(self, peer: Callable[[], object] | str, rounds: int) -> None:
         self._peer = peer
@@ -89,7 +89,7 @@ class Contest:
             return
         try:
             seconds = timed(self._peer)
-        except Exception as err:  # noqa: BLE001  # whatever a peer does, the others go on
+        except Exception as err:  # noqa: BLE001  # an error of a peer does not stop the others
             self._peer = reason_of(err)
             return
         if self._is_warm:
@@ -104,14 +104,14 @@ class Contest:
 
 
 def attempted(keys: Sequence[str], work: Callable[[], Iterable[Row | NotRun]]) -> Iterator[Row | NotRun]:
-    """What the work measures; where it fails, every key that it still owes, with the reason."""
+    """The rows of a work; if it fails, the missing keys with the reason."""
     owed = list(keys)
-    reason = "its part of the benchmarks said nothing about it"
+    reason = "its part of the benchmarks gave no result"
     try:
         for row in work():
             owed.remove(row.key)
             yield row
-    except Exception as err:  # noqa: BLE001  # a row that fails is told in the table, and the others go on
+    except Exception as err:  # noqa: BLE001  # a failed row is shown in the table, and the others continue
         reason = reason_of(err)
     for key in owed:
         yield NotRun(key, reason, failed=True)
@@ -139,5 +139,5 @@ def has_package(name: str) -> bool:
 
 
 def command(words: Sequence[str]) -> Callable[[], object]:
-    """A program run to its end, its output thrown away."""
+    """Run a program to its end and discard its output."""
     return lambda: subprocess.run(words, check=True, stdout=subprocess.DEVNULL)

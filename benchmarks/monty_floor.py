@@ -41,14 +41,14 @@ class MontyFloor:
         self._pool.__exit__(None, None, None)
 
     def once(self) -> None:
-        """Starts a session that suspends; a fresh handle resumes it to its next request."""
+        """Start a session that suspends; a fresh handle resumes it to its next request."""
         session = self._start(2)
         fresh = self._open()
         assert self._resume(fresh, session) is None
         fresh.close()
 
     def long_session(self, count: int) -> Callable[[int], None]:
-        """Starts a session with more requests than that; the call resumes it so often."""
+        """Start a session with more requests than ``count``; the returned function resumes it a number of times."""
         session = self._start(count + 1)
 
         def resume(times: int) -> None:
@@ -58,7 +58,7 @@ class MontyFloor:
         return resume
 
     def suspend(self, count: int) -> None:
-        """So many sessions that wait."""
+        """Create this many waiting sessions."""
         for _ in range(count):
             self._start(1)
 

@@ -47,7 +47,7 @@ TITLES = {
     "workers": "Workers",
 }
 _PLACE = re.compile(r"(?<![\w.])/(?:[\w.@+-]+/)+[\w.@+-]*")
-_SPECIAL = {ord(character): f"&#{ord(character)};" for character in "&<|*_`["}  # whatever Markdown would take for its own
+_SPECIAL = {ord(character): f"&#{ord(character)};" for character in "&<|*_`["}  # characters with a meaning in Markdown
 _HEADINGS = ("work", "ours", "floor", "peers", "ratio", "bar", "")
 
 

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MEMORY = Path("/dev/shm")  # noqa: S108  # what is made in it has a name that nobody can guess
+MEMORY = Path("/dev/shm")  # noqa: S108  # directories in it get unpredictable names
 ROOM = 2 * 2**30
 FILES = 200
 
 
 @contextmanager
 def place(*, disk: bool = False) -> Iterator[Path]:
-    """A directory of its own."""
+    """A separate directory."""
     top = Path(tempfile.mkdtemp(prefix="clia-bench-", dir=None if disk else memory())).resolve()
     try:
         yield top
@@ -40,7 +40,7 @@ def memory() -> Path | None:
 
 
 def facts() -> dict[str, str]:
-    """Where rows stand, and what it takes there to make a file: written beside its place and moved to it, as git does."""
+    """The locations of the benchmark, and the time to create a file there: written to a temporary name and renamed, as git does."""
     with place(disk=True) as directory:
         facts = {"with fsync": "on the disk", "a file there": _shown(_file(directory))}
     if memory() is None:

@@ -25,7 +25,7 @@ _INK, _PALE = "#1b1f24", "#d0d7de"
 class PlotSeries(NamedTuple):
     name: str
     colour: str
-    mark: str  # a path around its middle
+    mark: str  # a path around its centre
 
 
 SERIES = (
@@ -59,7 +59,7 @@ def plot(results: Iterable[Result]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size} font-family="sans-serif" font-size="12">',
         "<title>Benchmarks of clia: ours, the floor and peers</title>",
         f'<rect width="{_WIDTH}" height="{height}" rx="6" fill="#ffffff"/>',
-        _text(_MARGIN, 22, "milliseconds, each step to the right ten times as much; less is better", weight="bold"),
+        _text(_MARGIN, 22, "milliseconds, logarithmic; less is better", weight="bold"),
         *_legend(),
         *_grid(scale, height),
     ]
@@ -69,20 +69,20 @@ def plot(results: Iterable[Result]) -> str:
 
 
 def points(result: Result) -> list[tuple[PlotSeries, float]]:
-    """What is drawn of a row, ours last, so that it lies on top. A cost of nothing has no place on such a scale."""
+    """The marks of a row, ours last, so that it is on top. A cost of zero cannot be shown on a logarithmic scale."""
     marks = [(_series(name), cost) for name, cost in result.peers.items() if not isinstance(cost, str)]
     marks += [(series, cost) for series, cost in zip(SERIES[1::-1], (result.floor, result.ours), strict=True) if cost is not None]
     return [(series, cost) for series, cost in marks if cost > 0]
 
 
 def _series(peer: str) -> PlotSeries:
-    """Whose it is: a peer is named in the words of its row."""
+    """The series of a peer, whose name is part of the label of its row."""
     words = peer.lower().replace(",", " ").split()
     return next(series for series in SERIES[2:] if series.name.lower() in words)
 
 
 def limit(result: Result) -> float | None:
-    """The largest cost that every bar of the row allows, as far as it is known."""
+    """The largest cost that every bar of the row allows, if known."""
     against = {COST: 1.0, FLOOR: result.floor, **result.peers}
     limits = [bar.most * basis for bar in result.work.bars if isinstance(basis := against.get(bar.against), (int, float))]
     return min(limits) if limits and result.ours is not None else None

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from benchmarks.works import Bar
 
 MET, NOT_MET, NOT_RUN, FAILED, MEASURED = "met", "not met", "not run", "failed", "measured"
-SILENT = "nothing was said about it"
+SILENT = "no result"
 
 
 class Judged(NamedTuple):
-    """A bar, and what became of it."""
+    """A bar and its verdict."""
 
     bar: Bar
-    value: float | None  # the ratio or cost that it limits; None: that was not measured
+    value: float | None  # the ratio or cost that it limits; None if not measured
     verdict: str
 
 
@@ -49,7 +49,7 @@ class Result(NamedTuple):
 
     @property
     def status(self) -> str:
-        """The worst of its bars; what was not run is not met."""
+        """The worst verdict of its bars; a bar that was not run is not met."""
         if self.ours is None:
             return FAILED if self.failed else NOT_RUN
         verdicts = [bar.verdict for bar in self.bars]
@@ -69,9 +69,9 @@ class Result(NamedTuple):
 
 
 class BenchmarkRun(NamedTuple):
-    """One run: on what, how, and what it showed."""
+    """One run: the machine, the options and the results."""
 
-    facts: Mapping[str, str]  # of the machine, in the order in which they are told
+    facts: Mapping[str, str]  # facts about the machine, in the order shown
     date: str
     rounds: int
     command: str
@@ -79,7 +79,7 @@ class BenchmarkRun(NamedTuple):
 
     @property
     def is_good(self) -> bool:
-        """No bar was missed, and nothing failed. What was not run is told, and is no fault."""
+        """Whether no bar was missed and nothing failed. A work that was not run is reported, but does not count."""
         return all(result.status not in (NOT_MET, FAILED) for result in self.results)
 
 
@@ -144,10 +144,10 @@ def _peer_as_json(name: str, outcome: float | str) -> dict[str, Any]:
 
 
 def from_json(value: Mapping[str, Any]) -> BenchmarkRun:
-    """A stored run. Names, bars and verdicts are today's; a work that the run did not know was not run."""
+    """A stored run, with the current names, bars and verdicts; a work that is newer than the run was not run."""
     rows = {row["key"]: row for row in value["rows"]}
     results = [
-        _row_from_json(part, work, rows[work.key]) if work.key in rows else _without_numbers(part, work, "it came after this run")
+        _row_from_json(part, work, rows[work.key]) if work.key in rows else _without_numbers(part, work, "newer than this run")
         for part, works in TABLE.items()
         for work in works
     ]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 25
 _LATE = ("round-trip-durable",)
-# In this order. Durable spaces last: libgit2 has one setting for the whole process, and they turn it on for good.
+# In this order. Durable spaces last: libgit2 has one durability setting per process, which they turn on permanently.
 STEPS = (
     ("lineage", "rows"),
     ("hooks", "rows"),
@@ -54,7 +54,7 @@ _COLOURS = {MET: "green", NOT_MET: "red", FAILED: "red", NOT_RUN: "yellow"}
 def main() -> int:
     args = _parser().parse_args()
     if args.docs and args.only:
-        _parser().error("--docs is about a whole run: leave --only out")
+        _parser().error("--docs needs a complete run: omit --only")
     if args.stored:
         run = from_json(json.loads(Path(args.stored).read_text(encoding="utf-8")))
     else:
@@ -78,9 +78,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds a row (default: {ROUNDS})")
     parser.add_argument("--json", action="store_true", help="print JSON for a program")
     parser.add_argument("--only", choices=sorted(TABLE), help="one part of the table")
-    parser.add_argument("--docs", action="store_true", help="write the page and the plot of the documentation too")
-    parser.add_argument("--date", help="the date that the run is told to be of (default: today)")
-    parser.add_argument("--from", dest="stored", metavar="FILE", help="measure nothing: show what --json printed before")
+    parser.add_argument("--docs", action="store_true", help="also write the page and the plot of the documentation")
+    parser.add_argument("--date", help="date of the run (default: today)")
+    parser.add_argument(
+        "--from", dest="stored", metavar="FILE", help="measure nothing; show the output of an earlier run with --json"
+    )
     return parser
 
 
@@ -104,7 +106,7 @@ def show(results: Iterable[Result]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="clia benchmarks (medians, taken in turns)", title_justify="left", show_lines=True)
+    table = Table(title="clia benchmarks (medians, alternating)", title_justify="left", show_lines=True)
     for heading in ("work", "ours", "floor", "peers", "ratio", "bar", ""):
         table.add_column(heading, justify="right" if heading in ("ours", "ratio", "bar") else "left")
     out = Console(width=190)

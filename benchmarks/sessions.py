@@ -57,9 +57,9 @@ class Ours:
         self.space.close()
 
     def once(self, agents: Iterator[str], *, forgotten: bool = False) -> Callable[[], None]:
-        """Starts a session that suspends; a fresh handle resumes it to its next request.
+        """Start a session that suspends; a fresh handle resumes it to its next request.
 
-        ``forgotten``: the process keeps no run of it, as if it were another one; it is replayed from the store.
+        ``forgotten``: the process keeps no run of it, like another process; it is replayed from the store.
         """
 
         def work() -> None:
@@ -77,16 +77,16 @@ class Ours:
         self.space.running.shelf.join(self.space.running.place)
 
     def end(self) -> None:
-        """Starts a session that suspends, and resumes it to its end, which is an event in git."""
+        """Start a session that suspends, and resume it to its end, which is an event in git."""
         self.space.start(AGENT, "adds", {"count": 1})
         assert self.space.resume(AGENT, 3).result == 3
 
     def ready(self, count: int) -> Iterator[str]:
-        """Agents that have no session yet."""
+        """Agents without a session."""
         return iter([self.spawned() for _ in range(count)])
 
     def long_session(self, count: int) -> Callable[[int], None]:
-        """Starts a session with more requests than that; the call resumes it so often."""
+        """Start a session with more requests than ``count``; the returned function resumes it a number of times."""
         agent = self.started(count + 1)
 
         def resume(times: int) -> None:
@@ -96,7 +96,7 @@ class Ours:
         return resume
 
     def forks(self, resumes: int) -> tuple[Callable[[], None], Callable[[], None]]:
-        """Forks a session that was resumed so often; and spawns at the same commit, which is the branch's part of it."""
+        """Fork a session after this many resumes; and spawn at the same commit, which is the cost of the branch alone."""
         agent = self.started(resumes + 1)
         for _ in range(resumes):
             self.space.resume(agent, 3)
@@ -111,7 +111,7 @@ class Ours:
         return fork, branch
 
     def started(self, count: int) -> str:
-        """A new agent with a session that waits for the first of so many answers."""
+        """A new agent with a session that waits for the first of ``count`` answers."""
         agent = self.spawned()
         self.space.start(agent, "adds", {"count": count})
         return agent
@@ -127,7 +127,7 @@ class Ours:
 
 
 def rows(rounds: int) -> Iterator[Row | NotRun]:
-    """Everything without fsync; to be measured before a durable space is opened."""
+    """Everything without fsync; must be measured before a durable space is opened."""
     with place() as top, others.opened(top) as peers, ExitStack() as stack:
         floor, ours = MontyFloor(top / "floor.db", durable=False), Ours(top / "ours")
         stack.callback(floor.close)
@@ -174,7 +174,7 @@ def _resumes(ours: Ours, floor: MontyFloor, peers: Peers, rounds: int) -> Iterat
 
 
 def _once_through(peer: Apart | str) -> list[float] | str:
-    """A peer's blocks, once: they are long enough."""
+    """The blocks of a peer, measured once: they are long enough."""
     if isinstance(peer, str):
         return peer
     try:
@@ -184,7 +184,7 @@ def _once_through(peer: Apart | str) -> list[float] | str:
 
 
 def _blocks(openings: Sequence[Opening], rounds: int) -> list[list[float]]:
-    """The median time of each block of resumes, in milliseconds; a block of every contender in turn."""
+    """The median time of each block of resumes in milliseconds; contenders alternate."""
     times: list[list[list[float]]] = [[[] for _ in range(RESUMES // BLOCK)] for _ in openings]
     for _ in range(rounds):
         steps = [opening(RESUMES) for opening in openings]
@@ -203,7 +203,7 @@ def _fork(ours: Ours, peers: Peers, rounds: int) -> Row:
 
 
 def _pending(top: Path, peers: Peers, rounds: int) -> Row:
-    """Sessions that wait, all copied from a real one: a list is what is measured, not how it came about."""
+    """Create waiting sessions as copies of a real one: only listing them is measured."""
     ours = Ours(top / "pending")
     agent = ours.started(1)
     with ours.space.core.store.writing() as transaction:
@@ -218,7 +218,7 @@ def _pending(top: Path, peers: Peers, rounds: int) -> Row:
 
     with _reading(ours.store) as raw, ExitStack() as stack:
         stack.callback(ours.close)
-        langgraph = others.open_langgraph(top / "langgraph-pending.db", stack)  # with nothing in it: it lists all it ever wrote
+        langgraph = others.open_langgraph(top / "langgraph-pending.db", stack)  # an empty store: it lists everything it ever wrote
         full = others.asked({LANGGRAPH: langgraph, ABSURD: peers[ABSURD]}, (LANGGRAPH, ABSURD), _filled)
         (cost, low), theirs = beside([listed, lambda: _parsed(raw)], full, max(3, rounds // 3))
     return Row("pending", cost, low, theirs)
@@ -230,7 +230,7 @@ def _filled(peer: Apart) -> Callable[[], object]:
 
 
 def _moment(number: int) -> str:
-    """Another one for each, and in no order: a list of them has to be sorted."""
+    """A distinct time for each, unordered, so that a list has to be sorted."""
     return timestamp(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number * 7919 % WAITING))
 
 

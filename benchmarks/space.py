@@ -35,7 +35,7 @@ CHANGED = "src/pkg3/mod3.py"
 
 
 def rows(rounds: int) -> Iterator[Row | NotRun]:
-    # libgit2 has one durability setting for the whole process, and a durable space turns it on for good.
+    # libgit2 has one durability setting per process, which a durable space turns on permanently.
     with place() as quick:
         yield from attempted(["commit"], lambda: [_commits(quick / "commits", rounds, durable=False)])
         yield from attempted(["note", "note-many"], lambda: _notes(quick / "notes", rounds))
@@ -77,7 +77,7 @@ def _libgit2(path: Path, count: Iterator[int]) -> Callable[[], None]:
 
 
 def _naive(path: Path, count: Iterator[int]) -> Callable[[], None]:
-    """A checkout that is written and read as a whole for each commit: nothing is remembered of the one before."""
+    """A checkout that is written and read completely for each commit; nothing is cached."""
     repo = pygit2.init_repository(str(path))
     head: list[Any] = []
 
@@ -125,12 +125,12 @@ def _notes(top: Path, rounds: int) -> Iterator[Row]:
 
 
 def _ids() -> Iterator[str]:
-    """Ids as evenly spread as those of commits."""
+    """Ids with the uniform distribution of commit ids."""
     return (hashlib.sha1(b"%d" % number, usedforsecurity=False).hexdigest() for number in itertools.count())
 
 
 def _noted(path: Path, count: int) -> Callable[[], None]:
-    """A space with that many notes, laid as they would have grown, and one more binding a call."""
+    """A space with this many notes in the layout that they would have grown to; each call binds one more."""
     space = clia.init(path, settings=clia.Settings(durable=False, person=("Bench", "bench@example.org")))
     core = space.core
     blob = core.objects.write_blob(b"{}")
@@ -145,7 +145,7 @@ def _noted(path: Path, count: int) -> Callable[[], None]:
     ref = "refs/notes/clia/trace/scout"
     core.refs.move(ref, None, core.objects.write_commit(tree, [], BY, BY, "notes\n"), "bench")
     subprocess.run(["git", "repack", "-adq"], cwd=path, check=True)
-    for number in range(256):  # packing has removed them; a repository at work has them
+    for number in range(256):  # packing has removed them; a repository in use has them
         (path / ".git/objects" / f"{number:02x}").mkdir(exist_ok=True)
     texts = itertools.count()
 
@@ -156,7 +156,7 @@ def _noted(path: Path, count: int) -> Callable[[], None]:
 
 
 def _plain_writer(path: Path) -> Callable[[], None]:
-    """The least that a note costs: a blob, two trees, a commit, a ref."""
+    """The minimal cost of a note: a blob, two trees, a commit and a ref."""
     repo = pygit2.init_repository(str(path))
     commits = _ids()
     tip: list[Any] = [None]
@@ -182,7 +182,7 @@ def _plain_writer(path: Path) -> Callable[[], None]:
 
 
 def _libgit2_notes(path: Path) -> Callable[[], None]:
-    """libgit2's own notes, which stand in one flat tree."""
+    """libgit2's own notes, in one flat tree."""
     repo = pygit2.init_repository(str(path))
     blobs = (str(repo.create_blob(b"annotated %d" % number)) for number in itertools.count())
 
@@ -231,7 +231,7 @@ for each in range(count):
 
 
 def _parallel(top: Path, *, shared: bool) -> Iterator[Row]:
-    """40 processes at once; what counts is that nothing is lost. Time a commit, all of them together."""
+    """40 concurrent processes must not lose anything. The time is per commit, over all processes."""
     which = "one" if shared else "each"
     path = top / f"parallel-{which}"
     with clia.init(path, settings=clia.Settings(person=("Bench", "bench@example.org"))) as space:
@@ -275,7 +275,7 @@ def _alone(space: clia.Space) -> float:
 
 
 def _lost_notes(path: Path, *, shared: bool) -> tuple[int, int]:
-    """What happens to 40 parallel `git notes add`: how many notes are gone, and how many of the commands said that all is well."""
+    """Run 40 parallel `git notes add`: how many notes were lost, and how many commands reported success."""
     path.mkdir()
     git = ["git", "-c", "user.name=b", "-c", "user.email=b@example.org"]
     subprocess.run([*git, "init", "-q"], cwd=path, check=True)

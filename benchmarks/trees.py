@@ -15,7 +15,7 @@ LEVELS, SUBMODULES, ENTRIES = 20, 200, 78
 
 
 def plant(root: Path) -> Path:
-    """Makes the tree and returns the innermost directory."""
+    """Create the tree and return the innermost directory."""
     (root / ".git").mkdir(parents=True)
     (root / ".gitmodules").write_text(
         "".join(f'[submodule "m{n}"]\n\tpath = modules/m{n}\n\turl = ../m{n}\n' for n in range(SUBMODULES))
@@ -32,7 +32,7 @@ def plant(root: Path) -> Path:
 
 
 def _text(kind: str, level: int, number: int, words: int) -> str:
-    # Neighbouring levels share most of what they say, as real layers do.
+    # Neighbouring levels share most of their content, as real layers do.
     return " ".join(
         [kind, str(number if number % 3 else f"{level}-{number}"), *(f"word{(number * 7 + word) % 97}" for word in range(words))]
     )

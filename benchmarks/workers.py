@@ -65,11 +65,11 @@ def rows(rounds: int) -> Iterator[Row | NotRun]:
 
 
 class NotYet(Exception):
-    """Machines cannot share a space here, and why."""
+    """Why machines cannot share a space here."""
 
 
 def _fleet(top: Path, address: str) -> list[BenchmarkMachine]:
-    """Clones of one space, each at home on a machine of its own."""
+    """Clones of one space, one per machine."""
     subprocess.run(["git", "init", "--quiet", "--bare", str(top / "hub.git")], check=True)
     settings = clia.Settings(durable=False, person=("Bench", "bench@example.org"))
     machines = [BenchmarkMachine(top / f"machine-{number}", settings) for number in range(1, MACHINES + 1)]
@@ -77,7 +77,7 @@ def _fleet(top: Path, address: str) -> list[BenchmarkMachine]:
         words = [_CLIA, "init", str(machine.root), "--hub", str(top / "hub.git"), "--store", address]
         process = subprocess.run(words, capture_output=True, text=True, check=False)
         if "unrecognized arguments: --hub" in process.stderr:
-            raise NotYet("clia init knows no --hub")
+            raise NotYet("clia init does not support --hub")
         if process.returncode:
             raise RuntimeError(f"clia init --hub: {process.stderr}")
         subprocess.run(["git", "-C", str(machine.root), "config", "clia.durable", "false"], check=True)
@@ -101,7 +101,7 @@ def _rows(top: Path, machines: Sequence[BenchmarkMachine], rounds: int) -> Itera
 
 
 def _each(work: Callable[[], None]) -> float:
-    """Milliseconds a session."""
+    """Milliseconds per session."""
     started_at = time.perf_counter()
     work()
     return (time.perf_counter() - started_at) * 1000 / SESSIONS
@@ -122,9 +122,9 @@ def _with_workers(top: Path, space: clia.Space, machines: Sequence[BenchmarkMach
             _started(stack, Path(stack.enter_context(tempfile.TemporaryDirectory(dir=top))), machine) for machine in machines
         ]
         until = time.monotonic() + PATIENCE
-        while any(log.stat().st_size == 0 for _, log in workers):  # it prints a line when it has done something
+        while any(log.stat().st_size == 0 for _, log in workers):  # a worker prints a line for each result
             if any(process.poll() is not None for process, _ in workers) or time.monotonic() > until:
-                raise RuntimeError(f"not every one of {len(machines)} workers takes part")
+                raise RuntimeError(f"not all of {len(machines)} workers take part")
             _through(space, agents)
         return _each(lambda: _through(space, agents))
 
@@ -140,7 +140,7 @@ def _started(stack: ExitStack, place: Path, machine: BenchmarkMachine) -> tuple[
 
 
 def _through(space: clia.Space, agents: Sequence[str]) -> None:
-    """Starts a session of each agent, and waits until all have ended."""
+    """Start a session of each agent, and wait until all have ended."""
     for agent in agents:
         space.start(agent, "work", "text")
     until = time.monotonic() + PATIENCE

@@ -12,12 +12,12 @@ FLOOR, COST = "floor", "cost"
 LANGGRAPH, DBOS, ABSURD = "LangGraph, SQLite", "DBOS, PostgreSQL", "Absurd, PostgreSQL"
 FORK_LANGGRAPH, FORK_DBOS = "LangGraph, in the same thread only", "DBOS, until the fork waits"
 IMPORT_LANGGRAPH = "import langgraph"
-GIT, NAIVE = "git add -A && git commit", "libgit2, every file anew"
+GIT, NAIVE = "git add -A && git commit", "libgit2, rewriting every file"
 GIT_NOTES, LIBGIT2_NOTES = "git notes add", "libgit2 create_note"
 BARE, PARSED, WALK, LANES = "python -c pass", "json.loads of the same files", "libgit2's walk over them", "lanes of clia graph"
 MONTY = "Monty + SQLite"
 _ENGINES = (LANGGRAPH, DBOS, ABSURD)
-_ALONE, _PAGE, _SIGNATURES = "one alone, nobody listens", "the shortest answer, same login", "bare Ed25519 verifications"
+_ALONE, _PAGE, _SIGNATURES = "a single one without listeners", "the shortest answer, same login", "bare Ed25519 verifications"
 
 
 class Bar(NamedTuple):
@@ -87,19 +87,19 @@ TABLE: dict[str, tuple[Work, ...]] = {
         Work("forge-p50", "decide under 200 listeners and 20 deciders: p50", f"{_ALONE}: p50"),
         Work("page-overview", "page: overview of 100 agents", _PAGE),
         Work("page-inbox", "page: inbox of 100 questions", _PAGE),
-        Work("page-graph", "page: graph of 5,000 commits, looked at before", _PAGE),
+        Work("page-graph", "page: graph of 5,000 commits, cached", _PAGE),
     ),
     "federation": (
         Work("announcements", "check 1,000 announcements", _SIGNATURES, (Bar(3),)),
         Work("announcements-gate", "check 1,000 announcements, and ask the gate about each", _SIGNATURES),
         Work("sync", "sync of 1,000 agents with one change each", "git fetch of the same heads", (Bar(5),)),
-        Work("sync-nothing", "sync with nothing new", "that fetch of 1,000 heads"),
+        Work("sync-nothing", "sync with nothing new", "the same fetch of 1,000 heads"),
     ),
     "behaviours": (
         Work("stats-rebuild", "rebuild the statistics of 100,100 commits, 11,111 traces", WALK, (Bar(25),)),
         Work("stats", "stats of a behaviour over them, from the index", WALK, (Bar(100, COST),)),
         Work("stats-weekly", "stats of all behaviours over them by week", WALK, (Bar(100, COST),)),
-        Work("suggest", "suggest, with the commits it rests on", WALK, (Bar(100, COST),)),
+        Work("suggest", "suggest, with supporting commits", WALK, (Bar(100, COST),)),
         Work("stats-after", "commit once more, and stats again", "that commit alone"),
     ),
     "hub": (
@@ -108,7 +108,7 @@ TABLE: dict[str, tuple[Work, ...]] = {
         Work("hub-spawn", "spawn over a hub", "git fetch, git push --atomic of two refs", (Bar(1.5),)),
     ),
     "workers": (
-        Work("workers-1", "a session by 1 worker, hub and PostgreSQL", "one process that answers by itself"),
+        Work("workers-1", "a session by 1 worker, hub and PostgreSQL", "one process without workers"),
         Work("workers-2", "a session by 2 workers on 2 machines", "1 worker"),
         Work("workers-3", "a session by 3 workers on 3 machines", "1 worker"),
     ),

@@ -39,7 +39,7 @@ _DATABASES = {DBOS: "dbos", ABSURD: "absurd"}
 
 @contextmanager
 def opened(top: Path) -> Iterator[Peers]:
-    """Every peer, with nothing in it yet, or why it is not here. PostgreSQL and SQLite run without fsync."""
+    """Every peer with an empty store, or the reason why it is not available. PostgreSQL and SQLite run without fsync."""
     with ExitStack() as stack:
         peers: dict[str, Apart | str] = {LANGGRAPH: open_langgraph(top / "langgraph.db", stack)}
         try:
@@ -53,14 +53,14 @@ def opened(top: Path) -> Iterator[Peers]:
 
 
 def open_langgraph(path: Path, stack: ExitStack, *, durable: bool = False) -> Apart | str:
-    """LangGraph over a file of its own."""
+    """LangGraph with a separate file."""
     return _opened(stack, LANGGRAPH, path, durable)
 
 
 def asked(
     peers: Peers, names: Iterable[str], verb: Callable[[Apart], Callable[[], object]]
 ) -> dict[str, Callable[[], object] | str]:
-    """What each of them is to do, by its name. One that cannot get ready for it says why."""
+    """The work of each peer by its name, or the reason why it cannot be prepared."""
     works: dict[str, Callable[[], object] | str] = {}
     for name in names:
         peer = peers[name]
@@ -72,7 +72,7 @@ def asked(
 
 
 def import_of(module: str) -> Callable[[], object] | str:
-    """A cold start of a peer: a new interpreter that imports it."""
+    """The cold start of a peer: a new interpreter that imports it."""
     return command([sys.executable, "-c", f"import {module}"]) if has_package(module) else NOT_INSTALLED
 
 

@@ -42,7 +42,7 @@ class Absurd:
         self._admin.close()
 
     def once(self) -> None:
-        """Starts a session that suspends; a fresh handle resumes it to its end."""
+        """Start a session that suspends; a fresh handle resumes it to its end."""
         name, task = self._start(1)
         fresh = self._open()
         fresh.emit_event(f"{name}-0", 3)
@@ -52,7 +52,7 @@ class Absurd:
         assert result.result == 3
 
     def long_session(self, count: int) -> Callable[[int], None]:
-        """Starts a session with more requests than that; the call resumes it so often."""
+        """Start a session with more requests than ``count``; the returned function resumes it a number of times."""
         name, _ = self._start(count + 1)
         numbers = itertools.count()
 
@@ -64,17 +64,17 @@ class Absurd:
         return resume
 
     def fill(self, count: int) -> None:
-        """The same: it is quick enough for many."""
+        """The same: it is fast enough for many."""
         self.suspend(count)
 
     def suspend(self, count: int) -> None:
-        """So many sessions that wait."""
+        """Create this many waiting sessions."""
         self._admin.execute(_SPAWN, [count])
         self._handle.work_batch(batch_size=count)
         self._admin.execute("ANALYZE")
 
     def pending(self) -> int:
-        """All tasks that wait for an event, with what and since when; Absurd has SQL for a user, and no call."""
+        """All tasks that wait for an event, with the event and the time; Absurd has SQL for this, but no function."""
         return len(self._admin.execute(_PENDING).fetchall())
 
     def size(self) -> int:

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 _END = "end"
 _AGAIN = "again"
 _SECONDS = 60
-_PATIENCE = 180  # seconds, for the longest that a peer is asked for at once
+_PATIENCE = 180  # seconds for the longest call of a peer
 
 
 class PeerFailed(Exception):
-    """What a peer said when it could not do its work."""
+    """The error of a peer that could not do its work."""
 
 
 class Apart:
-    """What sessions are asked for, of a peer whose class is ``module:name``."""
+    """The session operations of a peer whose class is ``module:name``."""
 
     def __init__(self, name: str, maker: str, *args: Any) -> None:
         self.name = name
@@ -45,33 +45,33 @@ class Apart:
         self._process.kill()
 
     def once(self) -> None:
-        """Starts a session that suspends; a fresh handle resumes it to its end."""
+        """Start a session that suspends; a fresh handle resumes it to its end."""
         self._do("once")
 
     def long_session(self, count: int) -> Callable[[int], None]:
-        """Starts a session with more requests than that; the call resumes it so often."""
+        """Start a session with more requests than ``count``; the returned function resumes it a number of times."""
         self._do("long_session", count)
         return lambda times: self._do(_AGAIN, times)
 
     def forks(self, resumes: int) -> Callable[[], None]:
-        """Resumes a session so often; the call forks it where it stands."""
+        """Resume a session this often; the returned function forks it at its current state."""
         self._do("forks", resumes)
         return lambda: self._do(_AGAIN)
 
     def suspend(self, count: int) -> None:
-        """Makes sessions that wait."""
+        """Create waiting sessions."""
         self._do("suspend", count)
 
     def fill(self, count: int) -> None:
-        """Makes sessions that wait, by whatever way is quickest."""
+        """Create waiting sessions in the fastest way."""
         self._do("fill", count)
 
     def pending(self) -> None:
-        """Lists all that wait."""
+        """List all waiting sessions."""
         self._do("pending")
 
     def size(self) -> int:
-        """What everything in its store takes, in bytes."""
+        """The size of its store, in bytes."""
         return int(self._do("size"))
 
     def _do(self, verb: str, *args: Any) -> Any:
@@ -99,7 +99,7 @@ def _serve(pipe: Connection, maker: str, args: tuple[Any, ...]) -> None:
     try:
         peer = getattr(import_module(module), name)(*args)
         gc.collect()
-        gc.freeze()  # as before every measurement here: what was imported is not looked through in the middle of one
+        gc.freeze()  # as before every measurement: exclude imported objects from garbage collection
         pipe.send((None, None))
         state: Any = None
         while True:

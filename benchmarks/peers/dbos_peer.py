@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LONG = 3600.0  # seconds that a workflow waits for its message
 _PATIENCE = 60.0
 _STOP = "stop"
-_STEPS = 2  # that a wait takes: the message, and the time to wait for it
+_STEPS = 2  # steps of one wait: the message, and the timeout
 
 
 class Dbos:
@@ -40,7 +40,7 @@ class Dbos:
         self._dbos.destroy(destroy_registry=True, workflow_completion_timeout_sec=int(_PATIENCE))
 
     def once(self) -> None:
-        """Starts a session that suspends; a fresh handle resumes it to its end."""
+        """Start a session that suspends; a fresh handle resumes it to its end."""
         session = self._start(1)
         client = self._client(system_database_url=self._url)
         client.send(session.workflow_id, 3, "number")
@@ -48,24 +48,24 @@ class Dbos:
         client.destroy()
 
     def long_session(self, count: int) -> Callable[[int], None]:
-        """Starts a session with more requests than that; the call resumes it so often."""
+        """Start a session with more requests than ``count``; the returned function resumes it a number of times."""
         session = self._start(count + 1)
         return lambda times: self._resume(session, times)
 
     def forks(self, resumes: int) -> Callable[[], None]:
-        """Resumes a session so often; each call forks it where it stands, and waits until the fork waits."""
+        """Resume a session this often; the returned function forks it at its current state and waits until the fork waits."""
         session = self._start(resumes + 1)
         self._resume(session, resumes)
 
         def fork() -> None:
             self._dbos.fork_workflow(session.workflow_id, 1 + resumes * _STEPS)
-            for _ in range(resumes + 1):  # it passes its former waits again
+            for _ in range(resumes + 1):  # it repeats its earlier waits
                 self._waits.get(timeout=_PATIENCE)
 
         return fork
 
     def suspend(self, count: int) -> None:
-        """So many sessions that wait, each in a thread of its own."""
+        """Create this many waiting sessions, each in its own thread."""
         for _ in range(count):
             self._start(1)
 

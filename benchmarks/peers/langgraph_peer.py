@@ -44,7 +44,7 @@ class LangGraph:
         self._connection.close()
 
     def once(self) -> None:
-        """Starts a session that suspends; a fresh handle resumes it to its end."""
+        """Start a session that suspends; a fresh handle resumes it to its end."""
         thread = self._start(1)
         connection, graph = self._open()
         result = graph.invoke(self._types.Command(resume=3), thread)
@@ -52,12 +52,12 @@ class LangGraph:
         assert result["total"] == 3
 
     def long_session(self, count: int) -> Callable[[int], None]:
-        """Starts a session with more requests than that; the call resumes it so often."""
+        """Start a session with more requests than ``count``; the returned function resumes it a number of times."""
         thread = self._start(count + 1)
         return lambda times: self._resume(thread, times)
 
     def forks(self, resumes: int) -> Callable[[], None]:
-        """Resumes a session so often; each call forks it where it stands, in the same thread: it has no other way."""
+        """Resume a session this often; the returned function forks it at its current state, in the same thread: the only way."""
         thread = self._start(resumes + 1)
         self._resume(thread, resumes)
         place = self._graph.get_state(thread).config
@@ -69,19 +69,19 @@ class LangGraph:
         return fork
 
     def suspend(self, count: int) -> None:
-        """So many sessions that wait."""
+        """Create this many waiting sessions."""
         for _ in range(count):
             self._start(1)
 
     def fill(self, count: int) -> None:
-        """So many sessions that wait, copied from one."""
+        """Create this many waiting sessions as copies of one."""
         thread = self._start(1)["configurable"]["thread_id"]
         for sql in _COPIES:
             self._connection.executemany(sql, [(f"copy{number}", thread) for number in range(count - 1)])
         self._connection.commit()
 
     def pending(self) -> int:
-        """All interrupts that nobody has answered, of all threads."""
+        """All unanswered interrupts of all threads."""
         threads, waiting = set(), 0
         for checkpoint in self._graph.checkpointer.list(None):
             thread = checkpoint.config["configurable"]["thread_id"]

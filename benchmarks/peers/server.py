@@ -18,7 +18,7 @@ _SIZE = (
 
 
 class NoServer(Exception):
-    """No server can be had, and why."""
+    """Why no server is available."""
 
 
 class Server(NamedTuple):
@@ -42,7 +42,7 @@ class Database(NamedTuple):
         return _connect(self.directory, self.name)
 
     def size(self, schema: str) -> int:
-        """What the tables of a schema and their indexes take, without what was deleted in them."""
+        """The size of the tables of a schema and their indexes, without deleted rows."""
         with self.connect() as admin:
             admin.execute("VACUUM FULL")
             return int(admin.execute(_SIZE, [schema]).fetchone()[0])
@@ -63,5 +63,5 @@ def started(stack: ExitStack) -> Server:
 
 
 def _connect(directory: str, database: str) -> Any:
-    # By name: psycopg is an extra, and what is not measured must not need it.
+    # By name: psycopg is an extra, and other measurements must not need it.
     return import_module("psycopg").connect(f"host={directory} user=clia dbname={database}", autocommit=True)

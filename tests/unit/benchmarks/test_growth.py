@@ -28,7 +28,7 @@ def test_invalid_sizes_are_refused_in_one_line(
     output = capsys.readouterr()
     assert (output.out, output.err.count("\n")) == ("", 1)
     assert output.err.startswith("growth: --sizes takes ")
-    assert output.err.endswith(f" from 100 on, separated by commas, not {sizes!r}\n")
+    assert output.err.endswith(f" at least 100 each, separated by commas, not {sizes!r}\n")
 
 
 @pytest.mark.parametrize("option", ["--at", "--from"])
@@ -90,4 +90,4 @@ def test_one_agent_in_ten_waits_at_every_size(size: int, cell: str, tmp_path: Pa
     results = growth.prepared(place, str) | growth.kept_up(place, str)  # type: ignore[arg-type]
     assert [run for run in place.runs if run[0] == "ask"] == [("ask", size, 500), ("ask", size, size // 10)]
     rows = dict(growth_page.upkeep({"sizes": [size], "results": [results]}))
-    assert rows["the whole inbox where one agent in ten waits, a question"] == cell
+    assert rows["the complete inbox if one agent in ten waits, per question"] == cell

@@ -26,8 +26,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 _ENGINES = {"LangGraph, SQLite", "DBOS, PostgreSQL", "Absurd, PostgreSQL"}
 # Every promised number: the row that measures it, its floor, its bars and its peers.
 NUMBERS: dict[str, tuple[str, dict[str, float], set[str]]] = {
-    "commit": ("libgit2, incremental", {FLOOR: 1.5, "git add -A && git commit": 0.5}, {"libgit2, every file anew"}),
-    "commit-durable": ("libgit2, incremental", {FLOOR: 1.5, "git add -A && git commit": 0.5}, {"libgit2, every file anew"}),
+    "commit": ("libgit2, incremental", {FLOOR: 1.5, "git add -A && git commit": 0.5}, {"libgit2, rewriting every file"}),
+    "commit-durable": ("libgit2, incremental", {FLOOR: 1.5, "git add -A && git commit": 0.5}, {"libgit2, rewriting every file"}),
     "note": ("one-level writer on libgit2", {FLOOR: 1.5}, {"libgit2 create_note"}),
     "note-many": ("ours at 1,000", {FLOOR: 1.5}, set()),
     "lost-each": ("nothing", {COST: 0}, {"git notes add"}),
@@ -46,7 +46,7 @@ NUMBERS: dict[str, tuple[str, dict[str, float], set[str]]] = {
     "hub-commit": ("git fetch, git push --atomic of one ref", {FLOOR: 1.5}, set()),
     "hub-trace": ("git fetch, git push --atomic of two refs", {FLOOR: 1.5}, set()),
     "hub-spawn": ("git fetch, git push --atomic of two refs", {FLOOR: 1.5}, set()),
-    "workers-1": ("one process that answers by itself", {}, set()),
+    "workers-1": ("one process without workers", {}, set()),
     "workers-2": ("1 worker", {}, set()),
     "workers-3": ("1 worker", {}, set()),
 }
@@ -163,7 +163,7 @@ def test_the_page_has_every_row_and_every_missed_bar(stored: BenchmarkRun) -> No
         "met<br>met",
     ]
     assert cells(text, "graph of 5,000 commits, page's server time")[-1] == "failed: GitError: … is no &#60;repository>"
-    assert cells(text, "commit over a hub")[-1] == "not run: it came after this run"
+    assert cells(text, "commit over a hub")[-1] == "not run: newer than this run"
     assert "- 40 processes on one ref: lost: none of 400 &#124; 35 of 40" in text
     for fact in (
         "| date | 2026-05-01 |",
