@@ -14,7 +14,7 @@ from clia import errors
 from clia.git import workbench
 from support import git
 from support.fake_secrets import FAKES, PEM_KEYS
-from support.git_hubs import bare
+from support.joined_spaces import joined
 from support.remote import Served, serving
 from support.spaces import BRIEFING, refused, settings, texts
 
@@ -36,8 +36,9 @@ def space(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[clia.Space
     if request.param == "remote":
         made = request.getfixturevalue("served").open(tmp_path / "repo")
     else:
-        hub = str(bare(tmp_path / "hub.git")) if request.param == "hub" else None
-        made = clia.init(tmp_path / "repo", settings=settings(), hub=hub)
+        if request.param == "hub":
+            joined(tmp_path)
+        made = clia.init(tmp_path / "repo", settings=settings())
     with made:
         yield made
 

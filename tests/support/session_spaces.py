@@ -17,7 +17,7 @@ from clia.facade.joining import HubTarget
 from clia.facade.setup import set_hub
 from clia.testing import components, use_backend
 from support import git
-from support.git_hubs import bare
+from support.joined_spaces import joined
 from support.space_driver import postgres_url
 from support.spaces import BRIEFING, settings
 
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 def place(request: pytest.FixtureRequest, tmp_path: Path, store: str) -> Place:
     """The place for a test's space; PostgreSQL is started only if the test uses it."""
     address = None if store == "sqlite" else postgres_url(request.getfixturevalue("postgres_address"))
-    hub = str(bare(tmp_path.resolve() / "hub.git")) if store == MACHINES else None
+    hub = joined(tmp_path.resolve(), address) if store == MACHINES else None
     return Place(tmp_path.resolve() / "repo", address, hub=hub)
 
 
