@@ -25,11 +25,11 @@ def rev(repo: Path, name: str) -> str:
     return git("rev-parse", name, cwd=repo).strip()
 
 
-def commit_file(repo: Path, path: str, text: str) -> str:
+def commit_file(repo: Path, path: str, text: str, message: str = "") -> str:
     """Commit a file on the branch that is checked out, and return the commit's id."""
     (repo / path).write_text(text)
     git("add", path, cwd=repo)
-    git("commit", "-qm", f"{path}: {text.strip()}", cwd=repo)
+    git("commit", "-qm", message or f"{path}: {text.strip()}", cwd=repo)
     return rev(repo, "HEAD")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
+from support.plain_git import trust_new_packed_refs
 from support.spaces import BRIEFING, settings
 
 if TYPE_CHECKING:
@@ -32,3 +33,9 @@ def scout(space: clia.Space) -> clia.Space:
     """The space with one agent, ``scout``."""
     space.spawn("scout", BRIEFING)
     return space
+
+
+@pytest.fixture
+def trusted_packed_refs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Treat a ``packed-refs`` file as old at once, so that a scan of it is trusted."""
+    trust_new_packed_refs(monkeypatch)

@@ -1,3 +1,5 @@
+"""Counting landings, reverts, merges and sessions of behaviours."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

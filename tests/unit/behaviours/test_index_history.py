@@ -1,3 +1,5 @@
+"""Observations from rewritten, archived, lost and concurrently changed history."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Names, notes and states of versions, and chains that git damaged."""
+
 from __future__ import annotations
 
 import subprocess

@@ -1,3 +1,5 @@
+"""Changes of a chain: states, parents, expected versions and limits."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,3 +1,5 @@
+"""Running and forking behaviours of peers."""
+
 from __future__ import annotations
 
 from functools import partial

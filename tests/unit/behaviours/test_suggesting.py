@@ -1,3 +1,5 @@
+"""Suggestions to adopt or retire a version, and their policies."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

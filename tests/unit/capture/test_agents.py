@@ -1,3 +1,5 @@
+"""The agents of captured sessions: by environment, checkout, resumption and fork."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""The hook program: reading its input and the event's name."""
+
 from __future__ import annotations
 
 import os
@@ -35,10 +37,10 @@ def test_a_non_blocking_pipe_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
     os.set_blocking(read_end, False)
     real_select = select.select
 
-    def write_late(read: list[int], write: list[int], odd: list[int]) -> tuple[list[int], list[int], list[int]]:
+    def write_late(read: list[int], write: list[int], exceptional: list[int]) -> tuple[list[int], list[int], list[int]]:
         os.write(write_end, b"late")
         os.close(write_end)
-        return real_select(read, write, odd)
+        return real_select(read, write, exceptional)
 
     monkeypatch.setattr(select, "select", write_late)
     assert main.read_input(read_end) == b"late"

@@ -1,3 +1,5 @@
+"""What ``doctor`` reports about hooks and the spool."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""The table of tools: recognizing our hooks, and settings that disable hooks."""
+
 from __future__ import annotations
 
 import os

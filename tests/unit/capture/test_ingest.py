@@ -49,12 +49,12 @@ def test_invalid_events_are_rejected_with_a_reason(root: Path, space: clia.Space
     expected[put(root, event("Stop"), tool="cursor")] = "unknown-tool"
     expected[put(root, event("Stop", "elsewhere", cwd="/"), cwd="/")] = "foreign-event"
     home = root / ".git/clia/spool"
-    large, newer, odd = (f"{time.time_ns():020d}-1-0000000{number}" for number in range(3))
+    large, newer, truncated = (f"{time.time_ns():020d}-1-0000000{number}" for number in range(3))
     (home / "new" / large).write_bytes(b"clia-hook 1\ntool=codex\n\n")
     os.truncate(home / "new" / large, 70 * 2**20)
     (home / "new" / newer).write_bytes(b"clia-hook 2\ntool=codex\n\n{}")
-    (home / "new" / odd).write_bytes(b"clia-hook 1\ntool=codex\n")
-    expected |= {large: "event-too-large", newer: "invalid-spool-file", odd: "invalid-spool-file"}
+    (home / "new" / truncated).write_bytes(b"clia-hook 1\ntool=codex\n")
+    expected |= {large: "event-too-large", newer: "invalid-spool-file", truncated: "invalid-spool-file"}
     for name, age in (("old", 4000), ("young", 60)):
         (home / "tmp" / name).write_bytes(b"clia-hook 1\n")
         os.utime(home / "tmp" / name, (time.time() - age,) * 2)

@@ -1,3 +1,5 @@
+"""Ingest with invalid input, failing stores and concurrent hooks."""
+
 from __future__ import annotations
 
 import json

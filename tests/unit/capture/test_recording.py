@@ -1,3 +1,5 @@
+"""Recording a session: commits of its turns, redaction, and its checkout."""
+
 from __future__ import annotations
 
 import json
@@ -131,7 +133,7 @@ def test_a_checkout_is_updated_if_a_turn_is_committed_without_its_files(root: Pa
     space.commit_dir("scout", "finding", directory)
 
 
-def test_files_that_a_session_finds_are_nobodys_work(root: Path, space: clia.Space) -> None:
+def test_files_that_a_session_finds_are_not_attributed_to_it(root: Path, space: clia.Space) -> None:
     (root / "mine.txt").write_text("a person's\n")
     hook(root, "SessionStart", source="startup")
     run_ingest(root)
@@ -145,7 +147,7 @@ def test_files_that_a_session_finds_are_nobodys_work(root: Path, space: clia.Spa
     assert space.verify().findings == ()
 
 
-def test_a_session_of_which_only_the_end_is_known_becomes_no_agent(root: Path, space: clia.Space, tmp_path: Path) -> None:
+def test_a_session_with_only_its_end_creates_no_agent(root: Path, space: clia.Space, tmp_path: Path) -> None:
     (root / "mine.txt").write_text("a person's\n")
     hook(root, "SessionEnd", reason="other", transcript_path=str(tmp_path / "missing.jsonl"))
     report = run_ingest(root)

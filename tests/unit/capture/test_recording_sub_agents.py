@@ -1,3 +1,5 @@
+"""Sub-agents of captured sessions: their files, transcripts and merges."""
+
 from __future__ import annotations
 
 import json

@@ -238,10 +238,10 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_an_invalid_script_is_refused_with_the_step(name: str) -> None:
-    script, where = BAD[name]
+    script, step = BAD[name]
     with pytest.raises(ScriptError) as caught:
         parse(script)
-    assert caught.value.where == where
+    assert caught.value.where == step
 
 
 def test_a_command_that_should_fail_and_does_not_is_an_error_of_the_script(tmp_path: Path) -> None:
@@ -280,9 +280,9 @@ def test_the_command_runs_hooks_leaves_git_alone_and_can_be_repeated(repository:
     lines = [json.loads(line) for line in received.read_text().splitlines()]
     assert [payload["hook_event_name"] for _, _, payload in lines] == [step["hook"] for step in report["events"] if step["hook"]]
     assert {directory for line in lines for directory in line[:2]} == {str(repository)}
-    shown = clia(*words, "--no-hooks", cwd=repository)
-    assert shown.code == 0, shown.err
-    assert "Have it reviewed" in shown.out
+    printed = clia(*words, "--no-hooks", cwd=repository)
+    assert printed.code == 0, printed.err
+    assert "Have it reviewed" in printed.out
     assert _git_files(repository) == before
     assert git("status", "--porcelain", cwd=repository).splitlines() == ["MM kept.txt", "?? durations-2/", "?? durations/"]
     again = clia(*words, "--seed", "2", cwd=repository)

@@ -1,3 +1,5 @@
+"""Reading events from the spool and rejecting invalid ones."""
+
 from __future__ import annotations
 
 import os

@@ -11,6 +11,7 @@ import pytest
 from clia.testing import Crash, crash_at
 from support import git
 from support.captured import put, run_ingest
+from support.plain_git import rev
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,14 +21,10 @@ if TYPE_CHECKING:
 CALLS = count(1)
 
 
-def send(root: Path, name: str, **more: Any) -> None:
+def send(root: Path, name: str, **fields: Any) -> None:
     """Put an event with the current HEAD into the spool."""
-    body = {"session_id": "abcdef12-9", "hook_event_name": name, "cwd": str(root), **more}
+    body = {"session_id": "abcdef12-9", "hook_event_name": name, "cwd": str(root), **fields}
     put(root, json.dumps(body).encode(), commit=rev(root, "HEAD"))
-
-
-def rev(root: Path, name: str) -> str:
-    return git("rev-parse", name, cwd=root).strip()
 
 
 def start(root: Path) -> None:
@@ -54,7 +51,7 @@ def stop(root: Path) -> None:
     run_ingest(root)
 
 
-def own(space: clia.Space) -> list[tuple[str, str | None]]:
+def adopted_turns(space: clia.Space) -> list[tuple[str, str | None]]:
     """Subject and original of the agent's turns, oldest first."""
     (agent,) = space.agents()
     return [(commit.subject, commit.own) for commit in reversed(space.log(agent, own=True)) if commit.kind == "turn"]
@@ -67,7 +64,7 @@ def test_a_commit_that_the_tool_makes_is_adopted_and_the_persons_branch_stays(ro
     (root / "b.txt").write_text("1\n")
     original = rev(root, "main")
     stop(root)
-    assert own(space) == [("Add a", original), ("Do it.", None)]
+    assert adopted_turns(space) == [("Add a", original), ("Do it.", None)]
     (agent,) = space.agents()
     adopted, turn = reversed(space.log(agent, own=True)[:2])
     assert sorted(space.files(adopted.cid)) == ["README.md", "a.txt"]
@@ -98,7 +95,7 @@ def test_commits_of_a_person_during_the_session_are_not_adopted(root: Path, spac
     git("commit", "-qm", "A person's", cwd=root)
     bash(root)
     stop(root)
-    assert own(space) == [("Do it.", None)]
+    assert adopted_turns(space) == [("Do it.", None)]
 
 
 def test_commits_that_the_tool_fetches_are_not_adopted(root: Path, space: clia.Space, tmp_path: Path) -> None:
@@ -109,7 +106,7 @@ def test_commits_that_the_tool_fetches_are_not_adopted(root: Path, space: clia.S
     start(root)
     bash(root, ("pull", "-q", "--ff-only", str(tmp_path / "other"), "main"))
     stop(root)
-    assert all(original is None for _, original in own(space))
+    assert all(original is None for _, original in adopted_turns(space))
 
 
 def test_an_amended_commit_is_adopted_again_with_its_new_content(root: Path, space: clia.Space) -> None:
@@ -119,7 +116,7 @@ def test_an_amended_commit_is_adopted_again_with_its_new_content(root: Path, spa
     (root / "a.txt").write_text("2\n")
     bash(root, ("commit", "-qa", "--amend", "-m", "Add a, better"))
     stop(root)
-    assert [subject for subject, _ in own(space)] == ["Add a", "Add a, better", "Do it."]
+    assert [subject for subject, _ in adopted_turns(space)] == ["Add a", "Add a, better", "Do it."]
     (agent,) = space.agents()
     assert space.files(agent)["a.txt"] == b"2\n"
 
@@ -134,4 +131,4 @@ def test_an_interrupted_ingest_adopts_each_commit_once(root: Path, space: clia.S
         run_ingest(root, reached=crash_at(step))
     run_ingest(root)
     run_ingest(root)
-    assert [subject for subject, _ in own(space)] == ["Add a", "Do it."]
+    assert [subject for subject, _ in adopted_turns(space)] == ["Add a", "Do it."]

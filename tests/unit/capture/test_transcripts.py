@@ -1,3 +1,5 @@
+"""Transcripts: each message is recorded once, however files grow and move."""
+
 from __future__ import annotations
 
 import json

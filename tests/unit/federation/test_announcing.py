@@ -1,3 +1,5 @@
+"""Tokens with which peers authenticate for fetching and notifying."""
+
 from __future__ import annotations
 
 from functools import partial

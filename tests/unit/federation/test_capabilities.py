@@ -1,3 +1,5 @@
+"""Grants, revocations, and the gate that checks them."""
+
 from __future__ import annotations
 
 from datetime import datetime, timedelta

@@ -1,3 +1,5 @@
+"""Peers that are replaced, removed or added again, and the limit of keys."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast

@@ -1,3 +1,5 @@
+"""Signed tokens have one encoding."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

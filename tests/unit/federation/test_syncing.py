@@ -1,3 +1,5 @@
+"""Syncing with a peer: chains, agents, types, and limits of what is stored."""
+
 from __future__ import annotations
 
 import os

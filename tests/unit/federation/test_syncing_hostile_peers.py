@@ -195,14 +195,14 @@ def test_a_revocation_stops_announced_changes_that_were_not_synced_yet(pair: Pai
 
 
 @pytest.mark.parametrize("instant", ["accepted", "transferred"])
-@pytest.mark.parametrize("how", ["revoked", "not trusted"])
-def test_a_revocation_during_a_sync_takes_effect(pair: Pair, instant: str, how: str) -> None:
+@pytest.mark.parametrize("change", ["revoked", "not trusted"])
+def test_a_revocation_during_a_sync_takes_effect(pair: Pair, instant: str, change: str) -> None:
     """By another process, when the statement is accepted, and when its objects have been transferred."""
     pair.announce_commit()
     other = clia.open(pair.place("hearer"), settings=pair.settings())
 
     def revoke_at(step: str) -> None:
-        if step == instant and how == "revoked":
+        if step == instant and change == "revoked":
             other.revoke("ay", "agent-commit", "head-move")
         elif step == instant:
             other.change_peer("ay", trusted=False)

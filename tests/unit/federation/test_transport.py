@@ -160,18 +160,18 @@ def test_valid_commits_arrive_and_too_large_ones_do_not_however_a_server_is_reac
     peer: Peer, ours: OurRepository, protocol: str
 ) -> None:
     """The server has no special configuration, and the ids are not its refs. Other processes see admitted objects at once."""
-    wanted, large = peer.good[50], peer.ids["large"]
+    commit, large = peer.good[50], peer.ids["large"]
     other = pygit2.Repository(str(ours.path))
-    assert wanted not in other
+    assert commit not in other
     with reached(peer, protocol) as url, ours.transport.open(url) as quarantine:
         assert quarantine.tips([MAIN, "refs/heads/none"], NARROW) == {MAIN: peer.good[-1]}
         assert quarantine.objects.kind(peer.good[-1]) == "commit"
-        result = quarantine.fetch([large, wanted], NARROW)
-        assert result.arrived == (wanted,)
+        result = quarantine.fetch([large, commit], NARROW)
+        assert result.arrived == (commit,)
         assert {cid: code for cid, (code, _) in result.refused.items()} == {large: "too-large"}
-        assert not ours.has(wanted)
+        assert not ours.has(commit)
         quarantine.admit()
-    assert wanted in other
+    assert commit in other
     assert not ours.has(large)
     assert not ours.leftovers()
     assert {file.stat().st_mode & 0o777 for file in (ours.path / ".git/objects/pack").iterdir()} == {0o444}

@@ -1,3 +1,5 @@
+"""Idempotency keys of the API."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

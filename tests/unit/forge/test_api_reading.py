@@ -1,3 +1,5 @@
+"""Reading the bodies of API requests."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""Session routes of the API: who answered, and requests for workers."""
+
 from __future__ import annotations
 
 import pytest

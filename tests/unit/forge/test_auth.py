@@ -1,3 +1,5 @@
+"""Tokens, login forms, proxies and origins."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

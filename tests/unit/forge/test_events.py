@@ -1,3 +1,5 @@
+"""The live feed: streams, lost stores, tidying and listener limits."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""The federation endpoint: requests that peers send to git."""
+
 from __future__ import annotations
 
 from functools import partial

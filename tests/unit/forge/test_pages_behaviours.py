@@ -103,9 +103,9 @@ def test_a_suggestion_is_shown_with_its_evidence_and_adopted_with_it(scene: Scen
     observe(scene, scene.flaky, 30)
     observe(scene, scene.steady, 30)
     browser = scene.forge.browser(display="Ada Lovelace", email="ada@example.org")
-    listed = scene.page(browser, "behaviours")
-    assert re.search(rf"<strong>adopt</strong> <span[^>]*><a[^>]*>{scene.steady[:12]}", listed)
-    assert "3, including 1 proposed" in listed
+    list_page = scene.page(browser, "behaviours")
+    assert re.search(rf"<strong>adopt</strong> <span[^>]*><a[^>]*>{scene.steady[:12]}", list_page)
+    assert "3, including 1 proposed" in list_page
     page = scene.page(browser, "behaviours/review?over=month")
     suggestion, evidence = scene.space.suggest_behaviour("review"), page.partition('id="evidence"')[2].partition("</details>")[0]
     assert re.findall(r'title="(\w+)"', evidence) == [*suggestion.evidence]

@@ -73,15 +73,15 @@ def test_the_table_has_the_content_of_the_picture(forge: OpenForge) -> None:
 
 def test_rows_are_paged_completely(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "PAGE", 2)
-    expected, shown, address = [commit.cid for commit in forge.space.window()], [], "?"
+    expected, displayed, address = [commit.cid for commit in forge.space.window()], [], "?"
     while True:
         answer = get_page(forge, address)
-        shown += ids(answer)
+        displayed += ids(answer)
         older = re.search(r'rel="next" href="([^"]+)"', answer.text)
         if older is None:
             break
         address = older[1].replace("&amp;", "&")
-    assert shown == expected
+    assert displayed == expected
     assert 'rel="prev"' in answer.text
     assert "data-live" not in answer.text.partition('id="graph"')[2].partition(">")[0], "older rows are not updated live"
 

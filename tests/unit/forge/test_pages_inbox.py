@@ -181,12 +181,12 @@ def test_decisions_are_listed_newest_first_even_without_the_feed(forge: OpenForg
         forge.space.decide("scout", number, f"Reason {number}.", request_id=address.rpartition("/")[2])
     browser = forge.browser()
 
-    def shown() -> list[str]:
+    def rationales() -> list[str]:
         return re.findall(r"Reason (\d+)\.", browser.get(f"{forge.base}/inbox").text)
 
-    assert shown() == [str(number) for number in range(21, 1, -1)]
+    assert rationales() == [str(number) for number in range(21, 1, -1)]
     forge.forge.sites["repo"].feed.trim(0)
-    assert shown() == [str(number) for number in range(21, 1, -1)]
+    assert rationales() == [str(number) for number in range(21, 1, -1)]
 
 
 def test_a_decision_without_a_rationale_shows_none(forge: OpenForge) -> None:

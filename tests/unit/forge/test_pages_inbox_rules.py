@@ -1,3 +1,5 @@
+"""Questions in the inbox with very large rules."""
+
 from __future__ import annotations
 
 import re

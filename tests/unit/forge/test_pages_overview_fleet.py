@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def section(page: str, title: str) -> str:
     """The text below a heading, without markup."""
     match = re.search(rf'id="{title}-title">.*?</h2>(.*?)</section>', page, re.DOTALL)
-    assert match is not None, f"{title} is not there"
+    assert match is not None, f"no section {title}"
     return " ".join(re.sub(r"<[^>]+>", " ", match[1]).split())
 
 

@@ -1,3 +1,5 @@
+"""Terminal output as HTML."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The commit graph: its layout, collapsed view, paths and picture."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""JSON values as HTML."""
+
 from __future__ import annotations
 
 from typing import Any

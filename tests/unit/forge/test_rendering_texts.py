@@ -1,3 +1,5 @@
+"""Times and ages as HTML."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone

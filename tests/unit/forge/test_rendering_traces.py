@@ -1,3 +1,5 @@
+"""Trace entries as HTML: windows, matches and redactions."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -15,8 +17,8 @@ def entry(text: str, **more: Any) -> dict[str, Any]:
     return {"at": "2026-05-01T00:00:00Z", "kind": "console", "text": text, **more}
 
 
-def view_of(content: Any, **how: Any) -> EntryView:
-    (entry_view,) = view([content], **how)
+def view_of(content: Any, **options: Any) -> EntryView:
+    (entry_view,) = view([content], **options)
     return entry_view
 
 

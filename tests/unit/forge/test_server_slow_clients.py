@@ -1,3 +1,5 @@
+"""Clients that send their requests slowly or not at all."""
+
 from __future__ import annotations
 
 import queue

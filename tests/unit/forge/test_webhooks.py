@@ -1,3 +1,5 @@
+"""Deliveries to webhooks."""
+
 from __future__ import annotations
 
 import json

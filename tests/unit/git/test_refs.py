@@ -8,7 +8,7 @@ import pytest
 
 from clia.git import refs as git_refs
 from clia.testing import components
-from support.plain_git import git_in, trust_new_packed_refs
+from support.plain_git import git_in
 from support.session_spaces import root_of
 
 if TYPE_CHECKING:
@@ -17,27 +17,23 @@ if TYPE_CHECKING:
 HEADS = "refs/heads/agents/"
 
 
-@pytest.fixture
-def space(scout: clia.Space, monkeypatch: pytest.MonkeyPatch) -> clia.Space:
-    """A space with an agent, whose packed refs count as old at once."""
-    trust_new_packed_refs(monkeypatch)
-    return scout
+pytestmark = pytest.mark.usefixtures("trusted_packed_refs")
 
 
-def test_every_page_of_the_refs_matches_gits_listing(space: clia.Space) -> None:
+def test_every_page_of_the_refs_matches_gits_listing(scout: clia.Space) -> None:
     """Packed refs, loose refs that override them, and annotated tags; pages from every start and of every length."""
-    head = space.head("scout")
+    head = scout.head("scout")
     for number in range(12):
-        git_in(space, "update-ref", f"refs/heads/agents/a{number}", head)
-        git_in(space, "tag", "--annotate", "--message", "a tag", f"a{number}", head)
-    git_in(space, "update-ref", "refs/heads/agents/é", head)
-    git_in(space, "pack-refs", "--all")
-    moved = space.commit("scout", "finding", changes={"a": b"a"})
+        git_in(scout, "update-ref", f"refs/heads/agents/a{number}", head)
+        git_in(scout, "tag", "--annotate", "--message", "a tag", f"a{number}", head)
+    git_in(scout, "update-ref", "refs/heads/agents/é", head)
+    git_in(scout, "pack-refs", "--all")
+    moved = scout.commit("scout", "finding", changes={"a": b"a"})
     for name in ("a3", "a77", "é"):
-        git_in(space, "update-ref", f"refs/heads/agents/{name}", moved)
-    refs = space.core.refs
+        git_in(scout, "update-ref", f"refs/heads/agents/{name}", moved)
+    refs = scout.core.refs
     for prefix in (HEADS, "refs/tags/", "refs/", "refs/none/", "refs/clia/"):
-        lines = git_in(space, "for-each-ref", "--format=%(refname) %(objectname)", prefix).splitlines()
+        lines = git_in(scout, "for-each-ref", "--format=%(refname) %(objectname)", prefix).splitlines()
         expected = sorted((line.split(" ")[0], line.split(" ")[1]) for line in lines)
         assert refs.under(prefix) == expected
         for index in range(len(expected)):
@@ -47,35 +43,35 @@ def test_every_page_of_the_refs_matches_gits_listing(space: clia.Space) -> None:
         assert refs.under(prefix, limit=3) == expected[:3]
 
 
-def test_a_packed_refs_file_without_the_sorted_header_is_read_whole(space: clia.Space) -> None:
-    head = space.head("scout")
-    git_in(space, "pack-refs", "--all")
+def test_a_packed_refs_file_without_the_sorted_header_is_read_whole(scout: clia.Space) -> None:
+    head = scout.head("scout")
+    git_in(scout, "pack-refs", "--all")
     lines = [f"{head} {HEADS}{name}" for name in ("zz", "mm", "scout", "aa")]
-    (root_of(space) / "packed-refs").write_text("\n".join(lines) + "\n")
-    assert [ref for ref, _ in space.core.refs.under(HEADS)] == [f"{HEADS}{name}" for name in ("aa", "mm", "scout", "zz")]
-    assert components(space).agents.names(after="aa", limit=2) == ["mm", "scout"]
+    (root_of(scout) / "packed-refs").write_text("\n".join(lines) + "\n")
+    assert [ref for ref, _ in scout.core.refs.under(HEADS)] == [f"{HEADS}{name}" for name in ("aa", "mm", "scout", "zz")]
+    assert components(scout).agents.names(after="aa", limit=2) == ["mm", "scout"]
 
 
-def test_a_scan_reports_refs_that_git_moved_without_a_change_of_time_or_size(space: clia.Space) -> None:
-    refs, file = space.core.refs, root_of(space) / "packed-refs"
-    first, second = space.head("scout"), space.commit("scout", "finding", changes={"a": b"a"})
-    git_in(space, "pack-refs", "--all")
+def test_a_scan_reports_refs_that_git_moved_without_a_change_of_time_or_size(scout: clia.Space) -> None:
+    refs, file = scout.core.refs, root_of(scout) / "packed-refs"
+    first, second = scout.head("scout"), scout.commit("scout", "finding", changes={"a": b"a"})
+    git_in(scout, "pack-refs", "--all")
     first_scan = refs.look([HEADS]).state
     assert refs.look([HEADS], first_scan) == (first_scan, [])
     # A loose ref that overrides a packed one; the packed file is unchanged.
-    git_in(space, "update-ref", HEADS + "scout", first)
+    git_in(scout, "update-ref", HEADS + "scout", first)
     loose_scan = refs.look([HEADS], first_scan)
     assert loose_scan.moved == [HEADS + "scout"]
     # The same loose file with another value and the old times.
-    path, before = root_of(space) / HEADS / "scout", (root_of(space) / HEADS / "scout").stat()
+    path, before = root_of(scout) / HEADS / "scout", (root_of(scout) / HEADS / "scout").stat()
     path.write_text(second + "\n")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert refs.look([HEADS], loose_scan.state).moved == [HEADS + "scout"]
     # Packed again with another value: a file of the same size and, as far as it can be set, the same age.
     age = file.stat()
-    git_in(space, "update-ref", HEADS + "scout", first)
+    git_in(scout, "update-ref", HEADS + "scout", first)
     packed_scan = refs.look([HEADS], first_scan).state
-    git_in(space, "pack-refs", "--all")
+    git_in(scout, "pack-refs", "--all")
     os.utime(file, ns=(age.st_atime_ns, age.st_mtime_ns))
     assert file.stat().st_size == age.st_size
     assert refs.look([HEADS], packed_scan).moved is None
@@ -86,15 +82,15 @@ def test_a_scan_reports_refs_that_git_moved_without_a_change_of_time_or_size(spa
     os.utime(file, ns=(age.st_atime_ns, age.st_mtime_ns))
     assert refs.look([HEADS], packed_scan).moved is None
     # A loose ref that was deleted.
-    git_in(space, "update-ref", HEADS + "brief", first)
+    git_in(scout, "update-ref", HEADS + "brief", first)
     brief_scan = refs.look([HEADS], refs.look([HEADS]).state)
-    git_in(space, "update-ref", "-d", HEADS + "brief")
+    git_in(scout, "update-ref", "-d", HEADS + "brief")
     assert refs.look([HEADS], brief_scan.state).moved == [HEADS + "brief"]
 
 
-def test_a_packed_refs_file_written_a_moment_ago_is_not_trusted(space: clia.Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_packed_refs_file_written_a_moment_ago_is_not_trusted(scout: clia.Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another version may be written within the same tick of the file system's clock."""
-    git_in(space, "pack-refs", "--all")
-    assert space.core.refs.look([HEADS]).state is not None
+    git_in(scout, "pack-refs", "--all")
+    assert scout.core.refs.look([HEADS]).state is not None
     monkeypatch.setattr(git_refs, "time", time)
-    assert space.core.refs.look([HEADS]) == (None, None)
+    assert scout.core.refs.look([HEADS]) == (None, None)

@@ -1,3 +1,5 @@
+"""Rules for answers: choices and schemas, checked with a time limit."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -1,3 +1,5 @@
+"""Checkpoints of reopened sessions, forged checkpoints, and sessions restored from decisions."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

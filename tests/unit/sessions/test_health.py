@@ -1,3 +1,5 @@
+"""Damaged rows of sessions in the store, and their repair."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -1,3 +1,5 @@
+"""Lists of sessions, configuration files, and maintenance beside live sessions."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

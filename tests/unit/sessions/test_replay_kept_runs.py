@@ -1,3 +1,5 @@
+"""Runs that a process keeps between two answers."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -99,15 +101,15 @@ def test_the_oldest_run_is_released_first_if_too_many_are_kept() -> None:
 
 
 def test_closing_the_last_handle_on_a_place_releases_its_runs() -> None:
-    shelf, mine, theirs = shelf_of("here", "here", "there"), [FakeRun(), FakeRun()], FakeRun()
-    for number, run in enumerate(mine):
+    shelf, own_runs, other_run = shelf_of("here", "here", "there"), [FakeRun(), FakeRun()], FakeRun()
+    for number, run in enumerate(own_runs):
         shelf.put(RunKey("here", "scout", str(number)), session_row(), run)
-    shelf.put(RunKey("there", "scout", "1"), session_row(), theirs)
+    shelf.put(RunKey("there", "scout", "1"), session_row(), other_run)
     shelf.leave("here")
-    assert [run.released for run in mine] == [0, 0]
+    assert [run.released for run in own_runs] == [0, 0]
     shelf.leave("here")
-    assert ([run.released for run in mine], theirs.released) == ([1, 1], 0)
-    assert shelf.take(RunKey("there", "scout", "1"), session_row()) is theirs
+    assert ([run.released for run in own_runs], other_run.released) == ([1, 1], 0)
+    assert shelf.take(RunKey("there", "scout", "1"), session_row()) is other_run
 
 
 def test_a_run_that_arrives_after_the_last_handle_closed_is_released() -> None:

@@ -1,3 +1,5 @@
+"""Dumps that do not fit, workers that are lost, and memory limits."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,3 +1,5 @@
+"""Questions, late answers, attempts of workers, and the authors of decisions."""
+
 from __future__ import annotations
 
 from typing import Any

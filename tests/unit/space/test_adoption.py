@@ -1,3 +1,5 @@
+"""Clones of a space: adopted agents, their refs, and forged events."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,3 +1,5 @@
+"""Chains of behaviours that two clones changed, and how they are united."""
+
 from __future__ import annotations
 
 from functools import partial

@@ -1,3 +1,5 @@
+"""Forged and damaged events, notes and refs: ignored by the verbs and reported by ``verify``."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,3 +1,5 @@
+"""Invalid paths, kinds, values and types: refused without any change."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

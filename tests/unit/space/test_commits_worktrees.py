@@ -1,3 +1,5 @@
+"""Commits of directories and worktrees, with agents' branches checked out by people."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

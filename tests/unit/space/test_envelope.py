@@ -1,3 +1,5 @@
+"""The envelope of verbs: refs that other programs moved, and interrupted verbs."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -6,9 +8,8 @@ import pytest
 
 import clia
 from clia.space.envelope import Append, Intent, RefMove
-from clia.testing import components
+from clia.testing import Crash, components, crash_at
 from support import git
-from support.crashes import CrashHook, CrashPoint
 from support.plain_git import commit_tree, rev
 from support.spaces import BRIEFING, refused, settings, trace_texts
 
@@ -16,31 +17,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Crash(BaseException):
-    """Stands for the death of the process."""
-
-
-def crash() -> None:
-    raise Crash
-
-
 @pytest.mark.parametrize("verb", ["archive", "restore"])
 def test_archive_and_restore_never_overwrite_a_ref_with_other_work(scout: clia.Space, repo: Path, verb: str) -> None:
-    other = scout.commit("scout", "finding", {"a": b"theirs"})
+    other_commit = scout.commit("scout", "finding", {"a": b"theirs"})
     git("update-ref", "refs/heads/agents/scout", scout.genesis("scout"), cwd=repo)
-    mine = scout.commit("scout", "finding", {"a": b"mine"})
+    own_commit = scout.commit("scout", "finding", {"a": b"mine"})
     run_verb, target = (
         (scout.archive, "refs/clia/archive/agents/scout") if verb == "archive" else (scout.restore, "refs/heads/agents/scout")
     )
     if verb == "restore":
         scout.archive("scout")
-    git("update-ref", target, other, cwd=repo)
+    git("update-ref", target, other_commit, cwd=repo)
     before = git("for-each-ref", cwd=repo)
     refused("diverged", lambda: run_verb("scout"))
     assert git("for-each-ref", cwd=repo) == before
     git("update-ref", target, scout.genesis("scout"), cwd=repo)  # an ancestor of the agent's head
     run_verb("scout")
-    assert rev(repo, target) == mine
+    assert rev(repo, target) == own_commit
 
 
 def test_a_branch_below_an_agents_branch_is_a_ref_clash(space: clia.Space, people: Path) -> None:
@@ -55,7 +48,7 @@ def test_a_branch_below_an_agents_branch_is_a_ref_clash(space: clia.Space, peopl
 def test_an_interrupted_verb_is_finished_after_someone_else_moved_the_branch(scout: clia.Space, repo: Path) -> None:
     scout.trace("scout", "console", "mine")
     with (
-        clia.open(repo, settings=settings(reached=CrashHook(armed=True, actions={CrashPoint("committed", 1): crash}))) as crashing,
+        clia.open(repo, settings=settings(reached=crash_at("committed"))) as crashing,
         pytest.raises(Crash),
     ):
         crashing.commit_with_trace("scout", "finding", {"a": b"1"})

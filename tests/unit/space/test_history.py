@@ -1,3 +1,5 @@
+"""Blame, and the order of the newest commits."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -14,9 +16,9 @@ if TYPE_CHECKING:
     import clia
 
 
-@pytest.mark.parametrize("how", ["relinked", "attached"])
-def test_blame_names_the_agent_and_trace_behind_commits_of_people(space: clia.Space, people: Path, how: str) -> None:
-    if how == "relinked":
+@pytest.mark.parametrize("source_of_trace", ["relinked", "attached"])
+def test_blame_names_the_agent_and_trace_behind_commits_of_people(space: clia.Space, people: Path, source_of_trace: str) -> None:
+    if source_of_trace == "relinked":
         source = commit_with_trace(space, "why", b=b"1\n")
         git("commit", "-q", "--allow-empty", "-m", "meanwhile", cwd=people)
         git("cherry-pick", source, cwd=people)
@@ -44,10 +46,10 @@ def test_the_newest_commits_are_the_first_of_the_whole_walk(scout: clia.Space) -
         scout.commit(f"a{number}", "finding", changes={f"f{number}": b"x"})
     scout.merge("a7", "a2")
     graph, heads = scout.core.graph, [scout.head(name) for name in scout.agents()]
-    whole = list(graph.walk(heads))
-    assert [graph.newest(heads, count) for count in range(len(whole) + 2)] == [whole[:count] for count in range(len(whole) + 2)]
+    walk = list(graph.walk(heads))
+    assert [graph.newest(heads, count) for count in range(len(walk) + 2)] == [walk[:count] for count in range(len(walk) + 2)]
     for names in ((), scout.agents()):  # all agents by default, and more heads than the limit
-        assert [commit.cid for commit in scout.window(names, 5)] == [commit.cid for commit in whole[:5]]
+        assert [commit.cid for commit in scout.window(names, 5)] == [commit.cid for commit in walk[:5]]
     assert scout.log("a7", limit=4) == scout.log("a7")[:4]
 
 

@@ -1,3 +1,5 @@
+"""Merges of agents."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,3 +1,5 @@
+"""Landing an agent's work on a branch of people."""
+
 from __future__ import annotations
 
 import json
@@ -89,14 +91,14 @@ def test_an_invalid_branch_name_is_refused(space: clia.Space, people: Path, name
     assert space.landings("scout") == []
 
 
-@pytest.mark.parametrize("how", ["squash", "no_ff"])
-def test_a_landing_names_the_decisions_it_brings(space: clia.Space, people: Path, how: str) -> None:
+@pytest.mark.parametrize("mode", ["squash", "no_ff"])
+def test_a_landing_names_the_decisions_it_brings(space: clia.Space, people: Path, mode: str) -> None:
     head = space.commit("scout", "finding", changes={"b": b"1\n"})
     message = "decided\n\nClia-Agent: scout\nClia-Type: decision\n"
     decision = commit_tree(people, message, head, tree=rev(people, "agents/scout^{tree}"))
     git("update-ref", "refs/heads/agents/scout", decision, cwd=people)
     space.commit("scout", "finding", changes={"c": b"1\n"})
-    landing = space.land("scout", "main", squash=how == "squash", no_ff=how == "no_ff")
+    landing = space.land("scout", "main", squash=mode == "squash", no_ff=mode == "no_ff")
     assert isinstance(landing, clia.Landed)
     assert space.show(landing.cid).decisions == (decision,)
 

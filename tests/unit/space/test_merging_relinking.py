@@ -1,3 +1,5 @@
+"""Finding the traces of rewritten, cherry-picked and squashed commits."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

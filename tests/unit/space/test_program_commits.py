@@ -7,43 +7,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import clia
 from support import git
-from support.spaces import BRIEFING, refused, settings
+from support.plain_git import commit_file, rev
+from support.spaces import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return tmp_path / "repo"
+    import clia
 
 
 @pytest.fixture
-def space(repo: Path) -> Iterator[clia.Space]:
-    with clia.init(repo, settings=settings()) as space:
-        commit_file(repo, "a", "1\n")
-        space.spawn_at("scout", BRIEFING, "main")
-        yield space
+def space(space: clia.Space, people: Path) -> clia.Space:
+    """A space with the agent ``scout``, which started at a commit of people."""
+    return space
 
 
 @pytest.fixture
 def desk(space: clia.Space, tmp_path: Path) -> Path:
     space.checkout("scout", tmp_path / "desk")
     return tmp_path / "desk"
-
-
-def commit_file(where: Path, path: str, text: str, message: str = "") -> str:
-    (where / path).write_text(text)
-    git("add", path, cwd=where)
-    git("commit", "-qm", message or f"{path}: {text.strip()}", cwd=where)
-    return rev(where, "HEAD")
-
-
-def rev(where: Path, name: str) -> str:
-    return git("rev-parse", name, cwd=where).strip()
 
 
 def subjects(space: clia.Space) -> list[str]:
@@ -94,14 +77,14 @@ def test_notes_name_the_agents_commit_for_each_original_and_gc_keeps_the_origina
 
 
 def test_a_merge_stays_a_merge_and_the_merged_commits_of_people_stay_theirs(space: clia.Space, repo: Path, desk: Path) -> None:
-    theirs = commit_file(repo, "x", "people\n")
+    persons_commit = commit_file(repo, "x", "people\n")
     commit_file(desk, "b", "1\n")
     git("merge", "-q", "--no-edit", "main", cwd=desk)
     space.commit_dir("scout", "finding", desk)
     last, merge, first = space.log("scout", own=True)[:3]
-    assert merge.parents == (first.cid, theirs)
+    assert merge.parents == (first.cid, persons_commit)
     assert first.own is not None
-    assert space.show(theirs).agent is None
+    assert space.show(persons_commit).agent is None
     assert [line.agent for line in space.blame("scout", "x")] == [None]
     assert last.tree == merge.tree
 
@@ -121,24 +104,24 @@ def test_a_side_branch_that_the_program_merged_is_adopted_with_its_shape(space: 
 
 
 def test_amended_and_reset_commits_are_kept_under_a_ref_and_named(space: clia.Space, repo: Path, desk: Path) -> None:
-    before = commit_file(desk, "b", "1\n")
+    amended_commit = commit_file(desk, "b", "1\n")
     git("commit", "-q", "--amend", "-m", "better", cwd=desk)
-    gone = commit_file(desk, "c", "1\n")
+    reset_commit = commit_file(desk, "c", "1\n")
     git("reset", "-q", "--hard", "HEAD~1", cwd=desk)
     last = space.commit_dir("scout", "finding", desk, message="done")
     assert subjects(space) == ["better", "done"]
-    assert sorted(space.show(last).kept) == sorted([before, gone])
-    kept = git("rev-list", "refs/clia/own/scout", cwd=repo).split()
-    assert {before, gone} <= set(kept)
+    assert sorted(space.show(last).kept) == sorted([amended_commit, reset_commit])
+    kept_commits = git("rev-list", "refs/clia/own/scout", cwd=repo).split()
+    assert {amended_commit, reset_commit} <= set(kept_commits)
     (desk / "d").write_text("1\n")
     assert space.show(space.commit_dir("scout", "finding", desk)).kept == ()
 
 
 def test_a_commit_that_was_only_made_and_reset_is_kept(space: clia.Space, repo: Path, desk: Path) -> None:
-    gone = commit_file(desk, "b", "1\n")
+    reset_commit = commit_file(desk, "b", "1\n")
     git("reset", "-q", "--hard", "HEAD~1", cwd=desk)
     assert has_own_commits(space, desk)
-    assert space.show(space.commit_dir("scout", "finding", desk)).kept == (gone,)
+    assert space.show(space.commit_dir("scout", "finding", desk)).kept == (reset_commit,)
     assert not has_own_commits(space, desk)
 
 
@@ -153,14 +136,14 @@ def test_a_stash_of_the_program_is_kept_and_those_of_people_are_not(space: clia.
 
 
 def test_a_rebase_is_adopted_as_the_rebased_commits(space: clia.Space, repo: Path, desk: Path) -> None:
-    theirs = commit_file(repo, "x", "people\n")
+    persons_commit = commit_file(repo, "x", "people\n")
     commit_file(desk, "b", "1\n")
     old = commit_file(desk, "c", "1\n")
     git("rebase", "-q", "main", cwd=desk)
     last = space.commit_dir("scout", "finding", desk, message="done")
     assert subjects(space)[-3:] == ["b: 1", "c: 1", "done"]
     assert space.show(last).kept == (old,)
-    assert git("merge-base", "--is-ancestor", theirs, last, cwd=repo) == ""
+    assert git("merge-base", "--is-ancestor", persons_commit, last, cwd=repo) == ""
     assert [line.agent for line in space.blame("scout", "x")] == [None]
     assert [line.agent for line in space.blame("scout", "b")] == ["scout"]
 
@@ -180,11 +163,11 @@ def test_a_program_that_works_on_a_branch_of_its_own_stays_on_it(space: clia.Spa
 
 
 def test_a_checked_out_commit_of_people_is_merged_and_not_adopted(space: clia.Space, repo: Path, desk: Path) -> None:
-    theirs = commit_file(repo, "x", "people\n")
+    persons_commit = commit_file(repo, "x", "people\n")
     git("checkout", "-q", "--detach", "main", cwd=desk)
     (desk / "b").write_text("1\n")
     last = space.commit_dir("scout", "finding", desk)
-    assert space.show(last).parents[1:] == (theirs,)
+    assert space.show(last).parents[1:] == (persons_commit,)
     assert subjects(space) == ["finding by scout"]
     assert [line.agent for line in space.blame("scout", "x")] == [None]
 
@@ -195,9 +178,9 @@ def test_a_rebase_in_progress_is_left_alone(space: clia.Space, repo: Path, desk:
     commit_file(desk, "a", "program\n")
     with pytest.raises(CalledProcessError):  # a conflict
         git("rebase", "-q", "main", cwd=desk)
-    here = rev(desk, "HEAD")
+    head = rev(desk, "HEAD")
     space.commit_dir("scout", "finding", desk, message="in between")
-    assert rev(desk, "HEAD") == here
+    assert rev(desk, "HEAD") == head
     (desk / "a").write_text("both\n")
     git("add", "a", cwd=desk)
     git("-c", "core.editor=true", "rebase", "--continue", cwd=desk)
@@ -208,15 +191,15 @@ def test_a_rebase_in_progress_is_left_alone(space: clia.Space, repo: Path, desk:
 
 
 def test_commits_are_found_without_a_reflog(space: clia.Space, repo: Path, desk: Path) -> None:
-    theirs = commit_file(repo, "x", "people\n")
+    persons_commit = commit_file(repo, "x", "people\n")
     commit_file(desk, "b", "1\n")
     git("merge", "-q", "--no-edit", "main", cwd=desk)
     log = git("rev-parse", "--git-path", "logs/HEAD", cwd=desk).strip()
     (desk / log).unlink()
     space.commit_dir("scout", "finding", desk)
     merge, first = space.log("scout", own=True)[1:3]
-    assert merge.parents == (first.cid, theirs)
-    assert space.show(theirs).agent is None
+    assert merge.parents == (first.cid, persons_commit)
+    assert space.show(persons_commit).agent is None
 
 
 def test_a_checkout_with_unrecorded_commits_is_not_moved(space: clia.Space, desk: Path) -> None:

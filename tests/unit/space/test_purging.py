@@ -1,3 +1,5 @@
+"""Purging a text from traces, notes and objects."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -9,7 +9,7 @@ import pytest
 
 from clia.space import relations
 from clia.testing import components
-from support.plain_git import git_in, trust_new_packed_refs
+from support.plain_git import git_in
 from support.spaces import BRIEFING
 
 if TYPE_CHECKING:
@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 HEADS = "refs/heads/agents/"
 
 
-@pytest.fixture
-def space(scout: clia.Space, monkeypatch: pytest.MonkeyPatch) -> clia.Space:
-    """A space with an agent, whose packed refs count as old at once."""
-    trust_new_packed_refs(monkeypatch)
-    return scout
+pytestmark = pytest.mark.usefixtures("trusted_packed_refs")
 
 
 def spawn_without_refs(space: clia.Space, name: str, parent: str = "scout") -> str:
@@ -35,39 +31,39 @@ def spawn_without_refs(space: clia.Space, name: str, parent: str = "scout") -> s
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_query_sees_what_git_did_a_moment_ago(space: clia.Space, packed: bool) -> None:
-    cid = spawn_without_refs(space, "sub")
+def test_a_query_sees_what_git_did_a_moment_ago(scout: clia.Space, packed: bool) -> None:
+    cid = spawn_without_refs(scout, "sub")
     for step in (("update-ref", HEADS + "sub", cid), ("update-ref", "-d", HEADS + "sub")):
-        git_in(space, *step)
+        git_in(scout, *step)
         if packed:
-            git_in(space, "pack-refs", "--all")
-        assert space.sub_agents("scout") == ([] if "-d" in step else ["sub"])
-    git_in(space, "update-ref", "refs/clia/archive/agents/sub", cid)
-    assert space.sub_agents("scout") == ["sub"]  # archived agents count too
-    assert components(space).relations.rebuild() == 1
+            git_in(scout, "pack-refs", "--all")
+        assert scout.sub_agents("scout") == ([] if "-d" in step else ["sub"])
+    git_in(scout, "update-ref", "refs/clia/archive/agents/sub", cid)
+    assert scout.sub_agents("scout") == ["sub"]  # archived agents count too
+    assert components(scout).relations.rebuild() == 1
 
 
 def test_a_query_after_one_move_lists_no_refs_and_without_moves_writes_nothing(
-    space: clia.Space, monkeypatch: pytest.MonkeyPatch
+    scout: clia.Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    space.spawn_from("sub", BRIEFING, "scout")
-    git_in(space, "pack-refs", "--all")
-    assert space.agent_tree("scout") == ["sub"]
-    space.spawn_from("deep", BRIEFING, "sub")
+    scout.spawn_from("sub", BRIEFING, "scout")
+    git_in(scout, "pack-refs", "--all")
+    assert scout.agent_tree("scout") == ["sub"]
+    scout.spawn_from("deep", BRIEFING, "sub")
 
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("the cost of this grows with the space")
 
-    monkeypatch.setattr(space.core.refs, "under", never)
-    assert space.agent_tree("scout") == ["deep", "sub"]
-    monkeypatch.setattr(space.core.store, "writing", never)
-    assert space.agent_tree("scout") == ["deep", "sub"]
+    monkeypatch.setattr(scout.core.refs, "under", never)
+    assert scout.agent_tree("scout") == ["deep", "sub"]
+    monkeypatch.setattr(scout.core.store, "writing", never)
+    assert scout.agent_tree("scout") == ["deep", "sub"]
 
 
 # The recency index
 
 
-def test_the_newest_heads_are_right_after_any_sequence_of_changes(space: clia.Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_heads_are_right_after_any_sequence_of_changes(scout: clia.Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """An index of five heads, asked for three, against all heads sorted by date; if it cannot tell, it returns all agents."""
     monkeypatch.setattr(relations, "RECENT_MAX", 5)
     monkeypatch.setattr(relations, "RECENT_MIN", 3)
@@ -76,20 +72,20 @@ def test_the_newest_heads_are_right_after_any_sequence_of_changes(space: clia.Sp
         name = chance.choice(agents)
         action = chance.randrange(6)
         if action < 2:
-            agents.append(space.spawn(f"a{number}", BRIEFING).agent)
+            agents.append(scout.spawn(f"a{number}", BRIEFING).agent)
         elif action < 4:
-            space.commit(name, "finding", changes={"n": b"%d" % number})
+            scout.commit(name, "finding", changes={"n": b"%d" % number})
         elif action == 4 and len(agents) > 4:
             agents.remove(name)
-            space.archive(name)
+            scout.archive(name)
         else:
-            git_in(space, "update-ref", HEADS + name, space.genesis(name))  # back to an older commit, by plain git
-        dated = sorted((-space.show(name).committer.at, name) for name in agents)
-        newest = components(space).relations.newest(3)
+            git_in(scout, "update-ref", HEADS + name, scout.genesis(name))  # back to an older commit, by plain git
+        dated = sorted((-scout.show(name).committer.at, name) for name in agents)
+        newest = components(scout).relations.newest(3)
         answered += len(newest) == 3
         assert newest == [name for _, name in dated][:3] or sorted(newest) == sorted(agents), number
     assert answered > 40
-    assert sorted(components(space).relations.newest(1_000)) == sorted(agents)
+    assert sorted(components(scout).relations.newest(1_000)) == sorted(agents)
 
 
 def test_a_recency_index_that_became_too_short_is_discarded() -> None:

@@ -1,3 +1,5 @@
+"""Notes with traces, as git writes and reads them."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
