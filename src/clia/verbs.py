@@ -30,6 +30,12 @@ Text = Annotated[str, "text"]
 """A text in a record that clients send: at most 4 MiB, without lone surrogates. A parameter of type ``str`` is one, too."""
 
 
+class Hint(NamedTuple):
+    """More JSON Schema of a parameter, for its readers: the verb itself refuses other values."""
+
+    keywords: tuple[tuple[str, Any], ...]
+
+
 class Route(NamedTuple):
     """Where a verb is served, and for whom."""
 

@@ -1202,3 +1202,26 @@ def test_the_index_is_made_anew_when_the_store_is_gone(space: clia.Space, tmp_pa
     assert opened.rebuild(progress=lambda done, total: seen.append((done, total))) == len(before)
     assert seen[-1][0] == seen[-1][1] > 0
     assert opened.relations() == before
+
+
+# Identities
+
+
+def test_identities_are_seen_from_the_directory_of_the_space(space: clia.Space, tmp_path: Path) -> None:
+    home = tmp_path / "repo/.clia/agents/scout"
+    home.mkdir(parents=True)
+    file = home / "repo.agent.triad.json"
+    file.write_text('{"slug": "scout", "title": "Scout", "inherits": ["none.json"]}', encoding="utf-8")
+    visible = space.identities()
+    assert [(agent.slug, agent.title, agent.directory) for agent in visible.agents] == [("scout", "Scout", ".")]
+    merged = space.identities.document("scout", "profile")
+    assert (merged.slug, merged.kind, merged.document["title"]) == ("scout", "agent", "Scout")
+    (context,) = merged.chain
+    assert (context.path, context.documents["agent"], context.link) == (".", ".clia/agents/scout/repo.agent.triad.json", None)
+    assert [(finding.code, finding.line) for finding in merged.diagnostics] == [("inherits-missing", 1)]
+    explanation = space.identities.explain("scout", "profile", "/title")
+    assert explanation.winner is not None
+    assert (explanation.value, explanation.winner.path) == ("Scout", ".clia/agents/scout/repo.agent.triad.json")
+    refused("agent-not-found", lambda: space.identities.document("nobody", "profile"))
+    refused("no-such-document", lambda: space.identities.document("scout", "diary"))
+    refused("no-such-value", lambda: space.identities.explain("scout", "profile", "/none"))

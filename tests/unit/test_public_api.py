@@ -65,12 +65,12 @@ def verbs_of(kind: type) -> dict[str, Callable[..., object]]:
 
 def test_the_verbs_of_a_space_are_frozen() -> None:
     verbs = {name: list(inspect.signature(function).parameters)[1:] for name, function in verbs_of(clia.Space).items()}
-    assert verbs == SPACE | SESSIONS | FEDERATION | BEHAVIOURS | {"alone": []}
+    assert verbs == SPACE | SESSIONS | FEDERATION | BEHAVIOURS | {"alone": [], "identities": ["all_"]}
 
 
 def test_the_services_of_a_space_are_frozen() -> None:
     services = {name for name, member in inspect.getmembers(clia.Space, inspect.isclass) if not name.startswith("_")}
-    things = {"agents", "behaviours", "captures", "fleet", "history", "hub"}
+    things = {"agents", "behaviours", "captures", "fleet", "history", "hub", "identities"}
     assert services == things | {"local", "peers", "relations", "sessions", "traces", "types", "views"}
 
 

@@ -14,8 +14,9 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from clia.api.annotations import resolve
-from clia.api.shapes import ANY, COUNT, FLAG, NUMBER, OBJECT, STRING, TEXT, WHOLE, Either, Listed, Mapped, Optional, Record
-from clia.verbs import GET, Route, route_of, service
+from clia.api.shapes import ANY, COUNT, FLAG, NUMBER, OBJECT, STRING, TEXT, WHOLE, Either, Hinted, Listed, Mapped, Optional, Record
+from clia.values.records import json_keys
+from clia.verbs import GET, Hint, Route, route_of, service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ def params_of(function: Callable[..., Any], wire: Mapping[str, str]) -> Iterator
         kind = resolve(wire.get(name, parameter.annotation), function.__module__)
         if any(get_origin(each) is Callable for each in (kind, *get_args(kind))):
             continue  # progress is not sent
-        description = kind.__metadata__[-1] if get_origin(kind) is Annotated else ""
+        notes = kind.__metadata__ if get_origin(kind) is Annotated else ()
+        description = next((note for note in reversed(notes) if isinstance(note, str) and note not in _MARKED), "")
         yield Param(name, input_shape(kind), parameter.default, description)
 
 
@@ -172,7 +174,7 @@ def _shape(kind: Any, text: Shape, inner: Callable[[Any], Shape]) -> Shape:
         return plain[kind]
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _MARKED.get(args[1]) or inner(args[0])
+        return Hinted(inner(args[0]), args[1]) if isinstance(args[1], Hint) else _MARKED.get(args[1]) or inner(args[0])
     if origin in (UnionType, Union):
         return _union(kind, text, inner)
     if origin in (dict, Mapping):
@@ -213,5 +215,6 @@ def _special(name: str) -> Shape:
 @cache
 def record_of(kind: Any) -> Record:
     """The shape of a named tuple."""
-    annotations = kind.__annotations__.items()
-    return Record(kind, **{name: shape_of(resolve(annotation, kind.__module__)) for name, annotation in annotations})
+    printed = {spec.attribute for spec in json_keys(kind)}
+    annotations = {name: annotation for name, annotation in kind.__annotations__.items() if name in printed}
+    return Record(kind, **{name: shape_of(resolve(annotation, kind.__module__)) for name, annotation in annotations.items()})

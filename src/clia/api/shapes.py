@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
+    from clia.verbs import Hint
+
 TEXT_MAX = 4 * 1024 * 1024
 
 
@@ -153,6 +155,24 @@ class Optional(_Wrapping):
         return {"anyOf": [self.inner.schema(), {"type": "null"}]}
 
 
+class Hinted(_Wrapping):
+    """A shape with more JSON Schema, which the verb enforces."""
+
+    def __init__(self, inner: Shape, hint: Hint) -> None:
+        super().__init__(inner)
+        self._hint = hint
+
+    def encode(self, value: Any) -> Any:
+        return self.inner.encode(value)
+
+    def decode(self, given: Any, where: str) -> Any:
+        return self.inner.decode(given, where)
+
+    def schema(self) -> dict[str, Any]:
+        more = {key: list(value) if isinstance(value, tuple) else value for key, value in self._hint.keywords}
+        return self.inner.schema() | more
+
+
 class Listed(_Wrapping):
     """A list, or a tuple where the library has one."""
 
@@ -195,11 +215,13 @@ class Record:
         self.fields = fields
         self.name: str = kind.__name__
         self._keys = {spec.attribute: spec.key for spec in json_keys(kind)}
+        self._optional = {spec.attribute: kind._field_defaults[spec.attribute] for spec in json_keys(kind) if spec.optional}
 
     def encode(self, value: Any) -> Any:
         if not self.fits(value):
             raise refusal(self.name, f"a clia.{self.name}", value)
-        return {self._keys[name]: shape.encode(getattr(value, name)) for name, shape in self.fields.items()}
+        printed = [name for name in self.fields if name not in self._optional or getattr(value, name) != self._optional[name]]
+        return {self._keys[name]: self.fields[name].encode(getattr(value, name)) for name in printed}
 
     def decode(self, given: Any, where: str) -> Any:
         if type(given) is not dict:

@@ -74,7 +74,7 @@ def serve(
 def _mcp_endpoint(forge: Forge) -> LoadedApp:
     """The MCP endpoint. The web and MCP packages do not import each other, so it is added here."""
     from clia.forge.forge import LoadedApp
-    from clia.forge.lineages import RelativePaths
+    from clia.identities.service import RelativePaths
     from clia.mcp.calls import RemotePaths, SpaceContext, WaitSlots
     from clia.mcp.http import Endpoint, EndpointOptions  # loads the MCP package: 1 s, on the first request
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from clia.federation.service import PeerService
     from clia.git.records import Checkout, Pushed
     from clia.hub.service import HubService
+    from clia.identities.service import IdentityService
     from clia.sessions.health import Ailment
     from clia.sessions.service import SessionBackend, SessionService
     from clia.space.adoption import Adopted
@@ -102,6 +103,7 @@ class Space:
     peers: service[PeerService] = service("clia.federation.service:PeerService")
     hub: service[HubService] = service("clia.hub.service:HubService")
     fleet: service[FleetService] = service("clia.workers.fleet:FleetService")
+    identities: service[IdentityService] = service("clia.identities.service:IdentityService")
     captures: service[Captures] = service("clia.capture.service:Captures")
     local: service[LocalService] = service("clia.facade.local:LocalService")
     views: service[ViewService] = service("clia.facade.local:ViewService")

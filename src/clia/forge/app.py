@@ -23,7 +23,6 @@ from starlette.staticfiles import StaticFiles
 
 from clia.errors import CliaError, NotFound
 from clia.forge import metrics
-from clia.forge.api.lineage import lineage_routes
 from clia.forge.api.openapi import document
 from clia.forge.api.routes import verb_routes
 from clia.forge.auth import NOBODY, identify, require
@@ -91,7 +90,6 @@ def _routes() -> list[BaseRoute]:
         Route("/api/v1/whoami", _whoami, name="api:whoami"),
         *feed_routes(),
         *verb_routes(),
-        *lineage_routes(),
         *login_routes(),
         Route("/s/{space}", _to_overview, methods=["GET"], name="overview:slash"),
         *page_routes(),

@@ -22,7 +22,7 @@ class JsonKey(NamedTuple):
 
     attribute: str
     key: str
-    optional: bool = False  # left out if it is empty
+    optional: bool = False  # left out if it has its default, or is None
     omitted: str = ""  # key of an embedded record that is left out
 
     @property
@@ -34,8 +34,8 @@ def json_form(*attributes: str, **keys: str) -> Callable[[type[RecordType]], typ
     """Declare the JSON form of a record.
 
     ``attributes``: fields, properties and methods to print, in order (default: all fields). ``keys``: the key of an attribute, if
-    it is not its name; with a ``?`` at the end, it is left out if it is empty. ``EMBED`` prints the fields of a record in the
-    place of the attribute; ``EMBED + "body"`` leaves out one of them. A key that follows replaces one of an embedded record.
+    it is not its name; with a ``?`` at the end, it is left out if it has its default. ``EMBED`` prints the fields of a record in
+    the place of the attribute; ``EMBED + "body"`` leaves out one of them. A later key replaces one of an embedded record.
     """
 
     def decorate(kind: type[RecordType]) -> type[RecordType]:
@@ -68,7 +68,7 @@ def fields_json(record: Any) -> dict[str, Any]:
         if spec.embedded:
             fields |= as_json(value)
             fields.pop(spec.omitted, None)
-        elif value or not spec.optional:
+        elif not spec.optional or value != kind._field_defaults.get(spec.attribute):
             fields[spec.key] = as_json(value)
     return fields
 

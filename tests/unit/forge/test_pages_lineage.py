@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
-from clia.forge import lineages
-from clia.forge.lineages import RelativePaths
 from clia.forge.pages import lineage as page
 from clia.forge.rendering import lineage_tree
+from clia.identities import service as lineages
+from clia.identities.service import RelativePaths
 from support.forge import ATTACK, OpenForge, assert_harmless, open_forge
 from support.spaces import refused
 

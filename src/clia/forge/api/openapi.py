@@ -10,8 +10,6 @@ from clia.api.shapes import definitions
 from clia.api.special_shapes import EXTRA_SCHEMAS
 from clia.forge.api.idempotency import KEY_MAX
 from clia.forge.api.paging import MOST, SIZE
-from clia.forge.lineages import DOCUMENTS
-from clia.values.names import SLUG_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,12 +43,6 @@ def _parameter(name: str, where: str, schema: dict[str, Any], *, required: bool 
 
 _TEXT: dict[str, Any] = {"type": "string"}
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
-_OBJECTS = {"type": "array", "items": _ANY_OBJECT}
-_IN_PATH = {
-    "space": _TEXT,
-    "slug": {"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$", "maxLength": SLUG_MAX},
-    "document": {"type": "string", "enum": list(DOCUMENTS)},
-}
 _PROBLEM = _object(
     **dict.fromkeys(("type", "title", "detail", "code", "kind"), _TEXT),
     status={"type": "integer"},
@@ -126,6 +118,7 @@ def _verb_parameter(param: Param) -> dict[str, Any]:
     schema = param.shape.schema()
     if param.where == QUERY and "anyOf" in schema:
         schema = schema["anyOf"][0]  # null is sent by leaving the parameter out
+    schema |= {"description": param.description} if param.description else {}
     return _parameter(param.key, param.where, schema, required=param.where == PATH or param.required)
 
 
@@ -160,28 +153,17 @@ def _read_only(path: str, name: str, summary: str, schema: dict[str, Any], *para
     return {
         "operationId": name,
         "summary": summary,
-        "tags": ["lineage" if name.startswith("lineage") else "forge"],
+        "tags": ["forge"],
         "x-role": "viewer",
-        "parameters": [*(_parameter(key, PATH, _IN_PATH[key]) for key in findall(r"{(\w+)}", path)), *parameters],
+        "parameters": [*(_parameter(key, PATH, _TEXT) for key in findall(r"{(\w+)}", path)), *parameters],
         "responses": {"200": success, **_problems("401", "403", "404", "422", "429", "503")},
     }
 
 
 _MEDIA = {"events": "text/event-stream", "metrics": "text/plain"}
 _SITE = _object(name=_TEXT, id=_TEXT)
-_ALL = _parameter("all", QUERY, {"type": "boolean"}, required=False)
-_AT = _parameter("at", QUERY, {"type": "string", "description": "A JSON pointer into the merged document; empty: all of it."})
 _LAST_EVENT = _parameter("Last-Event-ID", "header", _TEXT, required=False)
-_MERGED = _object(slug=_TEXT, kind=_TEXT, chain=_OBJECTS, document=_ANY_OBJECT, diagnostics=_OBJECTS)
-_EXPLANATION = _object(
-    **dict.fromkeys(("pointer", "valueSha256", "rule", "story", "note"), _TEXT),
-    value={},
-    winner={"type": ["object", "null"]},
-    contributors=_OBJECTS,
-    shadowed=_OBJECTS,
-)
 _EVENTS = "Events of the space, as an endless stream of server-sent events; continues after Last-Event-ID."
-_IDENTITIES = "The identities visible from the space's directory."
 _ROOT = "/api/v1/spaces/{space}"
 _FIXED: tuple[tuple[Any, ...], ...] = (
     ("/api/v1/spaces", "spaces", "The spaces of this forge.", {"type": "array", "items": _SITE}),
@@ -190,18 +172,4 @@ _FIXED: tuple[tuple[Any, ...], ...] = (
     ("/healthz", "healthz", "Whether every store and repository responds. No login needed.", _ANY_OBJECT),
     ("/metrics", "metrics", "Metrics for Prometheus.", _TEXT),
     ("/api/v1/whoami", "whoami", "The user of the request.", _ANY_OBJECT),
-    (f"{_ROOT}/lineage", "lineage", _IDENTITIES, _object(agents=_OBJECTS, diagnostics=_OBJECTS), _ALL),
-    (
-        f"{_ROOT}/lineage/{{slug}}/{{document}}",
-        "lineage_document",
-        "A merged document, its chain, and the problems of its files.",
-        _MERGED,
-    ),
-    (
-        f"{_ROOT}/lineage/{{slug}}/{{document}}/explain",
-        "lineage_explain",
-        "Where one value of a merged document comes from.",
-        _EXPLANATION,
-        _AT,
-    ),
 )

@@ -62,7 +62,8 @@ def _argument(param: Param, path: Mapping[str, str], query: QueryParams, fields:
     elif param.key in fields:
         value = fields[param.key]
     elif param.required:
-        raise invalid(param.key, f"{param.key} is missing", "missing-field")
+        hints = [param.description] if param.description else []
+        raise InvalidInput(f"{param.key} is missing", code="missing-field", hints=hints, fields={"field": param.key})
     else:
         return param.default
     return param.shape.decode(value, param.key)

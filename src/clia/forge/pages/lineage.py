@@ -9,13 +9,13 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from clia.errors import AgentNotFound, CliaError, InvalidInput, NotFound
-from clia.forge.lineages import DOCUMENTS, LINES_BYTES, PROFILE, RelativePaths, explained, findings, kind_of, lineage_at, roster_at
 from clia.forge.pages.common import page, render
 from clia.forge.problems import status_of
 from clia.forge.rendering import jsons
 from clia.forge.rendering.lineage_tree import TreeView, branch, to_html
 from clia.identities.checks import line_of
 from clia.identities.diagnostics import CODES, ERROR, Diagnostic
+from clia.identities.service import DOCUMENTS, LINES_BYTES, PROFILE, RelativePaths, findings, kind_of, lineage_at, roster_at
 from clia.values.names import is_slug
 
 TYPE_CHECKING = False
@@ -44,7 +44,7 @@ def routes() -> list[Route]:
 def _agents(visit: Visit) -> Response:
     paths = RelativePaths(visit.site.path)
     everything = visit.query("all") == "1"
-    roster = roster_at(visit.site, everything=everything)
+    roster = roster_at(visit.site.path, everything=everything)
     agents = [agent._replace(directory=paths.short(agent.directory)) for agent in roster.agents]
     return render(
         visit, "lineage.html", agents=agents, everything=everything, is_slug=is_slug, **_findings(paths, roster.diagnostics)
@@ -58,7 +58,7 @@ def _agent(visit: Visit) -> Response:
     document = visit.query("document") or PROFILE
     kind = kind_of(document)
     try:
-        lineage = lineage_at(visit.site, slug)
+        lineage = lineage_at(visit.site.path, slug)
     except InvalidInput as err:
         return _unusable(visit, slug, err)
     merged = lineage.merged(kind)
@@ -118,7 +118,7 @@ def _whole(visit: Visit, lineage: Lineage, merged: MergedDocument, context: dict
 
 def _explained(merged: MergedDocument, paths: RelativePaths, at: str) -> dict[str, Any]:
     """The explanation of a value, with the locations that it names."""
-    explanation = explained(merged, at)
+    explanation = merged.explain(at)
     locate = _Locations(merged.layers, paths).locate
     others = [contributor for contributor in explanation.contributors if contributor != explanation.winner]
     return {
