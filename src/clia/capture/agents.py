@@ -184,7 +184,12 @@ class IngestedSessions:
         place = parent.place if hook is None else self._place(hook)
         if self._captures.is_free(name):
             meta = {"tool": tool.name, "session": parent.session, "sub": sub, **({"kind": kind} if kind else {})}
-            self._space.spawn_from(name, Briefing(f"{kind or 'sub-agent'} of {parent.agent}", meta=meta), parent.agent)
+            briefing = Briefing(f"{kind or 'sub-agent'} of {parent.agent}", meta=meta)
+            head = self._captures.head_at(place) if place != parent.place else None
+            if head is None:
+                self._space.spawn_from(name, briefing, parent.agent)
+            else:  # a worktree of its own, with files of its own
+                self._space.spawn_at(name, briefing, head, parent.agent)
             self.spawned_subs += 1
         at = hook.record.at if hook is not None else parent.last
         others = [other for other in self.subs(parent) if other.open and other.place == place and other.sub != sub]

@@ -228,9 +228,13 @@ class Recorder:
         return event.text
 
     def _accept(self, live: IngestedSession) -> None:
-        """Merge the work that sub-agents offer, if it merges: the directory already has it."""
+        """Merge the work that sub-agents offer, if it merges: the directory already has it.
+
+        The work of a sub-agent in a worktree of its own stays offered: the tool may merge it or throw it away.
+        """
         for captured in self._lives.subs(live.captured):
-            ready = captured.offered and not captured.open and captured.agent in self._space.agents()
+            is_here = captured.place == live.captured.place
+            ready = is_here and captured.offered and not captured.open and captured.agent in self._space.agents()
             sub = self._lives.get(live.tool, captured.session, captured.sub) if ready else None
             if sub is not None and self._merge(live.agent, sub.agent):
                 with suppress(NotFound):

@@ -28,12 +28,12 @@ _RECORD = "clia.json"
 # A split index would leave shared files behind.
 _PRIVATE = ("-c", "core.splitIndex=false")
 _WOULD_LOSE = ("would be overwritten", "would lose", "would be removed", "resolve your current index")
-# Nested repositories become gitlinks, as in git; files outside the sparse cone are added too (`--sparse`).
 # What git writes to a reflog for a commit that it creates. A fast-forward and the start and end of a rebase create none.
 _CREATED = re.compile(r"(commit|cherry-pick|revert|am|rebase|pull|merge)\b")
 _MOVED = re.compile(r"fast-forward|\((start|finish|abort)\)|: (checkout|updating|returning)\b", re.IGNORECASE)
 # Files in a worktree's git directory while an operation is in progress.
 _OPERATIONS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "rebase-merge", "rebase-apply", "sequencer")
+# Nested repositories become gitlinks, as in git; files outside the sparse cone are added too (`--sparse`).
 _ADD = ("-c", "advice.addEmbeddedRepo=false", "-c", "add.ignoreErrors=false", "add", "-A", "--sparse", "--", ".")
 
 
@@ -166,8 +166,19 @@ class GitWorktrees:
         with self._private_index(place, admin) as variables:
             if not os.path.exists(variables["GIT_INDEX_FILE"]):
                 self._command.run(*_PRIVATE, "read-tree", tree, cwd=place, variables=variables)
-            self._command.run(*_PRIVATE, *_ADD, cwd=place, variables=variables)
+            self._command.run(*_PRIVATE, *_ADD, *self._nested(place), cwd=place, variables=variables)
             return self._command.run(*_PRIVATE, "write-tree", cwd=place, variables=variables).decode("ascii").strip()
+
+    def _nested(self, place: str) -> list[str]:
+        """Return pathspecs that leave out the worktrees of this repository inside a directory: they are not its files."""
+        folder, top = os.path.join(self._handle.common_dir, "worktrees"), os.path.realpath(place) + "/"
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            return []
+        pointers = [_pointed_at(os.path.join(folder, name, "gitdir"), "") for name in names]
+        paths = [os.path.realpath(os.path.dirname(pointer)) for pointer in pointers if pointer is not None]
+        return [f":(exclude,top,literal){path.removeprefix(top)}" for path in sorted(paths) if path.startswith(top)]
 
     def settle(self, directory: str, agent: str, own: str | None, new: str) -> None:
         """Tell an agent's worktree that its files were committed as ``new``, which stands for its HEAD ``own``.
@@ -176,7 +187,7 @@ class GitWorktrees:
         """
         place = self._require_ours(directory)
         state = None if own is None else self.head_state(place, own)
-        if state is not None and not (state.can_follow and state.commit == own):
+        if state is not None and state.commit != new and not (state.can_follow and state.commit == own):
             self.record(place, agent, new, own)
             return
         # The record first: if we die after it, the index is old, and the next snapshot works from the files.

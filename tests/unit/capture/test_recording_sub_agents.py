@@ -19,6 +19,7 @@ from support.captured import (
     hook,
     ingest_afterwards,
     ingest_live,
+    put,
     recorded,
     recorded_entries,
     rehearse,
@@ -217,3 +218,27 @@ def test_a_conflicting_file_of_two_sub_agents_leaves_one_merge_offer(root: Path,
     assert sum("refused" in line for line in refusals) == 1
     assert space.files(agent)["same.txt"] == b"one\n"
     check_once(root, report)
+
+
+def test_a_sub_agent_in_a_worktree_of_its_own_starts_from_its_own_files(root: Path, space: clia.Space) -> None:
+    (root / "mine.txt").write_text("a person's\n")
+    hook(root, "SessionStart", source="startup")
+    run_ingest(root)
+    desk = root / ".claude" / "worktrees" / "agent-a1"
+    git("worktree", "add", "--quiet", "-b", "worktree-a1", str(desk), cwd=root)
+    sub = {"agent_id": "a1", "agent_type": "writer", "cwd": str(desk)}
+    put(root, event("SubagentStart", **sub), cwd=str(desk))
+    run_ingest(root)
+    (desk / "apart.txt").write_text("apart\n")
+    put(root, event("SubagentStop", **sub), cwd=str(desk))
+    hook(root, "Stop")
+    run_ingest(root)
+    session, agent = sorted(space.agents(), key=len)
+    assert space.files(agent) == {"README.md": b"people\n", "apart.txt": b"apart\n"}
+    assert space.files(session) == {"README.md": b"people\n", "mine.txt": b"a person's\n"}
+    assert [line.agent for line in space.blame(agent, "apart.txt")] == [agent]
+    assert space.verify().findings == ()
+
+
+def event(name: str, **more: str) -> bytes:
+    return json.dumps({"session_id": "abcdef12-9", "hook_event_name": name, **more}).encode()

@@ -292,6 +292,16 @@ def test_a_nested_repository_is_a_gitlink_and_a_missing_submodule_is_kept(reposi
         repository.bench.snapshot(place, repository.head())
 
 
+def test_a_worktree_of_the_same_repository_inside_a_directory_is_left_out(repository: BenchRepository, tree: Tree) -> None:
+    place = tree.path("w")
+    repository.bench.add_worktree(place, "scout", repository.head())
+    before = repository.bench.snapshot(place, repository.head())
+    git("worktree", "add", "-q", "--detach", f"{place}/.claude/worktrees/a*b", cwd=repository.root)
+    tree.write("w/.claude/settings.json", "{}")
+    snapshot = repository.bench.snapshot(place, repository.head())
+    assert modes_of(repository, snapshot) == modes_of(repository, before) | {".claude/settings.json": "100644"}
+
+
 @pytest.mark.parametrize("kind", ["plain", "other repository"])
 def test_a_snapshot_of_a_directory_outside_the_repository_is_based_on_the_tree(
     dirty: BenchRepository, tree: Tree, kind: str
@@ -389,7 +399,7 @@ def test_settling_makes_a_worktree_clean_without_touching_its_files(repository: 
     assert repository.head() == old
 
 
-def test_settling_detaches_from_a_branch_and_never_moves_it(repository: BenchRepository, tree: Tree) -> None:
+def test_settling_leaves_a_worktree_on_its_branch(repository: BenchRepository, tree: Tree) -> None:
     place, old = tree.path("w"), repository.head()
     repository.bench.add_worktree(place, "scout", old)
     git("switch", "-q", "-c", "feature", cwd=place)
@@ -397,7 +407,8 @@ def test_settling_detaches_from_a_branch_and_never_moves_it(repository: BenchRep
     new = git("commit-tree", "-p", old, "-m", "x", repository.bench.snapshot(place, old), cwd=repository.root).strip()
     repository.bench.settle(place, "scout", old, new)
     assert repository.head("feature") == old
-    assert git("rev-parse", "HEAD", cwd=place).strip() == new
+    assert git("symbolic-ref", "HEAD", cwd=place).strip() == "refs/heads/feature"
+    assert repository.bench.checkout_of(place) == Checkout("scout", new, place, own=old)
 
 
 def test_after_a_crash_before_settling_the_next_snapshot_is_correct(repository: BenchRepository, tree: Tree) -> None:
@@ -408,7 +419,7 @@ def test_after_a_crash_before_settling_the_next_snapshot_is_correct(repository: 
     new = git("commit-tree", "-p", old, "-m", "x", snapshot, cwd=repository.root).strip()
     repository.bench.record(place, "scout", new)  # as after a crash
     assert repository.bench.snapshot(place, new) == snapshot
-    repository.bench.settle(place, "scout", new, new)
+    repository.bench.settle(place, "scout", old, new)
     assert git("status", "--porcelain", cwd=place) == ""
 
 
