@@ -82,7 +82,7 @@ def upkeep(run: dict[str, Any]) -> list[list[str]]:
     add("`maintain`, the first time", (seconds(result["maintain"]["seconds"]) for result in results))
     add("the first query after it", (milliseconds(result["maintain"]["first"]) for result in results))
     for number in range(max(len(result["rounds"]) for result in results)):
-        title = f"1,000 more commits, round {number + 1}: size before and after `maintain`, time per commit"
+        title = f"1,000 more commits, round {number + 1}: size per commit before and after `maintain`"
         add(title, (_round(result["rounds"][number]) if number < len(result["rounds"]) else "" for result in results))
     add("`maintain` after them", (seconds(result["rounds"][-1]["maintain"]["seconds"]) for result in results))
     add(

@@ -38,7 +38,7 @@ TOUR = (
     ("Where does one value come from?", "agents explain /role --slug scout"),
     ("What did it do?", "agents agency --slug scout"),
     (
-        "It writes something down; the entry goes to the nearest repository.",
+        "It adds a journal entry, which goes to the nearest repository.",
         "agents journal --slug scout --note 'Refunds retry twice.'",
     ),
     ("Is everything in order?", "agents lint"),
@@ -46,8 +46,8 @@ TOUR = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description="A demo tree and a demo space, and the forge over it.", allow_abbrev=False)
-    parser.add_argument("--no-serve", action="store_true", help="end before the forge")
+    parser = argparse.ArgumentParser(description="Build a demo tree and a demo space, and serve the space.", allow_abbrev=False)
+    parser.add_argument("--no-serve", action="store_true", help="stop before the forge")
     wants_forge = not parser.parse_args(arguments).no_serve
     # Not below this repository: lineage would climb into it, and a write to the workspace would land in it.
     top = Path(tempfile.mkdtemp(prefix="clia-demo-")).resolve()
@@ -56,29 +56,29 @@ def main(arguments: Sequence[str]) -> int:
     repository = top / "space" / "shop"
     names = demo_space.plant(repository)
     show("What did it do, and why? (space)", repository, filled(demo_space.TOUR, names))
-    show("The agents people already run (hooks, run)", repository, demo_agents.TOUR)
+    show("The agents that people already use (hooks, run)", repository, demo_agents.TOUR)
     flows = demo_sessions.plant(repository)
-    show("Where is it, what does it wait for? (sessions)", repository, filled(demo_sessions.TOUR, flows))
+    show("What does it wait for? (sessions)", repository, filled(demo_sessions.TOUR, flows))
     friends = demo_federation.plant(repository)
     show("Whom does it work with? (federation)", repository, filled(demo_federation.TOUR, friends))
     versions = demo_behaviours.plant(repository)
     show("What works, and what should it do next time? (behaviours)", repository, filled(demo_behaviours.TOUR, versions))
     demo_forge.plant(repository)
-    show("See it, and decide in it (forge)", repository, demo_forge.TOUR)
+    show("See it and decide in the browser (forge)", repository, demo_forge.TOUR)
     program = shlex.quote(str(PROGRAM))
     for place, words in ((tree, "agents --help"), (repository, "--help")):
-        print(f"\nYours to try things on:\n  cd {shlex.quote(str(place))}\n  {program} {words}")
-    print(f"\nWhat was suggested of a behaviour, and on what? Also on the page Behaviours:\n  cd {shlex.quote(str(repository))}")
+        print(f"\nTry it yourself:\n  cd {shlex.quote(str(place))}\n  {program} {words}")
+    print(f"\nWhat was suggested for a behaviour, and why? Also on the page Behaviours:\n  cd {shlex.quote(str(repository))}")
     for title, words in filled(demo_behaviours.LOOK, versions):
         print(f"  {program} {words}    # {title}")
-    print(f"\nTwo sessions wait for you, and some questions beside them. Answer:\n  cd {shlex.quote(str(repository))}")
+    print(f"\nTwo sessions and some other questions wait for you. Answer:\n  cd {shlex.quote(str(repository))}")
     for title, words in demo_sessions.ANSWERS:
         print(f"  {program} {words}    # {title}")
     return serve(repository) if wants_forge else 0
 
 
 def serve(repository: Path) -> int:
-    """The forge, until Ctrl-C; on a free port where the usual one is taken."""
+    """Run the forge until Ctrl-C, on a free port if the default one is in use."""
     print("\nOr in the browser, with the link below:\n", flush=True)
     with socket.socket() as tried:
         port = 0 if tried.connect_ex(("127.0.0.1", PORT)) == 0 else PORT
@@ -86,12 +86,12 @@ def serve(repository: Path) -> int:
 
 
 def filled(tour: Sequence[tuple[str, str]], names: Mapping[str, str]) -> list[tuple[str, str]]:
-    """A tour with the names of its files in place."""
+    """A tour with the names of its files filled in."""
     return [(title, words.format(**names)) for title, words in tour]
 
 
 def show(heading: str, directory: Path, tour: Sequence[tuple[str, str]]) -> None:
-    """Runs the commands of a tour, each below what it is about."""
+    """Run the commands of a tour, each below its title."""
     environment = os.environ | ({"FORCE_COLOR": "1"} if sys.stdout.isatty() else {})
     print(f"\n{'=' * len(heading)}\n{heading}\n{'=' * len(heading)}")
     for title, words in tour:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 TOUR = (
-    ("What would make Claude Code tell clia what it does? Nothing is written yet.", "hook install claude-code --dry-run"),
+    ("Which settings make Claude Code report to clia? Nothing is written yet.", "hook install claude-code --dry-run"),
     (
-        "A made-up session of Claude Code, with two sub-agents: it runs the hooks that the real one would.",
+        "A simulated session of Claude Code with two sub-agents; it runs the hooks as a real one would.",
         "hook rehearse claude-code",
     ),
-    ("What the hooks put down becomes agents, traces and commits; much of it has become so meanwhile.", "ingest"),
+    ("Recorded events become agents, traces and commits; most of them have already been ingested.", "ingest"),
     ("Who worked for whom?", "tree"),
     (
-        "Any program can be an agent: in its own worktree, with what it prints as its trace.",
+        "Any program can be an agent: it runs in its own worktree, and its output is its trace.",
         "run checker --quiet -- sh -c 'wc -l *.py | tee size.txt'",
     ),
     ("What did it do?", "log checker"),

@@ -36,42 +36,42 @@ TIDIER = TIDY.replace("every test green", "every test green. Say in the commit w
 AGENTS = ("buyer", "clerk", "porter")
 SEED = 14
 TOUR: tuple[tuple[str, str], ...] = (
-    ("What do the agents know how to do?", "behaviour list"),
+    ("Which behaviours do the agents have?", "behaviour list"),
     (
-        "For weeks restock failed where a supplier answered in words. An agent proposed a version, with the sessions that failed.",
+        "For weeks restock failed when a supplier answered in words. An agent proposed a version, based on these sessions.",
         "behaviour show restock",
     ),
     ("What would it change?", "behaviour diff restock {first} {second}"),
     (
-        "A session that failed, again with the proposed version: recorded answers, nothing is written.",
+        "Replay a failed session with the proposed version: with recorded answers, and without writing anything.",
         "behaviour replay --session {session} --with {second}",
     ),
     (
-        "A person let it run on trial, by its id, in turn with the other. How did they do, week by week?",
+        "A person allowed a trial, alternating with the current version. How did they do, week by week?",
         "behaviour stats restock --over week",
     ),
     ("Side by side.", "behaviour compare {first} {second}"),
-    ("Is that enough? The commits that it rests on are named.", "behaviour suggest restock"),
+    ("Is that enough evidence? The supporting commits are listed.", "behaviour suggest restock"),
     (
-        "So it is adopted, with that evidence. New sessions run it.",
+        "It is adopted with that evidence. New sessions run it.",
         "behaviour adopt restock --on-evidence -m 'Suppliers answer in words'",
     ),
     ("Where did it come from?", "behaviour lineage restock"),
-    ("Of this prompt a proposal waits. Nobody let it run, and too little is known.", "behaviour suggest tidy"),
+    ("A version of this prompt is proposed. Nobody has allowed it to run, so there is not enough data.", "behaviour suggest tidy"),
     (
-        "An agent is spawned from a prompt by its name; what it does counts for the prompt.",
+        "An agent is spawned from a prompt by its name; its work counts for the prompt.",
         "spawn mender --behaviour tidy -t 'Tidy the tests' -b 'Begin with test_prices.py.'",
     ),
 )
 LOOK = (
     ("who adopted what, when and on which commits", "behaviour show restock"),
     ("is the proposal any better? not enough data", "behaviour suggest tidy"),
-    ("let it run by its id, beside the current one", "behaviour adopt tidy {tidier} --trial"),
+    ("allow it to run by its id, besides the current one", "behaviour adopt tidy {tidier} --trial"),
 )
 
 
 class _Past:
-    """A clock that the plan below moves: it ends a day before now."""
+    """A clock that the demo advances; it ends a day before now."""
 
     def __init__(self, days: int) -> None:
         self._now = datetime.now(UTC).replace(microsecond=0) - timedelta(days=days)
@@ -85,8 +85,8 @@ class _Past:
 
 
 def plant(repository: Path) -> dict[str, str]:
-    """Weeks of work in a moment; and the ids that the tour's commands name."""
-    clock, chance = _Past(days=64), random.Random(SEED)  # noqa: S311  # the same demo for everybody
+    """Create weeks of work at once; return the ids that the tour's commands use."""
+    clock, chance = _Past(days=64), random.Random(SEED)  # noqa: S311  # the same demo every time
     settings = clia.Settings(person=("Ada", "ada@example.org"), clock=clock, durable=False)
     with clia.open(repository, settings=settings) as space:
         first = space.add_behaviour("restock", RESTOCK, "session-flow", why="Ask the supplier, then count").cid
@@ -110,12 +110,12 @@ def plant(repository: Path) -> dict[str, str]:
 
 
 def _restocked(space: Space, clock: _Past, chance: random.Random, number: int, version: str) -> tuple[str, str] | None:
-    """A session of some agent's, as the supplier happens to answer; where it failed, which one and the commit made in it."""
+    """A session of some agent with a random answer of the supplier; if it failed, its id and the commit made in it."""
     agent, boxes = AGENTS[number % len(AGENTS)], chance.randint(2, 40)
     answer = chance.choices((f"{boxes}", f"{boxes} boxes", "none before Monday"), (54, 43, 3))[0]
     session = space.start(agent, version, {"what": ("apples", "pears", "plums")[number % 5 % 3]})
     clock.later(minutes=chance.randint(5, 60))
-    outcome = "failed" if chance.random() < 0.1 else "passed"  # of something that neither version has to do with
+    outcome = "failed" if chance.random() < 0.1 else "passed"  # for a reason unrelated to the version
     order = {"ORDERS.md": f"{number}: {answer}\n".encode()}
     commit = space.commit(agent, "test", order, message=f"Order {number}", meta={"outcome": outcome})
     ended = space.resume(agent, answer)
@@ -124,9 +124,9 @@ def _restocked(space: Space, clock: _Past, chance: random.Random, number: int, v
 
 
 def _tidied(space: Space) -> str:
-    """One agent's work by the prompt, taken in by another; and a proposal that nobody has looked at."""
+    """An agent's work with the prompt, merged by another agent; and a proposal that nobody has reviewed."""
     space.spawn("sweeper", space.brief("tidy", "Tidy the orders", "Begin with ORDERS.md.", agent="sweeper"))
     commit = space.commit("sweeper", "refactor", {"SHELVES.md": b"apples, pears, plums\n"}, message="Shelves in one line")
     space.merge("porter", "sweeper")
-    why = "Who merges it wants to know what went"
+    why = "Tell whoever merges it what was removed"
     return space.propose_behaviour("tidy", TIDIER, evidence=[commit], why=why, agent="sweeper").cid

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 _GREET = 'def main(input):\n    return request("human", {"question": "Shall we round at the till?", "choices": ["yes", "no"]})\n'
 TOUR: tuple[tuple[str, str], ...] = (
-    ("Friends have a space of their own. It is pinned by its key.", "peer add friends --key {key} --url ../friends"),
-    ("Nothing of theirs is let in unless it is granted: their agents may be, their flows not.", "cap grant friends --follow"),
-    ("What do they say? Their agent is tracked; their flow is refused, and waits.", "sync friends"),
+    ("Friends have their own space. It is pinned by its key.", "peer add friends --key {key} --url ../friends"),
+    ("Nothing of theirs is accepted without a grant. Accept their agents, but not their flows.", "cap grant friends --follow"),
+    ("What do they announce? Their agent is tracked; their flow is refused and waits.", "sync friends"),
     ("Why was it refused?", "cap explain friends behaviour behaviour"),
-    ("Who of theirs is here?", "remotes"),
-    ("And what are they told? One agent.", "peer share friends --agent scout"),
-    ("So they hear of it.", "announce friends"),
+    ("Which of their agents are tracked here?", "remotes"),
+    ("What is shared with them? One agent.", "peer share friends --agent scout"),
+    ("Announce it to them.", "announce friends"),
 )
 
 
 def plant(repository: Path) -> dict[str, str]:
-    """The space of the friends beside ours, with something to say; and the key that the tour pins."""
+    """Create the space of the friends next to ours; return the key that the tour pins."""
     settings = clia.Settings(person=("Grace", "grace@example.org"))
     with clia.init(repository.parent / "friends", settings=settings) as friends, clia.open(repository) as ours:
         friends.spawn("cashier", clia.Briefing("Know what a basket costs"))

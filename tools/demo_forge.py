@@ -27,26 +27,26 @@ _FINDING = {
     },
 }
 TOUR: tuple[tuple[str, str], ...] = (
-    ("scout has seen a test fail, in colours.", f"trace add scout '{_TESTS}' --kind stdout"),
-    ("And writes it down.", "commit scout finding --set FINDINGS.md=../drafts/findings.md --trace -m 'Cents do not add up'"),
+    ("A test failed for scout; the trace has colours.", f"trace add scout '{_TESTS}' --kind stdout"),
+    ("It records the finding.", "commit scout finding --set FINDINGS.md=../drafts/findings.md --trace -m 'Cents do not add up'"),
     ("It asks what to do.", "ask scout 'Shall I mend the test or the code?' --choices code,test"),
-    ("You said so already.", "decide scout code -m 'The test is right.'"),
+    ("You have already decided.", "decide scout code -m 'The test is right.'"),
     (
-        "It asks more: how bad is it? The forge makes a form of the schema.",
+        "Another question: how bad is it? The forge shows a form for its schema.",
         f"ask scout 'How bad is the finding?' --context {shlex.quote(json.dumps(_FINDING))}",
     ),
     ("A question that takes any answer.", "ask scout 'Where should it look next?'"),
     (
-        "Two agents ask what takes the same answers: the forge can answer both at once.",
+        "Two questions with the same choices: the forge can answer both at once.",
         "ask scout 'May it refactor prices.py?' --choices yes,no",
     ),
     ("And the other.", "ask reviewer 'May it add a test for rounding?' --choices yes,no"),
     ("reviewer reviews scout.", "relate reviewer reviews scout"),
-    ("Somebody who may look, and nothing else.", "user add grace --name 'Grace Hopper' --email grace@example.org"),
+    ("A user who may only read.", "user add grace --name 'Grace Hopper' --email grace@example.org"),
 )
 
 
 def plant(repository: Path) -> None:
-    """The files that the tour's commands name."""
+    """Write the files that the tour's commands use."""
     findings = "# Findings\n\n- 0.1 + 0.2 is not 0.3: round where money is shown.\n"
     (repository.parent / "drafts" / "findings.md").write_text(findings, encoding="utf-8")

@@ -33,27 +33,27 @@ def main(input):
 _INPUT = '{{"version": "2.1", "changes": ["Prices add up more quickly", "Totals are rounded"]}}'  # the tour is a format
 
 TOUR: tuple[tuple[str, str], ...] = (
-    ("A flow is a small program that stops wherever it asks for something. Could this one run?", "flow check {release}"),
-    ("It is kept in git, under a name.", "flow define release {release} -m 'Somebody looks at each release'"),
+    ("A flow is a small program that suspends at each request. Is this one valid?", "flow check {release}"),
+    ("It is stored in git, under a name.", "flow define release {release} -m 'A person reviews each release'"),
     ("And another.", "flow define rounding {rounding}"),
-    ("lead runs the first. It asks for a commit, which is no question to you.", f"session start lead release --input '{_INPUT}'"),
-    ("reviewer runs the second. It asks you at once.", "session start reviewer rounding"),
-    ("A worker answers what is not for people, and lead's flow goes on.", "worker --once"),
-    ("Where are they?", "session list"),
+    ("lead runs the first. It requests a commit, which needs no person.", f"session start lead release --input '{_INPUT}'"),
+    ("reviewer runs the second. It asks you a question.", "session start reviewer rounding"),
+    ("A worker handles the request, and lead's flow continues.", "worker --once"),
+    ("What is the state of the sessions?", "session list"),
     ("What waits for you?", "inbox"),
 )
 ANSWERS = (
-    ("be shown the question, and asked", "decide lead"),
+    ("show the question and ask for an answer", "decide lead"),
     (
-        "or answer one of several at once, with your reason",
+        "or answer one of several directly, with your reason",
         "decide reviewer true --request 1.1 -m 'Nobody pays a hundredth of a cent'",
     ),
-    ("then see what became of it: an answer is a commit", "log reviewer"),
+    ("then see the result: an answer is a commit", "log reviewer"),
 )
 
 
 def plant(directory: Path) -> dict[str, str]:
-    """The files of the flows, beside a repository."""
+    """Write the files of the flows next to a repository."""
     flows = directory.parent / "flows"
     flows.mkdir()
     for name, text in (("release", RELEASE), ("rounding", ROUNDING)):

@@ -25,39 +25,39 @@ BOTH = ROUNDED.replace("result = round(result, 2) + item", "result += item")
 TOUR: tuple[tuple[str, str], ...] = (
     ("A repository becomes a space.", "init"),
     ("Agents are branches, spawned from briefings. They start from the code as it is.", "spawn lead -t 'Lead the price work'"),
-    ("A sub-agent of lead's.", "spawn scout --from lead -t 'Find slow code' -b 'Look at prices.py first.'"),
+    ("A sub-agent of lead.", "spawn scout --from lead -t 'Find slow code' -b 'Look at prices.py first.'"),
     ("And another.", "spawn reviewer --from lead -t 'Check rounding'"),
     (
-        "What scout sees goes to its trace. Secrets do not.",
+        "Output goes to scout's trace. Secrets do not.",
         "trace add scout 'profiling prices.py; export GITHUB_TOKEN=ghp_{secret}'",
     ),
     (
-        "It commits what it did, with the trace bound to it.",
+        "It commits its work with the trace.",
         "commit scout refactor --set prices.py={quick} --trace -m 'Add in place'",
     ),
     ("The reviewer changes the same line.", "commit reviewer finding --set prices.py={rounded} -m 'Round at each step'"),
-    ("lead takes in scout's session: a commit with two parents.", "merge lead scout"),
-    ("The reviewer's contradicts it: nothing is committed, and the conflict is shown.", "merge lead reviewer"),
-    ("lead settles it.", "resolve lead reviewer --file prices.py={both} -m 'Add in place, round at the end'"),
+    ("lead merges scout's work: a commit with two parents.", "merge lead scout"),
+    ("The reviewer's work conflicts: nothing is committed, and the conflict is shown.", "merge lead reviewer"),
+    ("lead resolves the conflict.", "resolve lead reviewer --file prices.py={both} -m 'Add in place, round at the end'"),
     ("The work lands on main.", "land lead --onto main --squash -m 'Prices: quicker, and rounded'"),
     ("Who wrote what, and why?", "blame lead prices.py"),
     ("What did scout see when it did that?", "trace show scout"),
-    ("Who is at work, and what has landed?", "list"),
+    ("Which agents are active, and what has landed?", "list"),
     ("Who spawned whom?", "tree"),
-    ("The graph of it all.", "graph"),
-    ("Is everything that was recorded still there?", "verify"),
+    ("The commit graph.", "graph"),
+    ("Is the record complete?", "verify"),
 )
 
 
 def plant(directory: Path) -> dict[str, str]:
-    """A small repository, and the files that the tour's commands name."""
+    """Create a small repository and the files that the tour's commands use."""
     directory.mkdir(parents=True)
     drafts = directory.parent / "drafts"
     drafts.mkdir()
     for name, text in (("quick", QUICK), ("rounded", ROUNDED), ("both", BOTH)):
         (drafts / f"{name}.py").write_text(text, encoding="utf-8")
     (directory / "prices.py").write_text(PRICES, encoding="utf-8")
-    documents(directory)  # who the agents are, here
+    documents(directory)  # identities of the agents
     person = {"GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org"}
     identity = person | {key.replace("AUTHOR", "COMMITTER"): value for key, value in person.items()}
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | identity

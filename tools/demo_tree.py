@@ -14,7 +14,7 @@ RULE = "Deploys need a person's approval."
 
 
 def plant(root: Path) -> Path:
-    """Makes the tree below ``root`` and returns a working path deep inside it."""
+    """Create the tree below ``root`` and return a working path deep inside it."""
     payments = root / "upstream" / "payments"
     mono = root / "mono"
     _repository(payments)
@@ -34,7 +34,7 @@ def plant(root: Path) -> Path:
 
 
 def documents(mono: Path) -> None:
-    """Who the agents of a repository are: a root policy, and what each adds to it."""
+    """The identities of a repository: root directives, and what each identity adds to them."""
     inherits = [f".clia/agents/root/root@{mono.name}.agent.triad.json"]
     _document(mono, "root", "agent", {"title": "Root directives", "guardrails": ["Never commit secrets.", RULE]})
     scout = {

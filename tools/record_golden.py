@@ -25,14 +25,14 @@ AGENT = "golden"
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(description="Records a session as a golden journal; never writes one again.")
+    parser = argparse.ArgumentParser(description="Record a session as a golden journal. Existing journals are never overwritten.")
     parser.add_argument("recipe", help="a JSON file; - for standard input")
     parser.add_argument("--to", type=Path, default=JOURNALS, help="the directory of the journals")
     args = parser.parse_args(words)
     recipe = json.loads(sys.stdin.read() if args.recipe == "-" else Path(args.recipe).read_text(encoding="utf-8"))
     path = args.to / f"{recipe['name']}.json"
     if path.exists():
-        print(f"{path} is there already: a golden journal is never written again; choose another name", file=sys.stderr)
+        print(f"{path} already exists and is never overwritten; choose another name", file=sys.stderr)
         return 1
     try:
         recording = recorded(recipe)
@@ -46,7 +46,7 @@ def main(words: list[str]) -> int:
 
 
 def recorded(recipe: dict[str, Any]) -> dict[str, Any]:
-    """The journal of a real session in a space of its own, and how it stood after each answer."""
+    """The journal of a real session in a new space, and its state after each answer."""
     now = datetime.fromisoformat(recipe.get("started_at", "2026-01-31T23:30:00+00:00"))
     chosen = clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=lambda: now)
     with tempfile.TemporaryDirectory() as place, clia.init(place, settings=chosen) as space:
@@ -79,7 +79,7 @@ def _answered(space: clia.Space, session: Any, call: int, value: Any, error: str
 
 
 def _turn(session: Any) -> list[list[Any]]:
-    """What the session waits for: number, kind, tag, payload and line of each request."""
+    """The pending requests of the session: number, kind, tag, payload and line of each."""
     return [
         [int(request.id.rpartition(".")[2]), request.kind, request.tag, request.payload, request.line]
         for request in session.pending

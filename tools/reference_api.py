@@ -30,27 +30,27 @@ def api_page() -> str:
     tags = dict.fromkeys(verb.route.tag for verb in verbs)
     return page(
         "# API",
-        f"Every verb of the library, below {code(ROOT)}. How to call it: [use the API](../how-to/api.md). A forge also gives this "
+        f"Every verb of the library, below {code(ROOT)}. How to call it: [use the API](../how-to/api.md). A forge also serves this "
         "as an OpenAPI 3.1 document, at `/api/v1/openapi.json`.",
-        "A program sends `Authorization: Bearer TOKEN`. What goes *in the body* is one JSON object, sent as `application/json`; a "
-        "field that is not known is refused. The last column says what counts where something is left out; empty: it may not be. "
-        "Each verb names the lowest role that may ask for it: viewer, decider or admin.",
-        f"A *list in pages* is an object: `items`, and `next`, the `cursor` of the next page or null. `page_size` is at most "
-        f"{paging.MOST}, and {paging.SIZE} where it is left out. Each verb that changes something takes `Idempotency-Key`; where "
-        "a verb takes `If-Match`, that is the head which the agent must have.",
+        "A program sends `Authorization: Bearer TOKEN`. Parameters *in the body* are fields of one JSON object, sent as "
+        "`application/json`; unknown fields are refused. The last column has the default; a parameter without one is required. "
+        "Each verb lists the lowest role that may call it: viewer, decider or admin.",
+        f"A *list in pages* is an object with `items` and `next`, the `cursor` of the next page or null. `page_size` is at most "
+        f"{paging.MOST} (default: {paging.SIZE}). Each verb that changes something takes `Idempotency-Key`. `If-Match` is the "
+        "expected head of the agent.",
         "## Addresses of the forge",
-        table(("request", "what it gives"), _fixed(document["paths"])),
+        table(("request", "response"), _fixed(document["paths"])),
         "`/healthz`, `/metrics` and the streams of events are described in [serve a forge](../how-to/forge.md#watch-the-forge) and "
         "[watch what happens](../how-to/watch.md).",
         *(part for tag in tags for part in _section(tag, [verb for verb in verbs if verb.route.tag == tag])),
         "## Verbs that stay local",
         "These have no route. `RemoteSpace` refuses them with `local-only`.",
-        table(("verb", "what it is"), [(code(name), prose(summary)) for name, summary in local_members().items()]),
+        table(("verb", "description"), [(code(name), prose(summary)) for name, summary in local_members().items()]),
         "## Problems",
-        "Every answer that is no success is `application/problem+json` ([RFC 9457](#shape-problemdocument)).",
+        "Every error response is `application/problem+json` ([RFC 9457](#shape-problemdocument)).",
         table(("status", "what it means"), _statuses(document["components"]["responses"])),
         "## Shapes",
-        "What stands in bodies and answers. A field that is not always there says so.",
+        "Objects in request bodies and responses. Fields that may be missing say so.",
         *shape_sections(
             {**definitions(shapes), **EXTRA_SCHEMAS, "ProblemDocument": document["components"]["schemas"]["ProblemDocument"]}
         ),
@@ -73,7 +73,7 @@ def _section(tag: str, verbs: list[Verb]) -> Iterator[str]:
         yield page(
             f"### {verb.name}",
             f"{code(f'{verb.method} {verb.path}')}, role {verb.role}. {prose(verb.summary)}",
-            table(("takes", "where", "type", "left out"), [_param(param) for param in verb.params]) if verb.params else "",
+            table(("parameter", "where", "type", "default"), [_param(param) for param in verb.params]) if verb.params else "",
             _answer(verb),
         )
 
@@ -86,13 +86,15 @@ def _param(param: Param) -> tuple[str, str, str, str]:
 
 def _answer(verb: Verb) -> str:
     if verb.result is None:
-        answer = "Answers with nothing (204)."
+        answer = "Returns nothing (204)."
     elif verb.paged:
-        answer = f"Answers with a list in pages: {type_text(verb.result.schema()['items'])}."
+        answer = f"Returns a list in pages: {type_text(verb.result.schema()['items'])}."
     else:
-        answer = f"Answers with: {type_text(verb.result.schema())}."
+        answer = f"Returns: {type_text(verb.result.schema())}."
     condition = " Takes `If-Match`." if verb.route.moves else ""
-    return answer + condition + (" The head is the `ETag`; with `If-None-Match` it may answer 304." if verb.route.shows else "")
+    return (
+        answer + condition + (" The head is the `ETag`; with `If-None-Match` the response may be 304." if verb.route.shows else "")
+    )
 
 
 def shape_sections(schemas: Mapping[str, Any]) -> Iterator[str]:

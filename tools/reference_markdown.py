@@ -1,4 +1,4 @@
-"""Markdown that reads the same on a forge and on the site: what the reference pages are made of."""
+"""Markdown for the reference pages, valid on forges and on the site."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def code(text: object) -> str:
-    """A code span that may stand in a table."""
+    """A code span for use in a table."""
     shown = str(text)
     return f"<code>{html.escape(shown).replace('|', '&#124;')}</code>" if set(shown) & set("|`") else f"`{shown}`"
 
 
 def prose(text: str) -> str:
-    """Text that may stand in a table; double backticks, as docstrings have them, become single ones."""
+    """Text for use in a table; double backticks, as in docstrings, become single ones."""
     return " ".join(text.replace("``", "`").split()).replace("|", "&#124;").replace("<", "&lt;")
 
 

@@ -86,7 +86,7 @@ def python_page() -> str:
         "# Python",
         f"`import clia` gives {', '.join(code(f'clia.{name}') for name in clia.__all__)}, and loads no third-party package. "
         "`clia.errors` has the [tree of errors](errors.md#the-tree), `clia.client` a [space over HTTP](#cliaclientremotespace). "
-        "All else is internal, and may change.",
+        "Everything else is internal and may change.",
         *functions,
         *(_class(kind) for kind in (lineage.Lineage, lineage.MergedDocument)),
         *(_record(kind) for kind in records),
@@ -104,9 +104,9 @@ def _space() -> str:
     rows = [(f"[`space.{name}`](#space{name})", prose(inspect.getdoc(kind) or "")) for name, kind in services.items()]
     return page(
         _class(space.Space),
-        "Services are attributes; the verbs of each are listed below. One that can be called lists what it is about: "
-        "`space.sessions()`. Where it says *also*, the verb can be called on the space itself under that name.",
-        table(("service", "what it is for"), rows),
+        "Services are attributes; the verbs of each are listed below. A callable service lists its items: "
+        "`space.sessions()`. *Also* gives the name of a verb on the space itself.",
+        table(("service", "purpose"), rows),
     )
 
 
@@ -153,7 +153,7 @@ def _signature(name: str, node: ast.FunctionDef) -> str:
 
 
 def _plain(annotation: str) -> str:
-    """An annotation without the names that only say more on the wire."""
+    """An annotation without names that only matter for the wire format."""
     plain = annotation.replace("Count", "int").replace("Text", "str")
     plain = plain.replace("LandingEvent", "dict[str, Any]").replace("TraceEntry", "Mapping[str, Any]")
     return re.sub(r"^Annotated\[(.*), \w+\]$", r"\1", plain)

@@ -1,6 +1,6 @@
 """``make walk``: which modules of clia six everyday journeys import and execute, and in which order.
 
-Each journey runs one real command (or one API request) in a process of its own under a profiler. ``--source DIR`` measures
+Each journey runs one real command (or one API request) in its own process under a profiler. ``--source DIR`` measures
 another checkout with the same tool; ``--json`` prints the numbers for a program.
 """
 
@@ -100,7 +100,7 @@ def profiled(target: str, words: Sequence[str]) -> int:
 
 
 class Walk:
-    """The journeys, in a throw-away directory."""
+    """The journeys, in a temporary directory."""
 
     def __init__(self, source: Path, home: Path) -> None:
         self._home = home
@@ -222,7 +222,7 @@ def _request(url: str, token: str, body: dict[str, Any] | None = None) -> bytes:
 
 
 def import_count(source: Path, module: str) -> int:
-    """How many modules of clia importing one of them loads."""
+    """The number of clia modules that importing one of them loads."""
     code = f"import sys, {module}; print(sum(name == 'clia' or name.startswith('clia.') for name in sys.modules))"
     environment = dict(os.environ) | {"PYTHONPATH": str(source / "src")}
     process = subprocess.run([PYTHON, "-c", code], env=environment, capture_output=True, text=True, check=True)
