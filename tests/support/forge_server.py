@@ -223,14 +223,15 @@ class ForgeProcess:
         return self._log.read()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Ends it with a signal; its exit code. One that does not end in time fails the test."""
+        """End it with a signal and return its exit code. If it does not end in time, the test fails."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
             return self.process.wait(timeout=PATIENCE)
         finally:
             self.process.kill()
-            if self.process.stdout is not None:
+            if self.process.stdout is not None and not self.process.stdout.closed:
+                self.process.stdout.read()  # the command itself has it open as long as it lives
                 self.process.stdout.close()
 
     def __enter__(self) -> ForgeProcess:
