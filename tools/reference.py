@@ -10,6 +10,7 @@ import ast
 import contextlib
 import io
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +44,7 @@ def main_program(words: Sequence[str]) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is stale")
     parser.add_argument("--directory", type=Path, default=PAGES, help="directory of the pages")
     args = parser.parse_args(words)
-    pages = {name: f"{MARK}\n\n{make().strip()}\n" for name, (_, make) in CONTENTS.items()}
-    pages["index.md"] = f"{MARK}\n\n{index().strip()}\n"
+    pages = generate()
     stale = sorted(name for name in {*pages, *_generated(args.directory)} if _read(args.directory / name) != pages.get(name))
     if args.check:
         for name in stale:
@@ -55,6 +55,14 @@ def main_program(words: Sequence[str]) -> int:
         path = args.directory / name
         path.write_text(pages[name], encoding="utf-8") if name in pages else path.unlink()
     return 0
+
+
+@cache
+def generate() -> dict[str, str]:
+    """The text of each page, by its file name."""
+    pages = {name: f"{MARK}\n\n{make().strip()}\n" for name, (_, make) in CONTENTS.items()}
+    pages["index.md"] = f"{MARK}\n\n{index().strip()}\n"
+    return pages
 
 
 def _generated(directory: Path) -> list[str]:

@@ -32,9 +32,25 @@ def main(words: list[str]) -> int:
     # Without bytecode files each worker compiles all tests, and each process that a test starts compiles clia.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     subprocess.run([sys.executable, "-m", "compileall", "-q", "src"], env=environment, check=False)
+    compile_tests(environment)
     if "--coverage" in words:
         return run_coverage([word for word in words if word != "--coverage"], environment)
     return run_pytest(words, environment)
+
+
+def compile_tests(environment: dict[str, str]) -> None:
+    """Let pytest compile the tests of a new checkout in two processes; otherwise each worker compiles all of them."""
+    tests = ROOT / "tests"
+    compiled = {path.name.partition(".")[0] for path in tests.rglob("__pycache__/*-pytest-*.pyc")}
+    modules = {path.stem for path in tests.rglob("test_*.py")}
+    if 2 * len(modules & compiled) > len(modules):
+        return
+    folders = {path.name for path in tests.iterdir() if any(path.glob("test_*.py"))}
+    collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    halves = (["tests/unit"], sorted(f"tests/{name}" for name in folders))
+    running = [subprocess.Popen([*collect, *half], env=environment, stdout=subprocess.DEVNULL) for half in halves]
+    for process in running:
+        process.wait()
 
 
 def run_coverage(words: list[str], environment: dict[str, str]) -> int:

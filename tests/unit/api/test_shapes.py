@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
@@ -120,9 +121,13 @@ RECORDS = {shape.name: shape for shape in SHAPES.values() if isinstance(shape, R
 DEFINITIONS = {**definitions([verb.result for verb in VERBS.values() if verb.result is not None]), **EXTRA_SCHEMAS}
 
 
+@cache
+def validator_of(shape: Any) -> Draft202012Validator:
+    return Draft202012Validator({**shape.schema(), "components": {"schemas": {**definitions([shape]), **DEFINITIONS}}})
+
+
 def accepts(shape: Any, value: Any) -> bool:
-    schema = {**shape.schema(), "components": {"schemas": {**definitions([shape]), **DEFINITIONS}}}
-    return bool(Draft202012Validator(schema).is_valid(value))
+    return bool(validator_of(shape).is_valid(value))
 
 
 # The table
@@ -205,10 +210,10 @@ def test_no_two_verbs_have_the_same_route() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_encoded_values_decode_to_the_same_value_and_match_the_schema(name: str) -> None:
+def test_encoded_values_decode_to_the_same_value_and_match_the_schema(name: str, soak: bool) -> None:
     shape = SHAPES[name]
 
-    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=200 if soak else 10, suppress_health_check=list(HealthCheck))
     @given(values_of(shape))
     def check(value: Any) -> None:
         encoded = json.loads(json.dumps(shape.encode(value)))
