@@ -149,5 +149,5 @@ def test_a_fork_shares_its_history_and_then_differs(engine: MontyEngine, source:
     """A prefix of the answers gives a prefix of the turns."""
     program = FlowProgram(source, None, seed, "2026-05-01T08:00:00+00:00")
     complete = turns_of(engine, program, plan, with_dumps=False)
-    half = plan[: len(plan) // 2]
-    assert turns_of(engine, program, half, with_dumps=True) == complete[: len(half) + 1]
+    prefix = plan[: len(plan) // 2]
+    assert turns_of(engine, program, prefix, with_dumps=True) == complete[: len(prefix) + 1]

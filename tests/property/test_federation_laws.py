@@ -72,10 +72,10 @@ def test_a_token_with_one_character_changed_is_refused(owner: Speaker, place: in
     token = owner.snapshot(1, [finding("scout", 1)])
     ends = [at - 1 for at, character in enumerate(token) if character == "."] + [len(token) - 1]
     for at in [place % len(token), *(ends if letter in LETTERS else ())]:
-        changed = token[:at] + letter + token[at + 1 :]
-        acceptance = ear.hear(Position(), changed)
-        assert (acceptance.refusal is None) == (changed == token)
-        assert changed == token or acceptance.position == Position()
+        changed_token = token[:at] + letter + token[at + 1 :]
+        acceptance = ear.hear(Position(), changed_token)
+        assert (acceptance.refusal is None) == (changed_token == token)
+        assert changed_token == token or acceptance.position == Position()
 
 
 @given(st.text() | st.tuples(*[st.text(LETTERS, max_size=9)] * 3).map(".".join))
@@ -90,7 +90,7 @@ def test_no_payload_signed_with_the_right_key_makes_acceptance_raise(
     owner: Speaker, changes: Any, replacement: Any, as_snapshot: bool
 ) -> None:
     """A statement with some fields changed, or any JSON, is refused or still valid."""
-    good = Statement(
+    statement = Statement(
         OWNER,
         HEARER,
         1,
@@ -99,7 +99,7 @@ def test_no_payload_signed_with_the_right_key_makes_acceptance_raise(
         NOW + LIFE,
         *((SNAPSHOT, (finding("a", 1),)) if as_snapshot else ("head-move", (finding("a", 1),))),
     )
-    body = replacement if changes is ... else json.loads(good.payload()) | changes
+    body = replacement if changes is ... else json.loads(statement.payload()) | changes
     payload = json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
     acceptance = Ear((owner.key,)).hear(Position(), owner.signed(payload))
     if acceptance.refusal is not None:
@@ -113,10 +113,10 @@ def announced_in_order(owner: Speaker, moves: Sequence[tuple[RefClaim, bool]]) -
     """A valid chain; a marked move is followed by a snapshot."""
     now: dict[str, RefClaim] = {}
     chain = [owner.snapshot(100)]
-    for claim, also in moves:
+    for claim, with_snapshot in moves:
         now = {ref: current for ref, current in (now | {claim.ref: claim}).items() if current.new is not None}
         chain.append(owner.moved(100 + len(chain), chain[-1], claim))
-        if also:
+        if with_snapshot:
             chain.append(owner.snapshot(100 + len(chain), list(now.values()), chain[-1]))
     return chain
 
@@ -149,10 +149,10 @@ def test_after_a_snapshot_exactly_the_differences_are_outstanding(
     position = Ear((owner.key,), tracked=tracked).heard([owner.snapshot(1, announced)])
     todo = outstanding(list(position.waiting.values()), tracked, lambda type_, _: type_ in granted)
     announced_heads = {claim.ref: claim.new for claim in announced}
-    differs = {claim for claim in announced if tracked.get(claim.ref) != claim.new}
-    let_in = {claim for claim in differs if (claim.parent or claim.type) in granted}
-    assert {action.claim for action in todo if isinstance(action, (Follow, Learn))} == let_in
-    assert {action.claim for action in todo if isinstance(action, Withheld)} == differs - let_in
+    different = {claim for claim in announced if tracked.get(claim.ref) != claim.new}
+    allowed = {claim for claim in different if (claim.parent or claim.type) in granted}
+    assert {action.claim for action in todo if isinstance(action, (Follow, Learn))} == allowed
+    assert {action.claim for action in todo if isinstance(action, Withheld)} == different - allowed
     assert {action.claim.ref for action in todo if isinstance(action, Forget)} == tracked.keys() - announced_heads.keys()
     assert len(todo) == len({action.claim.ref for action in todo})
     assert all(action.tracked == tracked.get(action.claim.ref) for action in todo if isinstance(action, (Follow, Forget)))

@@ -82,8 +82,10 @@ def test_every_line_joins_two_commits_or_ends_in_a_stub(commits: list[AgentCommi
         assert edge.stub == (edge.parent not in inside)
         assert edge.stub or edge.points[-1] == place[edge.parent]
     if not collapse:
-        drawn = [(edge.child, edge.parent) for edge in graph.edges]
-        assert drawn == [(agent_commit.cid, parent) for agent_commit in commits for parent in dict.fromkeys(agent_commit.parents)]
+        drawn_edges = [(edge.child, edge.parent) for edge in graph.edges]
+        assert drawn_edges == [
+            (agent_commit.cid, parent) for agent_commit in commits for parent in dict.fromkeys(agent_commit.parents)
+        ]
 
 
 @given(graphs, st.booleans())
@@ -103,13 +105,13 @@ def test_commits_are_in_separate_rows_newest_first_and_each_agent_has_one_lane(c
 def test_a_line_crosses_no_commit_and_overlaps_only_lines_to_the_same_commit(commits: list[AgentCommit], collapse: bool) -> None:
     graph = layout(commits, heads_of(commits), collapse=collapse)
     occupied = {(node.lane, node.row) for node in graph.nodes}
-    led_to: dict[tuple[int, int], set[str]] = {}
+    targets: dict[tuple[int, int], set[str]] = {}
     for edge in graph.edges:
         steps = steps_of(edge)
         assert not occupied & {(lane, row + 1) for _, row, lane in steps[:-1]}
         for _, row, lane in steps:
-            led_to.setdefault((lane, row + 1), set()).add(edge.parent)
-    assert all(len(parents) == 1 for parents in led_to.values())
+            targets.setdefault((lane, row + 1), set()).add(edge.parent)
+    assert all(len(parents) == 1 for parents in targets.values())
 
 
 @given(histories())
@@ -118,9 +120,9 @@ def test_names_of_agents_do_not_change_the_layout(commits: list[AgentCommit]) ->
         agent_commit._replace(agent=agent_commit.agent and f"{'xyzuv'['abcde'.index(agent_commit.agent)]}")
         for agent_commit in commits
     ]
-    original, changed = layout(commits, {}), layout(renamed, {})
-    assert [(node.lane, node.row) for node in original.nodes] == [(node.lane, node.row) for node in changed.nodes]
-    assert [edge[2:] for edge in original.edges] == [edge[2:] for edge in changed.edges]
+    original, after_renaming = layout(commits, {}), layout(renamed, {})
+    assert [(node.lane, node.row) for node in original.nodes] == [(node.lane, node.row) for node in after_renaming.nodes]
+    assert [edge[2:] for edge in original.edges] == [edge[2:] for edge in after_renaming.edges]
 
 
 def read_back(picture: str) -> tuple[list[str], set[Step], set[str]]:
@@ -136,9 +138,9 @@ def read_back(picture: str) -> tuple[list[str], set[Step], set[str]]:
     return links, steps, {path.get("d", "") for path in ways if "stub" in (path.get("class") or "")}
 
 
-def read_path(way: str) -> Iterable[Step]:
+def read_path(data: str) -> Iterable[Step]:
     lane = row = 0
-    for move, x, y, across, down in re.findall(r"(M(\d+) (\d+)|v5c0 7 (-?\d+) 7 \4 14v5|V(\d+))", way):
+    for move, x, y, across, down in re.findall(r"(M(\d+) (\d+)|v5c0 7 (-?\d+) 7 \4 14v5|V(\d+))", data):
         if move.startswith("M"):
             lane, row = (int(x) - MARGIN) // LANE, int(y) // ROW
         elif across:
@@ -155,25 +157,25 @@ def test_windows_add_up_to_the_full_picture(commits: list[AgentCommit], collapse
     links, steps, stubs = read_back(svg(graph, base="/s/x", now=0))
     assert steps == {step for edge in graph.edges for step in steps_of(edge)}
     window_links: list[str] = []
-    ended: set[str] = set()
+    window_stubs: set[str] = set()
     for first in range(0, graph.height, size):
         window = read_back(svg(graph, base="/s/x", first=first, rows=size, now=0))
         window_links += window[0]
-        ended |= window[2]
+        window_stubs |= window[2]
         last = min(first + size, graph.height) - 1
         assert window[1] == {step for step in steps if step[1] <= last and step[1] + 1 >= first}
         assert all(first <= int(stub.split()[1].split("l")[0]) // ROW <= last for stub in window[2])
-    assert (window_links, ended) == (links, stubs)
+    assert (window_links, window_stubs) == (links, stubs)
 
 
 def ancestors_of(edges: Iterable[tuple[str, str]], start: str) -> set[str]:
-    near: dict[str, list[str]] = {}
+    parents_of: dict[str, list[str]] = {}
     for child, parent in edges:
-        near.setdefault(child, []).append(parent)
+        parents_of.setdefault(child, []).append(parent)
     ancestors: set[str] = set()
     waiting = [start]
     while waiting:
-        for parent_id in near.get(waiting.pop(), ()):
+        for parent_id in parents_of.get(waiting.pop(), ()):
             if parent_id not in ancestors:
                 ancestors.add(parent_id)
                 waiting.append(parent_id)
@@ -217,12 +219,12 @@ def distances(graph: GraphLayout, start: str) -> dict[str, int]:
 def test_a_path_is_shortest_and_fully_highlighted(commits: list[AgentCommit], data: st.DataObject) -> None:
     a, b = (data.draw(st.sampled_from([agent_commit.cid for agent_commit in commits])) for _ in "ab")
     path = path_between(commits, a, b)
-    far = distances(layout(commits, {}), a)
-    assert len(path) == (far[b] + 1 if b in far else 0)
+    distance = distances(layout(commits, {}), a)
+    assert len(path) == (distance[b] + 1 if b in distance else 0)
     assert not path or (path[0], path[-1]) == (a, b)
     graph = layout(commits, {}, path=path)
-    lit = {frozenset((edge.child, edge.parent)) for edge in graph.edges if edge.on_path}
-    assert lit == {frozenset(pair) for pair in pairwise(path)}
+    highlighted = {frozenset((edge.child, edge.parent)) for edge in graph.edges if edge.on_path}
+    assert highlighted == {frozenset(pair) for pair in pairwise(path)}
     assert {node.commit.cid for node in graph.nodes if node.on_path} == set(path)
     small = layout(commits, {}, path=path, collapse=True)
     left_out = set(path) - {node.commit.cid for node in small.nodes}

@@ -76,25 +76,25 @@ def test_every_line_ends_at_its_parent(nodes: list[GraphNode]) -> None:
 @given(graphs() | histories())
 def test_lanes_start_and_end_at_commits_only(nodes: list[GraphNode]) -> None:
     rows = layout(nodes)
-    above: tuple[int, ...] = ()
+    lanes_above: tuple[int, ...] = ()
     for row in rows:
-        assert row.above == above
+        assert row.above == lanes_above
         assert row.below == tuple(sorted({*row.through, *row.edges}))
         assert set(row.opened) == set(row.edges) - {row.lane, *row.above}
         assert row.lane not in row.through
         assert row.bend is None or (row.bend in row.above and row.bend not in row.below and row.lane in row.edges)
         assert row.tip == (not any(row.node.id in node.parents for node in nodes))
-        above = row.below
+        lanes_above = row.below
     leaving = {parent for node in nodes for parent in node.parents} - {node.id for node in nodes}
-    assert len(above) == len(leaving)  # one lane per awaited commit
+    assert len(lanes_above) == len(leaving)  # one lane per awaited commit
 
 
 @given(histories())
 def test_an_agent_whose_commits_are_a_chain_has_one_lane(nodes: list[GraphNode]) -> None:
-    used: dict[str, set[int]] = {}
+    lanes_of: dict[str, set[int]] = {}
     for row in layout(nodes):
-        used.setdefault(row.node.group, set()).add(row.lane)
-    assert all(len(lanes) == 1 for lanes in used.values())
+        lanes_of.setdefault(row.node.group, set()).add(row.lane)
+    assert all(len(lanes) == 1 for lanes in lanes_of.values())
 
 
 @given(graphs(), st.randoms(use_true_random=False))
@@ -111,13 +111,13 @@ def test_names_do_not_change_the_layout(nodes: list[GraphNode], order: random.Ra
 def test_the_edges_can_be_parsed_from_the_picture(nodes: list[GraphNode]) -> None:
     lines = [line.plain for line in graph_lines(layout(nodes), lambda node: f"={node.id}")]
     inside = {node.id for node in nodes}
-    drawn, leaving = read_back(lines)
-    assert sorted(drawn) == [edge for edge in edges_of(nodes) if edge[1] in inside]
+    drawn_edges, drawn_children = read_back(lines)
+    assert sorted(drawn_edges) == [edge for edge in edges_of(nodes) if edge[1] in inside]
     awaited: dict[str, list[str]] = {}
     for child, parent in edges_of(nodes):
         if parent not in inside:
             awaited.setdefault(parent, []).append(child)
-    assert sorted(leaving) == sorted(awaited.values())
+    assert sorted(drawn_children) == sorted(awaited.values())
 
 
 @given(graphs())
@@ -149,10 +149,10 @@ def read_back(lines: list[str]) -> tuple[list[Edge], list[list[str]]]:
             (target,) = met_from(picture, column)
             carried[target] |= carried.pop(column)
         below = {column for column in columns if following[column] in UP}
-        turned = {
+        corners = {
             column for column, char in columns.items() if char in "╰╯" and following[column] == "●"
         }  # with a new head below it
-        assert below - turned == carried.keys()
+        assert below - corners == carried.keys()
     return edges, [sorted(children) for children in carried.values()]
 
 

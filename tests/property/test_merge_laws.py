@@ -41,9 +41,9 @@ def merged(kind: str, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
 @given(kinds_and_documents)
 def test_merging_a_document_with_itself_changes_nothing(case: tuple[str, list[dict[str, Any]]]) -> None:
     kind, (document, *_) = case
-    once = merged(kind, [document])
-    assert identity(merged(kind, [document, document])) == identity(once)
-    assert identity(merged(kind, [once, once])) == identity(once)
+    single = merged(kind, [document])
+    assert identity(merged(kind, [document, document])) == identity(single)
+    assert identity(merged(kind, [single, single])) == identity(single)
 
 
 @given(kinds_and_documents)
@@ -115,8 +115,8 @@ def test_the_order_of_keys_inside_a_value_does_not_matter_to_a_union(
     case: tuple[str, list[dict[str, Any]]], shuffle: random.Random
 ) -> None:
     kind, documents = case
-    turned = [shuffled(document, shuffle) for document in documents]
-    plain, from_shuffled = merged(kind, documents), merged(kind, turned)
+    reordered = [shuffled(document, shuffle) for document in documents]
+    plain, from_shuffled = merged(kind, documents), merged(kind, reordered)
     assert identity(plain) == identity(from_shuffled)
 
 

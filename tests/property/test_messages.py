@@ -132,10 +132,10 @@ def check_with_stock_git(space: clia.Space, batch: Sequence[tuple[str, dict[str,
 
 
 def test_stock_git_reads_exactly_our_trailers_after_each_hostile_line(space: clia.Space, tmp_path: Path) -> None:
-    alone = [(line, {"n": number}) for number, line in enumerate(HOSTILE)]
+    single_lines = [(line, {"n": number}) for number, line in enumerate(HOSTILE)]
     as_last = [(f"subject\n\nbody\n{line}", {"line": line}) for line in HOSTILE]
     as_paragraph: list[tuple[str, dict[str, Any]]] = [(f"subject\n\n{line}\n\n{line}", {}) for line in HOSTILE]
-    check_with_stock_git(space, [*alone, *as_last, *as_paragraph], tmp_path)
+    check_with_stock_git(space, [*single_lines, *as_last, *as_paragraph], tmp_path)
 
 
 BATCHES = max(4, (settings.default.max_examples if settings.default else 100) // 25)

@@ -53,10 +53,10 @@ def test_text_without_controls_comes_back_unchanged(text: str) -> None:
 
 @given(hostile)
 def test_plain_text_has_no_control_characters(text: str) -> None:
-    once = ansi.plain(text)
-    assert ansi.plain(once) == once
-    assert texts.visible(once) == once
-    once.encode("utf-8")
+    plain_text = ansi.plain(text)
+    assert ansi.plain(plain_text) == plain_text
+    assert texts.visible(plain_text) == plain_text
+    plain_text.encode("utf-8")
 
 
 @given(st.lists(st.tuples(letters.map(lambda text: text.replace("\n", "")), st.integers(0, 107)), max_size=5))
@@ -72,10 +72,10 @@ def test_folding_keeps_every_character_in_its_place(text: str) -> None:
 @given(hostile, hostile)
 def test_highlighting_changes_no_visible_text(text: str, find: str) -> None:
     entry = {"text": text, "data": {text: text}}
-    (plainly,), (marked,) = traces.view([entry], complete=True), traces.view([entry], find=find, complete=True)
-    assert shown(marked.body) == shown(plainly.body) == ansi.plain(text)
-    assert shown(marked.head) == shown(plainly.head)
-    assert shown(marked.data or "") == shown(plainly.data or "")
+    (unmarked,), (marked,) = traces.view([entry], complete=True), traces.view([entry], find=find, complete=True)
+    assert shown(marked.body) == shown(unmarked.body) == ansi.plain(text)
+    assert shown(marked.head) == shown(unmarked.head)
+    assert shown(marked.data or "") == shown(unmarked.data or "")
     assert marked.hit == (traces.hits([entry], find) == [0])
 
 
@@ -126,8 +126,8 @@ def test_any_patch_gives_only_our_tags(content: str, path: str) -> None:
 @given(st.lists(st.tuples(letters, letters), min_size=1, max_size=4))
 def test_marked_words_change_no_line(pairs: list[tuple[str, str]]) -> None:
     olds, news = [old.replace("\n", "") for old, _ in pairs], [new.replace("\n", "") for _, new in pairs]
-    changed = "".join(f"-{line}\n" for line in olds) + "".join(f"+{line}\n" for line in news)
-    (file,) = diffs.view(f"diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -1,{len(olds)} +1,{len(news)} @@\n{changed}").files
+    diff_lines = "".join(f"-{line}\n" for line in olds) + "".join(f"+{line}\n" for line in news)
+    (file,) = diffs.view(f"diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -1,{len(olds)} +1,{len(news)} @@\n{diff_lines}").files
     assert (file.added, file.deleted) == (len(news), len(olds))
     assert "".join(within(file.body, "tr.del")) == "".join(f"{number}-{line}" for number, line in enumerate(olds, 1))
     assert "".join(within(file.body, "tr.add")) == "".join(f"{number}+{line}" for number, line in enumerate(news, 1))

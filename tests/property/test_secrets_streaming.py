@@ -123,11 +123,11 @@ def test_a_token_of_any_length_that_is_cut_once_loses_at_most_a_word(secret: str
 
 
 @given(st.sampled_from(FAKES), st.sampled_from(["passed", "Refunds retry twice", "ERROR: build failed", "HTTP/1.1 200 OK", "404"]))
-def test_the_entry_after_a_text_that_ends_in_a_token_is_kept_or_marked(fake: Fake, then: str) -> None:
+def test_the_entry_after_a_text_that_ends_in_a_token_is_kept_or_marked(fake: Fake, second: str) -> None:
     _, state = redact_chunk(fake.text, START)
-    redaction, _ = redact_chunk(then, state)
-    length = swallowed(then, state)
-    assert redaction == (then[length:], 0)
+    redaction, _ = redact_chunk(second, state)
+    length = swallowed(second, state)
+    assert redaction == (second[length:], 0)
     assert (mark(state) if length else "") in {"", f"[redacted:{fake.kind}]", "[redacted:assigned]", "[redacted:url-password]"}
 
 
@@ -150,8 +150,8 @@ def test_random_text_without_secrets_is_unchanged(text: str, data: st.DataObject
 def test_redacting_twice_changes_nothing(parts: list[str], data: st.DataObject) -> None:
     glue = data.draw(st.sampled_from([" ", "\n", "", "=", '"', ":", "@", "/", "-", ", "]))
     text = glue.join(parts)
-    once = redact(text).text
-    assert redact(once) == (once, 0)
+    redacted = redact(text).text
+    assert redact(redacted) == (redacted, 0)
     streamed = stream(data.draw(cuts(text)))[0]
     assert redact(redact(streamed).text).count == 0
 
@@ -159,8 +159,11 @@ def test_redacting_twice_changes_nothing(parts: list[str], data: st.DataObject) 
 @given(st.lists(fakes.map(lambda fake: fake.text) | st.sampled_from(_LINES), max_size=6))
 def test_a_stream_of_complete_lines_is_redacted_line_by_line(lines: list[str]) -> None:
     output, count, _ = stream([f"{line}\n" for line in lines])
-    alone = [redact(f"{line}\n") for line in lines]
-    assert (output, count) == ("".join(redaction.text for redaction in alone), sum(redaction.count for redaction in alone))
+    redactions = [redact(f"{line}\n") for line in lines]
+    assert (output, count) == (
+        "".join(redaction.text for redaction in redactions),
+        sum(redaction.count for redaction in redactions),
+    )
 
 
 _CODES = (

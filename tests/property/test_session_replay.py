@@ -89,8 +89,8 @@ def leaves(value: Any) -> list[Any]:
 
 @given(st.recursive(SCALARS | st.floats() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner)))
 def test_a_value_crosses_or_is_refused_with_its_pointer(value: Any) -> None:
-    bad = [leaf_value for leaf_value in leaves(value) if cannot(leaf_value)]
-    if not bad:
+    unsupported = [leaf_value for leaf_value in leaves(value) if cannot(leaf_value)]
+    if not unsupported:
         assert json.loads(json.dumps(crossing(value, "value"), allow_nan=False)) == value
         return
     with pytest.raises(CannotCross) as caught:
@@ -144,23 +144,23 @@ def test_different_requests_have_different_hashes(payload: Any, other_payload: A
 @given(VALUES, st.lists(VALUES, min_size=4, max_size=4), st.lists(st.booleans(), min_size=4, max_size=4))
 def test_a_session_replays_to_the_same_state_after_the_store_is_lost(first: Any, answers: list[Any], decides: list[bool]) -> None:
     with a_space() as (place, space):
-        stood = {str(space.head("scout")): asks(space.start("scout", "echo", first))}
+        pending_at = {str(space.head("scout")): asks(space.start("scout", "echo", first))}
         for value, decide in zip(answers, decides, strict=True):
-            waits = asks(space.session("scout"))
-            stood[space.commit("scout", "finding", changes={"n": str(len(stood)).encode()})] = waits
+            pending = asks(space.session("scout"))
+            pending_at[space.commit("scout", "finding", changes={"n": str(len(pending_at)).encode()})] = pending
             if decide:
-                stood[space.decide("scout", value).cid] = waits
+                pending_at[space.decide("scout", value).cid] = pending
             else:
                 space.resume("scout", value)
         session = space.session("scout")
         assert session.status == "finished"
         assert spelled(session.resumes) == spelled([redact_value(inward(answer, "v"))[0] for answer in answers])
         place.lose_store()
-        with place.open() as again:
-            for number, (commit, waits) in enumerate(stood.items()):
-                assert spelled(asks(again.fork("scout", f"fork-{number}", commit))) == spelled(waits)
-            name = f"fork-{len(stood) - 1}"
-            assert again.resume(name, answers[-1]).result == session.result
+        with place.open() as reopened:
+            for number, (commit, pending) in enumerate(pending_at.items()):
+                assert spelled(asks(reopened.fork("scout", f"fork-{number}", commit))) == spelled(pending)
+            name = f"fork-{len(pending_at) - 1}"
+            assert reopened.resume(name, answers[-1]).result == session.result
 
 
 @EXAMPLES
@@ -173,9 +173,13 @@ def test_answers_in_any_order_with_a_fork_at_any_point_give_one_result(order: li
         at = space.commit("scout", "finding", changes={"a": b"1"})
         if lose:
             place.lose_store()
-        with place.open() as again:
-            again.fork("scout", "other", at)
+        with place.open() as reopened:
+            reopened.fork("scout", "other", at)
             for number in sorted(order[cut:]):
-                again.resume("other", number * 10, f"1.{number}")
-            assert again.resume("other", "end", "1.7").result == {"parts": [10, 20, 30, 40, 50, 60], "last": "end"}
-            assert again.session("other").resumes == [*(n * 10 for n in order[:cut]), *(n * 10 for n in sorted(order[cut:])), "end"]
+                reopened.resume("other", number * 10, f"1.{number}")
+            assert reopened.resume("other", "end", "1.7").result == {"parts": [10, 20, 30, 40, 50, 60], "last": "end"}
+            assert reopened.session("other").resumes == [
+                *(n * 10 for n in order[:cut]),
+                *(n * 10 for n in sorted(order[cut:])),
+                "end",
+            ]

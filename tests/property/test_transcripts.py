@@ -140,6 +140,6 @@ def test_fields_of_a_hook_may_have_any_type(value: Any, name: str) -> None:
 
 @given(_JSON)
 def test_the_recorded_input_of_a_tool_is_small_and_deterministic(value: Any) -> None:
-    once = small({"a": value, "long": "x" * 10_000})
-    assert small(once)["a"] == once["a"]
-    assert len(once["long"]) < 5_000
+    shortened = small({"a": value, "long": "x" * 10_000})
+    assert small(shortened)["a"] == shortened["a"]
+    assert len(shortened["long"]) < 5_000

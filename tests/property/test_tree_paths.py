@@ -129,9 +129,9 @@ def test_full_values_and_deltas_give_the_trees_of_stock_git(place: TreeSpace, ve
     full_agent, delta_agent = place.agent(), place.agent()
     before: Files = {}
     for files in versions:
-        full = place.space.commit(full_agent, "finding", files)
-        part = place.space.commit(delta_agent, "finding", changes=delta(before, files))
-        assert place.tree(full) == place.tree(part)
+        full_commit = place.space.commit(full_agent, "finding", files)
+        delta_commit = place.space.commit(delta_agent, "finding", changes=delta(before, files))
+        assert place.tree(full_commit) == place.tree(delta_commit)
         before = files
     assert place.tree(full_agent) == place.stock_tree(versions[-1])
     fresh = place.space.commit(place.agent(), "finding", versions[-1])
@@ -155,10 +155,10 @@ def test_a_file_in_place_of_a_folder_is_refused_in_both_forms(place: TreeSpace, 
     for name in (full_agent, delta_agent):
         place.space.commit(name, "finding", start)
     files = {**start, **more}
-    full = outcome(place, full_agent, files=files)
-    part = outcome(place, delta_agent, changes=delta(start, files))
-    assert full == part
-    assert (full == ("path-clash",)) == clashes(files)
+    full_outcome = outcome(place, full_agent, files=files)
+    delta_outcome = outcome(place, delta_agent, changes=delta(start, files))
+    assert full_outcome == delta_outcome
+    assert (full_outcome == ("path-clash",)) == clashes(files)
 
 
 def test_a_link_and_a_submodule_with_the_same_text_differ(place: TreeSpace) -> None:
@@ -289,8 +289,8 @@ def test_a_hostile_gitmodules_file_is_refused_under_every_name(place: TreeSpace,
 
 
 def test_an_ordinary_gitmodules_file_is_accepted(place: TreeSpace) -> None:
-    good = MODULES % (b"lib", b"parts/lib", b"https://example.org/lib", b"\tupdate = rebase\n")
-    files: Files = {".gitmodules": good, "parts/lib": Submodule(A_COMMIT)}
+    modules = MODULES % (b"lib", b"parts/lib", b"https://example.org/lib", b"\tupdate = rebase\n")
+    files: Files = {".gitmodules": modules, "parts/lib": Submodule(A_COMMIT)}
     name = place.agent()
     place.space.commit(name, "finding", files)
     assert place.tree(name) == place.stock_tree(files)

@@ -88,7 +88,7 @@ def test_a_shallow_clone_reports_its_gaps_and_has_the_same_counts_once_complete(
         assert any(sum(stat.commits.values()) < sum(complete[stat.cid].commits.values()) for stat in observations[0])
         for stat in observations[0]:  # a part of the counts, and no others
             assert all(count <= complete[stat.cid].commits[kind] for kind, count in stat.commits.items())
-            assert all(count <= complete[stat.cid].merges[how] for how, count in stat.merges.items())
+            assert all(count <= complete[stat.cid].merges[outcome] for outcome, count in stat.merges.items())
             assert stat.landed <= complete[stat.cid].landed
         assert rebuilt(space) == observations == observed(space)
         git("fetch", "-q", "--unshallow", cwd=tmp_path / "clone")

@@ -315,15 +315,15 @@ class Simulation:
     def attack(self) -> None:
         """A man in the middle: old, misdirected and changed statements, and other keys."""
         tracker, other_tracker, random = self.random.choice(self.trackers), self.random.choice(self.trackers), self.random
-        mine = [token for _, token in tracker.owner.chains[tracker.me].tokens]
+        own_tokens = [token for _, token in tracker.owner.chains[tracker.me].tokens]
         other_tokens = [token for _, token in other_tracker.owner.chains[other_tracker.me].tokens]
         before = tracker.position
-        if mine:
-            head, body, signature = random.choice(mine).split(".")
-            changed = json.loads(decoded(body)) | {"seq": before.seq + 1, "prev": before.last}
-            spoiled = encoded(json.dumps(changed, separators=(",", ":"), sort_keys=True).encode())
+        if own_tokens:
+            head, body, signature = random.choice(own_tokens).split(".")
+            payload = json.loads(decoded(body)) | {"seq": before.seq + 1, "prev": before.last}
+            spoiled = encoded(json.dumps(payload, separators=(",", ":"), sort_keys=True).encode())
             self.deliver(tracker, f"{head}.{spoiled}.{signature}")
-            self.deliver(tracker, mine[random.randrange(max(1, len(mine) - SNAPSHOT_EVERY))])
+            self.deliver(tracker, own_tokens[random.randrange(max(1, len(own_tokens) - SNAPSHOT_EVERY))])
         if other_tokens and other_tracker is not tracker:
             self.deliver(tracker, random.choice(other_tokens))
             same = [

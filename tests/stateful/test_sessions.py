@@ -96,8 +96,8 @@ class SessionMachine(RuleBasedStateMachine):
 
     def pick_live(self, number: int, *, live: bool = True) -> str:
         """Pick mostly an agent with a live session (or without one), so that most verbs succeed."""
-        some = sorted(name for name, agent in self.agents.items() if (agent.live is not None) == live)
-        return some[number % len(some)] if some and number < 4 else self.pick(number)
+        candidates = sorted(name for name, agent in self.agents.items() if (agent.live is not None) == live)
+        return candidates[number % len(candidates)] if candidates and number < 4 else self.pick(number)
 
     def free(self) -> str | None:
         return next((name for name in NAMES if name not in self.agents), None)
@@ -143,19 +143,19 @@ class SessionMachine(RuleBasedStateMachine):
         name = self.pick_live(index)
         if self.agents[name].live is None:
             self.start(index, flow, flow_input, None)
-        for number, (which, value, commits) in enumerate(turns, 1):
+        for number, (request_index, value, commits) in enumerate(turns, 1):
             if commits:
                 self.commit(index, True, None)
             if self.agents[name].live is not None:
-                self.answer_one(name, which, value, crash if number == len(turns) else None)
+                self.answer_one(name, request_index, value, crash if number == len(turns) else None)
 
-    def answer_one(self, name: str, which: int, value: int, crash: int | None) -> None:
+    def answer_one(self, name: str, request_index: int, value: int, crash: int | None) -> None:
         """Answer a pending request; a value below 2 gives it up."""
         agent, session = self.agents[name], self.agents[name].live
         assert session is not None
         run = agent.sessions[session]
         pending = run.state.pending
-        call = sorted(pending)[which % len(pending)]
+        call = sorted(pending)[request_index % len(pending)]
         request = f"{session}.{call}"
         if pending[call][0] == "human":
             self.decide(name, request, Answer(call, CHOICES[value % 2]), crash)
@@ -204,14 +204,14 @@ class SessionMachine(RuleBasedStateMachine):
         assert isinstance(error, StaleRequest)
         assert (error.answered_by, error.fields["value"]) == ("Tess <tess@example.org>", old.value)
 
-    @rule(index=agents, which=st.integers(0, 3), answers=st.booleans(), crash=crashes)
-    def question(self, index: int, which: int, answers: bool, crash: int | None) -> None:
+    @rule(index=agents, request_index=st.integers(0, 3), answers=st.booleans(), crash=crashes)
+    def question(self, index: int, request_index: int, answers: bool, crash: int | None) -> None:
         """Ask or answer a question outside the session."""
         name = self.pick(index)
         agent = self.agents[name]
         still = [session for session, (_, answer) in agent.asks.items() if answer is None]
         if still and answers:
-            self.decide(name, f"{still[which % len(still)]}.1", Answer(1, CHOICES[which % 2]), crash)
+            self.decide(name, f"{still[request_index % len(still)]}.1", Answer(1, CHOICES[request_index % 2]), crash)
             return
         question = {"question": f"number {next(self.numbers)}", "choices": CHOICES}
         if self.attempt(lambda: self.space.ask(name, question), crash):

@@ -94,8 +94,8 @@ class Model:
     def bases(self, first: str, second: str) -> set[str]:
         """The best common ancestors."""
         shared = self.past(first) & self.past(second)
-        below = set().union(*(self.past(parent) for cid in shared for parent in self.commits[cid].parents))
-        return shared - below
+        older = set().union(*(self.past(parent) for cid in shared for parent in self.commits[cid].parents))
+        return shared - older
 
     def merge(self, ours: str, theirs: str, landed: str | None = None) -> MergeOutcome | None:
         """None if only git can decide: several bases, a possible rename, a file where the other side has a folder.
@@ -198,8 +198,8 @@ class SpaceMachine(RuleBasedStateMachine):
         assert caught.value.code in codes, caught.value
         assert self.refs() == before
 
-    def at_work(self, *some: str) -> bool:
-        return all(name in self.model.heads for name in some)
+    def at_work(self, *names: str) -> bool:
+        return all(name in self.model.heads for name in names)
 
     def pick(self, number: int) -> str:
         """Pick mostly an active agent, so that most verbs succeed."""
@@ -252,22 +252,27 @@ class SpaceMachine(RuleBasedStateMachine):
             self.spawn(name, how, parent)
             return
         at = data.draw(st.sampled_from(sorted(self.model.commits)))
-        above = data.draw(st.none() | st.just(self.pick(parent)))
-        if above is not None and not self.at_work(above):
+        parent_name = data.draw(st.none() | st.just(self.pick(parent)))
+        if parent_name is not None and not self.at_work(parent_name):
             with self.refused("no-such-agent"):
-                self.space.spawn_at(name, clia.Briefing("x"), at, above)
+                self.space.spawn_at(name, clia.Briefing("x"), at, parent_name)
             return
-        self.spawned(name, at, above, lambda briefing: self.space.spawn_at(name, briefing, at, above))
+        self.spawned(name, at, parent_name, lambda briefing: self.space.spawn_at(name, briefing, at, parent_name))
 
     def spawn(self, name: str, how: str, parent: int) -> None:
-        above = self.pick(parent)
+        parent_name = self.pick(parent)
         if how == "empty":
             self.spawned(name, None, None, lambda briefing: self.space.spawn(name, briefing))
-        elif self.at_work(above):
-            self.spawned(name, self.model.heads[above], above, lambda briefing: self.space.spawn_from(name, briefing, above))
+        elif self.at_work(parent_name):
+            self.spawned(
+                name,
+                self.model.heads[parent_name],
+                parent_name,
+                lambda briefing: self.space.spawn_from(name, briefing, parent_name),
+            )
         else:
             with self.refused("no-such-agent"):
-                self.space.spawn_from(name, clia.Briefing("x"), above)
+                self.space.spawn_from(name, clia.Briefing("x"), parent_name)
 
     @rule(index=agents, back=st.booleans())
     def archive_or_restore(self, index: int, back: bool) -> None:
@@ -302,15 +307,15 @@ class SpaceMachine(RuleBasedStateMachine):
         traced: int | None,
     ) -> None:
         """``traced``: bind the trace, after adding this many entries."""
-        name, (full, part), (message, meta) = self.pick(index), content, words
+        name, (full, delta), (message, meta) = self.pick(index), content, words
         kind = kind if kind in self.model.types or index == 9 else "finding"
         self.trace(index, traced or 0)
         model = self.model
         head = model.heads.get(name)
-        arguments: dict[str, Any] = {"changes": part} if full is None else {"files": full}
+        arguments: dict[str, Any] = {"changes": delta} if full is None else {"files": full}
         arguments["base"] = head if base else None
         verb = self.space.commit if traced is None else self.space.commit_with_trace
-        tree = full if full is not None else self.changed(name, part)
+        tree = full if full is not None else self.changed(name, delta)
         problem = self.why_not(name, kind, tree)
         if problem:
             with self.refused(*problem):
@@ -334,17 +339,17 @@ class SpaceMachine(RuleBasedStateMachine):
                 verb(name, "finding", full, base=base)
             assert (caught.value.fields["expected"], caught.value.fields["actual"]) == (base, self.model.heads[name])
 
-    def changed(self, name: str, part: dict[str, bytes | None]) -> Files | str:
+    def changed(self, name: str, delta: dict[str, bytes | None]) -> Files | str:
         """The files with a change applied, or the reason why it cannot be."""
         if not self.at_work(name):
             return ""
         tree = dict(self.model.commits[self.model.heads[name]].tree)
-        after = {path: value for path, value in part.items() if value is not None}
-        for path in part.keys() - after.keys():
+        after = {path: value for path, value in delta.items() if value is not None}
+        for path in delta.keys() - after.keys():
             removed = [
                 tree_path for tree_path in tree if tree_path == path or tree_path.startswith(f"{path}/")
             ]  # a folder is removed with all its files
-            if not removed or (path not in tree and any(changed_path.startswith(f"{path}/") for changed_path in part)):
+            if not removed or (path not in tree and any(changed_path.startswith(f"{path}/") for changed_path in delta)):
                 return "absent"
             for tree_path in removed:
                 del tree[tree_path]
@@ -383,13 +388,13 @@ class SpaceMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.own)
     @rule(data=st.data(), size=st.integers(0, 2))
     def attach_trace(self, data: st.DataObject, size: int) -> None:
-        own = sorted(cid for log in self.model.own.values() for cid in log)
-        commit = data.draw(st.sampled_from(own))
+        own_commits = sorted(cid for log in self.model.own.values() for cid in log)
+        commit = data.draw(st.sampled_from(own_commits))
         texts = [f"attached {next(self.numbers)}" for _ in range(size)]
-        again = self.model.bound.get(commit) == texts
+        unchanged = self.model.bound.get(commit) == texts
         cid = self.space.attach_trace(commit, [{"text": text} for text in texts])
         assert self.space.trace_cid_for(commit) == cid
-        if not again:
+        if not unchanged:
             self.bind(commit, texts)
 
     # Merges
@@ -481,7 +486,7 @@ class SpaceMachine(RuleBasedStateMachine):
             return
         model, ref = self.model, f"refs/heads/{onto}"
         tip, head = model.branches[onto], model.heads[name]
-        last = next((landing[2] for landing in model.landings[name] if landing[0] == ref), None)
+        last_landed = next((landing[2] for landing in model.landings[name] if landing[0] == ref), None)
         squashed = (
             landing[2]
             for landing in model.landings[name]
@@ -489,7 +494,7 @@ class SpaceMachine(RuleBasedStateMachine):
         )
         expected = model.merge(tip, head, next(squashed, None))
         result = self.space.land(name, onto, squash, no_ff=no_ff)
-        if head in model.past(tip) or last == head:
+        if head in model.past(tip) or last_landed == head:
             assert result == UpToDate(tip)
             return
         if isinstance(result, Conflicts):
@@ -498,8 +503,8 @@ class SpaceMachine(RuleBasedStateMachine):
             return
         assert isinstance(result, Landed)
         assert expected is None or not expected.conflicts
-        ahead = tip in model.past(head) and not no_ff
-        assert result.how == ("squash" if squash else "fast-forward" if ahead else "merge")
+        fast_forward = tip in model.past(head) and not no_ff
+        assert result.how == ("squash" if squash else "fast-forward" if fast_forward else "merge")
         if result.how == "fast-forward":
             assert result.cid == head
         else:
@@ -519,10 +524,10 @@ class SpaceMachine(RuleBasedStateMachine):
             with self.refused("no-such-agent"):
                 self.space.relate(src, kind, dst)
             return
-        stated = self.model.edges.setdefault((src, kind, dst), set())
+        origins = self.model.edges.setdefault((src, kind, dst), set())
         origin = self.space.reviews(src, dst) if kind == "reviews" else self.space.relate(src, kind, dst)
-        assert not stated or origin in stated
-        stated.add(origin)
+        assert not origins or origin in origins
+        origins.add(origin)
 
     @rule(index=agents, kind=edge_kinds, other_index=agents)
     def unrelate(self, index: int, kind: str, other_index: int) -> None:
@@ -655,11 +660,12 @@ class SpaceMachine(RuleBasedStateMachine):
     @invariant()
     def every_entry_is_pending_or_in_one_trace(self) -> None:
         model = self.model
-        for name, own in model.own.items():
+        for name, own_commits in model.own.items():
             bound = [
-                (bound.trace.commit, [entry["text"] for entry in bound.trace.entries]) for bound in self.space.session_traces(name)
+                (commit_trace.trace.commit, [entry["text"] for entry in commit_trace.trace.entries])
+                for commit_trace in self.space.session_traces(name)
             ]
-            assert bound == [(cid, model.bound[cid]) for cid in reversed(own) if cid in model.bound]
+            assert bound == [(cid, model.bound[cid]) for cid in reversed(own_commits) if cid in model.bound]
             if name in model.heads:
                 assert [entry["text"] for entry in self.space.trace_pending(name)] == model.pending[name]
         for commit, times in model.bindings.items():

@@ -119,13 +119,13 @@ class StoreMachine(RuleBasedStateMachine):
     def look(self, key: str) -> None:
         self.same(lambda view: (view.values.get(key), view.values.scan(key)))
 
-    @rule(some=st.lists(edges, max_size=6))
-    def add(self, some: list[Edge]) -> None:
-        self.same(lambda view: view.edges.add(some))
+    @rule(edges=st.lists(edges, max_size=6))
+    def add(self, edges: list[Edge]) -> None:
+        self.same(lambda view: view.edges.add(edges))
 
-    @rule(source=chains, some=st.lists(origins, max_size=2))
-    def retract(self, source: str, some: list[str]) -> None:
-        self.same(lambda view: view.edges.retract(source, some))
+    @rule(source=chains, origins=st.lists(origins, max_size=2))
+    def retract(self, source: str, origins: list[str]) -> None:
+        self.same(lambda view: view.edges.retract(source, origins))
 
     @rule(source=chains)
     def drop(self, source: str) -> None:

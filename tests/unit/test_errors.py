@@ -16,9 +16,9 @@ def all_kinds(kind: type[errors.CliaError] = errors.CliaError) -> list[type[erro
 @pytest.mark.parametrize("kind", all_kinds())
 def test_every_error_survives_a_json_round_trip(kind: type[errors.CliaError]) -> None:
     error = kind("what happened", hints=["do this"], fields={"path": "x"})
-    back = errors.CliaError.from_json(json.loads(json.dumps(error.to_json())))
-    assert type(back) is kind
-    assert back.to_json() == error.to_json()
+    restored = errors.CliaError.from_json(json.loads(json.dumps(error.to_json())))
+    assert type(restored) is kind
+    assert restored.to_json() == error.to_json()
 
 
 def test_codes_are_unique_and_kebab_case() -> None:
@@ -28,8 +28,8 @@ def test_codes_are_unique_and_kebab_case() -> None:
 
 
 def test_an_unknown_code_becomes_the_base_class() -> None:
-    back = errors.CliaError.from_json({"code": "from-the-future", "message": "m", "hints": [], "fields": {}})
-    assert (type(back), back.code) == (errors.CliaError, "from-the-future")
+    restored = errors.CliaError.from_json({"code": "from-the-future", "message": "m", "hints": [], "fields": {}})
+    assert (type(restored), restored.code) == (errors.CliaError, "from-the-future")
 
 
 def test_control_flow_is_not_swallowed_by_except_exception() -> None:

@@ -70,8 +70,8 @@ def test_the_verbs_of_a_space_are_frozen() -> None:
 
 def test_the_services_of_a_space_are_frozen() -> None:
     services = {name for name, member in inspect.getmembers(clia.Space, inspect.isclass) if not name.startswith("_")}
-    things = {"agents", "behaviours", "captures", "fleet", "history", "hub", "identities"}
-    assert services == things | {"local", "peers", "relations", "sessions", "traces", "types", "views"}
+    nouns = {"agents", "behaviours", "captures", "fleet", "history", "hub", "identities"}
+    assert services == nouns | {"local", "peers", "relations", "sessions", "traces", "types", "views"}
 
 
 def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_docstrings() -> None:
@@ -336,9 +336,9 @@ def test_a_commit_loads_only_what_it_needs(tmp_path: Path) -> None:
     loaded = modules_after(
         f"import clia\nwith clia.open({str(tmp_path / 'repo')!r}) as space: space.commit('scout', 'finding', {{'a': b'1'}})"
     )
-    ours = {name for name in loaded if name.startswith("clia")}
-    assert len(ours) <= 70
-    assert not any(name.startswith(("clia.federation", "clia.behaviours", "clia.hub", "clia.engine")) for name in ours)
+    clia_modules = {name for name in loaded if name.startswith("clia")}
+    assert len(clia_modules) <= 70
+    assert not any(name.startswith(("clia.federation", "clia.behaviours", "clia.hub", "clia.engine")) for name in clia_modules)
 
 
 def test_importing_clia_loads_only_its_errors_and_no_third_party_module() -> None:

@@ -236,20 +236,20 @@ def test_a_record_with_a_surplus_missing_or_mistyped_field_is_refused_and_the_fi
     @settings(max_examples=5, suppress_health_check=list(HealthCheck))
     @given(values_of(shape))
     def check(value: Any) -> None:
-        good = shape.encode(value)
-        error = refusal(shape, {**good, "surplus": 1})
+        encoded = shape.encode(value)
+        error = refusal(shape, {**encoded, "surplus": 1})
         assert (error.code, error.fields) == ("unknown-field", {"field": "it.surplus"})
-        assert not accepts(shape, {**good, "surplus": 1})
+        assert not accepts(shape, {**encoded, "surplus": 1})
         for key in shape.definition()["required"]:
-            less = {field: content for field, content in good.items() if field != key}
-            assert (refusal(shape, less).code, refusal(shape, less).fields) == ("missing-field", {"field": f"it.{key}"})
-            assert not accepts(shape, less)
+            incomplete = {field: content for field, content in encoded.items() if field != key}
+            assert (refusal(shape, incomplete).code, refusal(shape, incomplete).fields) == ("missing-field", {"field": f"it.{key}"})
+            assert not accepts(shape, incomplete)
         for field, inner in shape.fields.items():
             if inner not in (STRING, TEXT, FLAG, COUNT, WHOLE, NUMBER):
                 continue
             key = field.rstrip("_")
-            assert refusal(shape, {**good, key: []}).fields["field"] == f"it.{key}"
-            assert not accepts(shape, {**good, key: []})
+            assert refusal(shape, {**encoded, key: []}).fields["field"] == f"it.{key}"
+            assert not accepts(shape, {**encoded, key: []})
 
     check()
 
@@ -299,8 +299,8 @@ def test_the_schema_accepts_exactly_the_decodable_values(shape: Any) -> None:
 
 
 def test_every_field_of_a_typed_object_is_encoded() -> None:
-    thing = {"type": "briefing", "title": "t", "text": "", "surplus": 1}
-    assert THING.decode(THING.encode(thing), "it") == thing
+    briefing = {"type": "briefing", "title": "t", "text": "", "surplus": 1}
+    assert THING.decode(THING.encode(briefing), "it") == briefing
 
 
 def test_a_session_and_a_decision_survive_a_round_trip() -> None:
@@ -321,9 +321,9 @@ def test_a_session_and_a_decision_survive_a_round_trip() -> None:
     assert accepts(SESSION, encoded)
     assert refusal_of_load(decoded) == "not-loaded"
     decision = clia.Decision("1" * 40, "scout", "ask-1.3", [None], "Tess", session)
-    decided = DECISION.decode(json.loads(json.dumps(DECISION.encode(decision))), "it")
-    assert decided._replace(session=session) == decision
-    assert decided.session.to_json() == session.to_json()
+    decoded_decision = DECISION.decode(json.loads(json.dumps(DECISION.encode(decision))), "it")
+    assert decoded_decision._replace(session=session) == decision
+    assert decoded_decision.session.to_json() == session.to_json()
 
 
 def refusal_of_load(session: Session) -> str:

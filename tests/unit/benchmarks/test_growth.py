@@ -78,8 +78,8 @@ class RecordedRuns(NamedTuple):
         del words, rounds
         return 1.0
 
-    def disk(self, *below: str) -> int:
-        del below
+    def disk(self, *folders: str) -> int:
+        del folders
         return 1_000_000
 
 

@@ -105,9 +105,9 @@ def test_a_failing_part_leaves_its_rows_as_failed_and_the_others_continue(
 
 def test_rows_that_were_not_run_are_not_failures_and_unknown_rows_are_refused() -> None:
     parts = ["graph"]
-    idle = joined([NotRun(work.key, "no time") for work in TABLE["graph"]], parts)
-    assert {result.status for result in idle} == {NOT_RUN}
-    assert BenchmarkRun({}, "", 1, "", idle).is_good
+    results = joined([NotRun(work.key, "no time") for work in TABLE["graph"]], parts)
+    assert {result.status for result in results} == {NOT_RUN}
+    assert BenchmarkRun({}, "", 1, "", results).is_good
     with pytest.raises(ValueError, match="graph-new"):
         joined([Row("graph-new", 1, 1)], parts)
     with pytest.raises(ValueError, match="nobody"):
@@ -176,9 +176,9 @@ def test_the_page_has_every_row_and_every_missed_bar(stored: BenchmarkRun) -> No
 
 
 def test_the_plot_has_a_mark_for_each_contender_in_order(stored: BenchmarkRun) -> None:
-    drawn = ET.fromstring(plot.plot(stored.results))  # noqa: S314  # our own
-    titled = [(path.findtext(f"{SVG}title"), path.get("d") or "") for path in drawn.iter(f"{SVG}path")]
-    marks = [(title, float(way[1:].split()[0])) for title, way in titled if title and ":" in title]
+    svg = ET.fromstring(plot.plot(stored.results))  # noqa: S314  # our own
+    titled = [(path.findtext(f"{SVG}title"), path.get("d") or "") for path in svg.iter(f"{SVG}path")]
+    marks = [(title, float(path[1:].split()[0])) for title, path in titled if title and ":" in title]
     assert [title for title, _ in marks] == [
         "git: 20.00 ms", "libgit2: 400.00 ms", "floor: 1.60 ms", "clia: 2.00 ms",
         "DBOS: 15.00 ms", "Absurd: 7.90 ms", "floor: 2.00 ms", "clia: 8.00 ms",
@@ -187,7 +187,7 @@ def test_the_plot_has_a_mark_for_each_contender_in_order(stored: BenchmarkRun) -
     by_cost = sorted((float(title.split()[1]), x) for title, x in marks)
     assert [x for _, x in by_cost] == sorted(x for _, x in marks)
     assert by_cost[0][1] < by_cost[-1][1]
-    texts = [element.text for element in drawn.iter(f"{SVG}text")]
+    texts = [element.text for element in svg.iter(f"{SVG}text")]
     assert {work.title for works in TABLE.values() for work in works if work.unit == "ms"} <= set(texts)
     assert texts.count("not run") == sum(result.status == NOT_RUN and result.work.unit == "ms" for result in stored.results)
     assert "8.00 ms, not met" in texts

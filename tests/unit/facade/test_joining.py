@@ -110,12 +110,12 @@ def test_a_failed_join_leaves_no_space(tmp_path: Path, hub: Hub, store: str) -> 
     assert state_of(root) == before
 
 
-@pytest.mark.parametrize("way", [".git", "", "file"])
-def test_a_repository_cannot_be_its_own_hub(tmp_path: Path, hub: Hub, way: str) -> None:
+@pytest.mark.parametrize("address_form", [".git", "", "file"])
+def test_a_repository_cannot_be_its_own_hub(tmp_path: Path, hub: Hub, address_form: str) -> None:
     root = tmp_path / "one"
     with machine(root, hub) as first:
         first.spawn("scout", BRIEFING)
-    address = f"file://{root}" if way == "file" else str(root / way)
+    address = f"file://{root}" if address_form == "file" else str(root / address_form)
     refused("invalid-hub", lambda: rejoin(root, address))
     git("worktree", "add", "--quiet", "--detach", str(tmp_path / "side"), HEADS + "scout", cwd=root)
     refused("invalid-hub", lambda: rejoin(root, str(tmp_path / "side")))

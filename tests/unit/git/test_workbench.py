@@ -158,9 +158,9 @@ def test_patch_ids_are_equal_for_equal_changes_and_omit_merges_and_empty_commits
     git("checkout", "-q", "-b", "side", first, cwd=repository.root)
     repository.commit(other="y\n")
     picked = repository.commit(new="x\n")
-    nothing = repository.commit("nothing")
+    empty_commit = repository.commit("nothing")
     git("merge", "-q", "-s", "ours", "-m", "merge", "main", cwd=repository.root)
-    ids = repository.bench.patch_ids([first, on_main, picked, nothing, repository.head()])
+    ids = repository.bench.patch_ids([first, on_main, picked, empty_commit, repository.head()])
     assert set(ids) == {first, on_main, picked}
     assert ids[on_main] == ids[picked] != ids[first]
     assert repository.bench.patch_ids([]) == {}
@@ -282,36 +282,36 @@ def pack_everything(repository: BenchRepository, *cids: str) -> str:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_dropped_objects_are_removed_and_all_others_stay(repository: BenchRepository, packed: bool) -> None:
-    doomed, unrelated = [loose(repository, "doomed"), loose(repository, "doomed too")], loose(repository, "other")
+    dropped, unrelated = [loose(repository, "doomed"), loose(repository, "doomed too")], loose(repository, "other")
     if packed:
-        pack_everything(repository, *doomed, unrelated)
-    assert repository.bench.drop_objects(doomed) == []
-    assert not any(exists(repository, cid) for cid in doomed)
+        pack_everything(repository, *dropped, unrelated)
+    assert repository.bench.drop_objects(dropped) == []
+    assert not any(exists(repository, cid) for cid in dropped)
     assert exists(repository, unrelated)
     assert repository.bench.check() == []
-    assert repository.bench.drop_objects(doomed) == []
+    assert repository.bench.drop_objects(dropped) == []
 
 
 def test_an_object_that_is_both_loose_and_packed_is_removed(repository: BenchRepository) -> None:
-    doomed = loose(repository, "doomed")
-    path = repository.git_dir / "objects" / doomed[:2] / doomed[2:]
+    dropped = loose(repository, "doomed")
+    path = repository.git_dir / "objects" / dropped[:2] / dropped[2:]
     data = path.read_bytes()
-    pack_everything(repository, doomed)
+    pack_everything(repository, dropped)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
-    assert repository.bench.drop_objects([doomed]) == []
-    assert not exists(repository, doomed)
+    assert repository.bench.drop_objects([dropped]) == []
+    assert not exists(repository, dropped)
 
 
 @pytest.mark.parametrize("split", [False, True])
 def test_dropped_commits_are_removed_from_the_commit_graph(repository: BenchRepository, split: bool) -> None:
-    base, doomed = repository.head(), repository.commit("doomed", hidden="x")
+    base, dropped = repository.head(), repository.commit("doomed", hidden="x")
     git("commit-graph", "write", "--reachable", *(["--split"] if split else []), cwd=repository.root)
     git("reset", "-q", "--hard", base, cwd=repository.root)
     shutil.rmtree(repository.git_dir / "logs")
     (repository.git_dir / "ORIG_HEAD").unlink()
-    assert repository.bench.drop_objects([doomed]) == []
-    assert not exists(repository, doomed)
+    assert repository.bench.drop_objects([dropped]) == []
+    assert not exists(repository, dropped)
     assert repository.bench.check() == []
 
 
@@ -331,12 +331,12 @@ def test_objects_that_cannot_be_removed_are_returned(repository: BenchRepository
 
 
 def test_dropping_an_invalid_id_removes_nothing(repository: BenchRepository) -> None:
-    doomed = loose(repository, "doomed")
-    for bad in ("../../HEAD", doomed[:10], "", doomed.upper()):
+    valid_id = loose(repository, "doomed")
+    for bad in ("../../HEAD", valid_id[:10], "", valid_id.upper()):
         with pytest.raises(InvalidInput) as caught:
-            repository.bench.drop_objects([doomed, bad])
+            repository.bench.drop_objects([valid_id, bad])
         assert caught.value.code == "invalid-id"
-    assert exists(repository, doomed)
+    assert exists(repository, valid_id)
 
 
 def test_an_object_file_that_cannot_be_deleted_is_an_error(repository: BenchRepository) -> None:
@@ -408,13 +408,13 @@ def test_a_push_is_atomic_and_never_forced(hub: BenchRepository, tree: Tree) -> 
     git("update-ref", "refs/clia/x", first, cwd=hub.root)
     git("tag", "-a", "-m", "x", "v1", cwd=hub.root)
     hub.commit()
-    pushed = hub.bench.push("origin", ["refs/heads/main", "refs/clia/x"])
-    assert [(pushed_ref.ref, pushed_ref.state) for pushed_ref in pushed] == [
+    results = hub.bench.push("origin", ["refs/heads/main", "refs/clia/x"])
+    assert [(pushed_ref.ref, pushed_ref.state) for pushed_ref in results] == [
         ("refs/heads/main", "refused"),
         ("refs/clia/x", "refused"),
     ]
-    assert pushed[0].reason == "atomic push failed"
-    assert pushed[1].reason in ("non-fast-forward", "fetch first")
+    assert results[0].reason == "atomic push failed"
+    assert results[1].reason in ("non-fast-forward", "fetch first")
     assert refs_of(tree.root / "hub.git") == before
 
 

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 def files_of(repository: BenchRepository, tree: str) -> dict[str, str]:
     """The files of a tree, by path."""
-    listed = git("ls-tree", "-r", "-z", "--name-only", tree, cwd=repository.root).split("\0")[:-1]
-    return {path: git("cat-file", "-p", f"{tree}:{path}", cwd=repository.root) for path in listed}
+    paths = git("ls-tree", "-r", "-z", "--name-only", tree, cwd=repository.root).split("\0")[:-1]
+    return {path: git("cat-file", "-p", f"{tree}:{path}", cwd=repository.root) for path in paths}
 
 
 def modes_of(repository: BenchRepository, tree: str) -> dict[str, str]:
-    listed = git("ls-tree", "-r", tree, cwd=repository.root).splitlines()
-    return {line.split("\t")[1]: line.split()[0] for line in listed}
+    lines = git("ls-tree", "-r", tree, cwd=repository.root).splitlines()
+    return {line.split("\t")[1]: line.split()[0] for line in lines}
 
 
 # Worktrees
@@ -456,7 +456,7 @@ def test_a_file_with_only_a_new_timestamp_does_not_block_following(repository: B
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs"),
+    ("blocking", "incoming"),
     [
         ("a.txt", "a.txt"),
         ("new.txt", "new.txt"),
@@ -466,17 +466,19 @@ def test_a_file_with_only_a_new_timestamp_does_not_block_following(repository: B
         ("other.ignored\nodd", "other.ignored\nodd"),
     ],
 )
-def test_work_that_blocks_following_is_reported_and_nothing_is_changed(repository: BenchRepository, mine: str, theirs: str) -> None:
+def test_work_that_blocks_following_is_reported_and_nothing_is_changed(
+    repository: BenchRepository, blocking: str, incoming: str
+) -> None:
     old = repository.commit(**{".gitignore": "*ignored*\n"})
-    repository.write(theirs, "theirs\n")
-    git("add", "-f", theirs, cwd=repository.root)
+    repository.write(incoming, "theirs\n")
+    git("add", "-f", incoming, cwd=repository.root)
     new = repository.commit()
     git("reset", "-q", "--hard", old, cwd=repository.root)
-    repository.write(mine, "my work\n")
+    repository.write(blocking, "my work\n")
     before = state(repository.root)
     complaint = repository.bench.can_follow(str(repository.root), old, new)
     assert complaint is not None
-    assert mine in complaint
+    assert blocking in complaint
     assert state(repository.root) == before
 
 

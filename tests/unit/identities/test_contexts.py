@@ -89,9 +89,9 @@ def chained(tree: Tree, root_chain: dict[str, Any], **outer: Any) -> Any:
 def test_pinned_guardrails_keep_the_position_of_their_context(tree: Tree) -> None:
     scout = chained(tree, explicit("."))
     assert scout.profile()["guardrails"] == ["w", "w/r", "w/r/s"]
-    again = chained(tree, explicit("../.."))
-    assert chain_of(tree, again) == ["w", "w/r/s"]
-    assert again.profile()["guardrails"] == ["w", "w/r", "w/r/s"]
+    outer_chain = chained(tree, explicit("../.."))
+    assert chain_of(tree, outer_chain) == ["w", "w/r/s"]
+    assert outer_chain.profile()["guardrails"] == ["w", "w/r", "w/r/s"]
 
 
 def test_a_document_inherited_by_two_dropped_contexts_is_read_once(tree: Tree) -> None:

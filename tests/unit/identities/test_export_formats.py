@@ -82,8 +82,8 @@ def test_plain_markdown_lists_guardrails_first_with_their_origins(tree: Tree, na
     assert headings(text) == ["Scout", "Guardrails", "Role", "Purpose", "Focus domains"]
     lines = text.splitlines()
     assert lines.index("From `.clia/agents/root/root.agent.triad.json`:") < lines.index("- Never force-push.")
-    own = f"From `.clia/agents/scout/scout@{tree.root.name}.agent.triad.json`:"
-    assert lines.index("- Never force-push.") < lines.index(own) < lines.index("- Ask before deleting.")
+    heading = f"From `.clia/agents/scout/scout@{tree.root.name}.agent.triad.json`:"
+    assert lines.index("- Never force-push.") < lines.index(heading) < lines.index("- Ask before deleting.")
     assert "- Sign commits" in lines
     assert list(find_blocks(text.encode())) == ["scout"]
 
@@ -282,9 +282,16 @@ def test_hostile_text_in_any_field_does_not_break_out_of_any_format(tree: Tree) 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.text(min_size=1).filter(lambda text: bool(text.strip())), st.text(st.sampled_from("<!->\n#`@-= x\"'\\"), min_size=1))
-def test_random_text_does_not_break_out_of_any_format(tree: Tree, text: str, rude: str) -> None:
-    text, rude = text.encode("utf-8", "ignore").decode() or "x", f"{rude}x"
-    simple(tree, title=rude, role=text, purpose=rude, guardrails=[text, rude], focusDomains=[rude, {"name": text, rude: text}])
+def test_random_text_does_not_break_out_of_any_format(tree: Tree, text: str, hostile: str) -> None:
+    text, hostile = text.encode("utf-8", "ignore").decode() or "x", f"{hostile}x"
+    simple(
+        tree,
+        title=hostile,
+        role=text,
+        purpose=hostile,
+        guardrails=[text, hostile],
+        focusDomains=[hostile, {"name": text, hostile: text}],
+    )
     if not text.strip():
         return
     check_all(exported(tree))

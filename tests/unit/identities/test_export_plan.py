@@ -36,8 +36,8 @@ def run(tree: Tree, options: ExportOptions = ALL, *, slug: str = "scout", write:
     return export(clia.lineage(tree.path(), slug), options, write=write, force=force)
 
 
-def states(planned: ExportPlan) -> dict[str, str]:
-    return {outcome.path: outcome.state for outcome in planned.outcomes}
+def states(plan: ExportPlan) -> dict[str, str]:
+    return {outcome.path: outcome.state for outcome in plan.outcomes}
 
 
 def refused(tree: Tree, options: ExportOptions = ALL, *, force: bool = False) -> NotAllowed:
@@ -131,9 +131,9 @@ def test_a_full_disk_is_reported_and_the_next_run_completes(tree: Tree, failing:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     source = ExportSource(clia.lineage(tree.path(), "scout").profile(), shown_from(tree.path(), [tree.path()]), ALL)
-    planned = planning.plan_export(LocalFiles(), tree.path(), source)
+    plan = planning.plan_export(LocalFiles(), tree.path(), source)
     with pytest.raises(FileError, match="No space left on device"):
-        planning.apply_export(WritableLocalFiles(reached), planned, force=False)
+        planning.apply_export(WritableLocalFiles(reached), plan, force=False)
     assert not [name for name in tree.snapshot() if "writing" in name]
     run(tree)
     assert run(tree, write=False).is_fresh()

@@ -58,11 +58,11 @@ def test_a_block_at_the_end_without_a_newline_is_replaced_in_place() -> None:
 
 def test_each_agent_has_its_own_block() -> None:
     both = with_block(with_block(b"", "scout", "one\n"), "cook", "two\n")
-    changed = with_block(both, "scout", "three\n")
-    assert b"three" in changed
-    assert b"one\n" not in changed
+    content = with_block(both, "scout", "three\n")
+    assert b"three" in content
+    assert b"one\n" not in content
     start, end = find_blocks(both)["cook"]
-    assert both[start:end] in changed
+    assert both[start:end] in content
 
 
 @pytest.mark.parametrize(

@@ -47,26 +47,26 @@ def test_a_removed_document_is_reported_with_its_last_content(history: GitHistor
     assert history.removed_documents(str(root)) == []
     tree.agent("w", title="last")
     commit(root)
-    last = (root / SCOUT).read_bytes()
+    last_content = (root / SCOUT).read_bytes()
     (root / SCOUT).unlink()
-    expected = [RemovedDocument(SCOUT, history.content_id(str(root), last))]
+    expected = [RemovedDocument(SCOUT, history.content_id(str(root), last_content))]
     assert history.removed_documents(str(root)) == expected  # not committed yet
     git("rm", "-q", "--cached", SCOUT, cwd=root)
     assert history.removed_documents(str(root)) == expected  # in the index
     commit(root)
     assert history.removed_documents(str(root)) == expected
-    assert git("cat-file", "-p", expected[0].content, cwd=root).encode() == last
+    assert git("cat-file", "-p", expected[0].content, cwd=root).encode() == last_content
 
 
 def test_the_newest_removal_is_reported(history: GitHistory, tree: Tree, root: Path) -> None:
-    last = b""
+    last_content = b""
     for title in ("one", "two"):
         tree.agent("w", title=title)
         commit(root)
-        last = (root / SCOUT).read_bytes()
+        last_content = (root / SCOUT).read_bytes()
         (root / SCOUT).unlink()
         commit(root)
-    assert history.removed_documents(str(root)) == [RemovedDocument(SCOUT, history.content_id(str(root), last))]
+    assert history.removed_documents(str(root)) == [RemovedDocument(SCOUT, history.content_id(str(root), last_content))]
 
 
 def test_other_files_are_not_reported(history: GitHistory, tree: Tree, root: Path) -> None:
@@ -155,11 +155,11 @@ def test_repositories_with_sha256_are_read(history: GitHistory, tree: Tree) -> N
     git("init", "-q", "--object-format=sha256", cwd=directory)
     document = tree.agent("new")
     commit(directory)
-    last = document.read_bytes()
+    last_content = document.read_bytes()
     document.unlink()
     (removed,) = history.removed_documents(str(directory)) or [RemovedDocument("", "")]
     assert len(removed.content) == 64
-    assert removed.content == history.content_id(str(directory), last)
+    assert removed.content == history.content_id(str(directory), last_content)
 
 
 def test_a_damaged_repository_has_no_history(history: GitHistory, root: Path) -> None:
@@ -185,12 +185,12 @@ def test_git_variables_of_the_caller_are_ignored(root: Path, tree: Tree) -> None
 
 
 def test_configured_programs_are_not_run_and_nothing_is_written(history: GitHistory, root: Path, tree: Tree) -> None:
-    trap = tree.write("trap", f"#!/bin/sh\necho ran >> {tree.path('ran')}\n")
-    trap.chmod(0o755)
+    script = tree.write("trap", f"#!/bin/sh\necho ran >> {tree.path('ran')}\n")
+    script.chmod(0o755)
     for hook in ("post-index-change", "reference-transaction", "fsmonitor-watchman"):
-        shutil.copy(trap, root / ".git/hooks" / hook)
+        shutil.copy(script, root / ".git/hooks" / hook)
     for key in ("core.fsmonitor", "core.pager", "pager.log", "gpg.program", "diff.external", "core.sshCommand", "core.editor"):
-        git("config", key, str(trap), cwd=root)
+        git("config", key, str(script), cwd=root)
     for key, value in (
         ("log.showSignature", "true"),
         ("log.follow", "true"),
@@ -199,7 +199,7 @@ def test_configured_programs_are_not_run_and_nothing_is_written(history: GitHist
     ):
         git("config", key, value, cwd=root)
     tree.write("w/.gitattributes", "* diff=trap\n")
-    git("config", "diff.trap.textconv", str(trap), cwd=root)
+    git("config", "diff.trap.textconv", str(script), cwd=root)
     (root / SCOUT).unlink()
     before = tree.snapshot()
     assert paths(history, root) == [SCOUT]
@@ -227,8 +227,8 @@ def test_missing_objects_of_a_partial_clone_are_not_fetched(history: GitHistory,
         ("protocol.file.allow", "always"),
     ):
         git("config", key, value, cwd=root)
-    missing = git("rev-parse", "HEAD~1^{tree}", cwd=root).strip()
-    (root / ".git/objects" / missing[:2] / missing[2:]).unlink()
+    missing_tree = git("rev-parse", "HEAD~1^{tree}", cwd=root).strip()
+    (root / ".git/objects" / missing_tree[:2] / missing_tree[2:]).unlink()
     assert paths(history, root) is None
     assert not (tree.root / "ran").exists()
 

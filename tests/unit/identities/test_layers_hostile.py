@@ -126,13 +126,13 @@ def test_text_of_a_document_cannot_imitate_a_line_of_output(tree: Tree) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can change the owner of a directory")
 def test_a_git_directory_in_a_shared_folder_does_not_make_it_trusted(tree: Tree) -> None:
     tree.repository("shared")
-    planted = tree.agent("shared", guardrails=["planted"], purpose="evil")
+    document = tree.agent("shared", guardrails=["planted"], purpose="evil")
     root = tree.document("shared", "root", "agent", {"guardrails": ["planted root"]}, name="root.agent.triad.json")
     tree.repository("shared/victim")
     tree.agent("shared/victim", guardrails=["own"], inherits=[".clia/agents/root/root.agent.triad.json"])
     for path in (
-        planted,
-        planted.parent,
+        document,
+        document.parent,
         root,
         root.parent,
         tree.root / "shared/.clia",

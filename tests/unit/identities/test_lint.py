@@ -316,8 +316,8 @@ def test_the_history_of_nested_repositories_is_read(tree: Tree) -> None:
     committed(tree)
     document.unlink()
     assert [finding.path for finding in lossless(tree)] == [str(document)]
-    last = git("show", "HEAD:.clia/agents/scout/scout@sub.agent.triad.json", cwd=tree.root / "w/sub")
-    tree.write("w/.clia/agents/keeper/legacy-imports/x.json", last)
+    last_content = git("show", "HEAD:.clia/agents/scout/scout@sub.agent.triad.json", cwd=tree.root / "w/sub")
+    tree.write("w/.clia/agents/keeper/legacy-imports/x.json", last_content)
     assert lossless(tree) == []
 
 

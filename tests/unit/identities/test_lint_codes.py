@@ -348,10 +348,10 @@ def test_a_check_reports_only_codes_that_it_declares(tree: Tree, check: linting.
     from clia.identities.lint import LintSubject, load_subject
 
     for number, code in enumerate(candidate for candidate in CASES if candidate not in linting.HISTORY_CODES):
-        part = type(tree)(tree.directory(str(number)))
-        CASES[code].fires(part)
+        subtree = type(tree)(tree.directory(str(number)))
+        CASES[code].fires(subtree)
         files = LocalFiles()
-        top = survey(files, part.path("w"), ceiling=part.path())
+        top = survey(files, subtree.path("w"), ceiling=subtree.path())
         for target in seen_from(files, top).targets:
             subject = load_subject(files, target)
             if isinstance(subject, LintSubject):

@@ -49,8 +49,10 @@ def test_numbers_are_compared_by_value_and_differ_from_booleans(left: Any, right
 
 
 def test_an_object_that_replaced_a_string_is_not_added_again() -> None:
-    thing = {"title": "T", "due": "D"}
-    assert merged({"milestones": ["T (due: D)"]}, {"milestones": [thing]}, {"milestones": [thing]})["milestones"] == [thing]
+    milestone = {"title": "T", "due": "D"}
+    assert merged({"milestones": ["T (due: D)"]}, {"milestones": [milestone]}, {"milestones": [milestone]})["milestones"] == [
+        milestone
+    ]
 
 
 def test_an_empty_object_hides_nothing() -> None:

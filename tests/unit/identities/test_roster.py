@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from support import Tree
 
 
-def listed(tree: Tree, where: str, *, everything: bool = False) -> Roster:
-    return checks.roster(tree.path(where), ceiling=tree.path(), everything=everything)
+def listed(tree: Tree, where: str, *, include_reserved: bool = False) -> Roster:
+    return checks.roster(tree.path(where), ceiling=tree.path(), everything=include_reserved)
 
 
 def test_agents_of_all_enclosing_directories_are_listed_by_name(tree: Tree) -> None:
@@ -50,14 +50,14 @@ def test_reserved_names_are_listed_only_on_request(tree: Tree) -> None:
     tree.document("w", "templates/basic", "agent")
     tree.agent("w", "scout")
     assert [identity.slug for identity in listed(tree, "w").agents] == ["scout"]
-    everything = listed(tree, "w", everything=True)
-    assert [(identity.slug, identity.title, identity.contexts) for identity in everything.agents] == [
+    full_roster = listed(tree, "w", include_reserved=True)
+    assert [(identity.slug, identity.title, identity.contexts) for identity in full_roster.agents] == [
         ("_drafts", None, 0),
         ("root", "Directives", 1),
         ("scout", None, 1),
         ("templates", None, 0),
     ]
-    assert everything.diagnostics == ()
+    assert full_roster.diagnostics == ()
 
 
 def test_a_name_that_is_not_a_slug_is_reported_and_skipped(tree: Tree) -> None:

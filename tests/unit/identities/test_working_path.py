@@ -66,10 +66,10 @@ def test_reading_accesses_only_ancestors(tree: Tree) -> None:
     path = tree.path("w/in")
     scout = Lineage(files, survey(files, path), "scout")
     scout.context()
-    own = parents(path)
+    ancestors = parents(path)
     for accessed in files.accessed:
         home = accessed.partition("/.clia")[0].partition("/.git")[0] or "/"
-        assert home in own, accessed
+        assert home in ancestors, accessed
 
 
 class FailingFiles(LocalFiles):

@@ -49,11 +49,11 @@ def by_git(text: str, path: str) -> list[str] | None:
     )
     if result.returncode not in (0, 1):
         return None
-    last: dict[str, str | None] = {}
+    last_value: dict[str, str | None] = {}
     for item in result.stdout.split("\0")[:-1]:
         key, separator, value = item.partition("\n")
-        last[key] = value if separator else None
-    return sorted({value for value in last.values() if value is not None})
+        last_value[key] = value if separator else None
+    return sorted({value for value in last_value.values() if value is not None})
 
 
 @pytest.fixture(scope="module")

@@ -180,21 +180,21 @@ def nested(tree: Tree, *entries: dict[str, Any]) -> tuple[str, WriteLocation]:
 def test_transfer_is_a_dry_run_by_default(tree: Tree) -> None:
     to, where = nested(tree, entry(1))
     before = tree.snapshot()
-    planned, copied = transfer("scout", to, [], where, apply=False, clock=fixed)
-    assert (copied, len(planned.missing)) == ((), 1)
+    plan, entries = transfer("scout", to, [], where, apply=False, clock=fixed)
+    assert (entries, len(plan.missing)) == ((), 1)
     assert tree.snapshot() == before
 
 
 def test_transfer_copies_entries_as_they_are_and_leaves_a_receipt(tree: Tree) -> None:
     to, where = nested(tree, entry(1), entry(2, **{"x-odd": [1]}))
-    planned, copied = transfer("scout", to, [], where, apply=True, clock=fixed)
-    assert copied == (entry(1), entry(2, **{"x-odd": [1]}))
-    assert lineage(to, "scout").agency()["entries"] == list(copied)
+    plan, entries = transfer("scout", to, [], where, apply=True, clock=fixed)
+    assert entries == (entry(1), entry(2, **{"x-odd": [1]}))
+    assert lineage(to, "scout").agency()["entries"] == list(entries)
     assert len(lineage(tree.path("w/s"), "scout").agency()["entries"]) == 2, "the merged agency must not have duplicates"
-    receipt = json.loads(Path(planned.receipt).read_text())
+    receipt = json.loads(Path(plan.receipt).read_text())
     assert receipt["from"] == "s"
     assert receipt["timestamp"] == "2026-11-15T09:30:05Z"
-    assert [receipt_entry["sha256"] for receipt_entry in receipt["entries"]] == [digest(copied_entry) for copied_entry in copied]
+    assert [receipt_entry["sha256"] for receipt_entry in receipt["entries"]] == [digest(copied_entry) for copied_entry in entries]
     assert transfer("scout", to, [], where, apply=True, clock=fixed)[1] == ()
 
 
@@ -210,8 +210,8 @@ def test_transfer_copies_entries_as_they_are_and_leaves_a_receipt(tree: Tree) ->
 )
 def test_transfer_copies_only_the_selected_entries(tree: Tree, selectors: list[str], expected: list[int]) -> None:
     to, where = nested(tree, entry(1), entry(2, tags=["keep"]), entry(3))
-    _, copied = transfer("scout", to, selectors, where, apply=True, clock=fixed)
-    assert [copied_entry["summary"] for copied_entry in copied] == [f"entry {number}" for number in expected]
+    _, entries = transfer("scout", to, selectors, where, apply=True, clock=fixed)
+    assert [copied_entry["summary"] for copied_entry in entries] == [f"entry {number}" for number in expected]
 
 
 @pytest.mark.parametrize(
@@ -246,8 +246,8 @@ def two_agents(tree: Tree) -> WriteLocation:
 def test_consolidate_is_a_dry_run_by_default(tree: Tree) -> None:
     where = two_agents(tree)
     before = tree.snapshot()
-    planned = consolidate("old", "new", where, apply=False, clock=fixed)
-    assert planned.files == ("old@w.agency.triad.json", "old@w.agent.triad.json", "persona/voice.md")
+    plan = consolidate("old", "new", where, apply=False, clock=fixed)
+    assert plan.files == ("old@w.agency.triad.json", "old@w.agent.triad.json", "persona/voice.md")
     assert tree.snapshot() == before
 
 
@@ -255,11 +255,11 @@ def test_consolidate_archives_everything_and_then_removes(tree: Tree) -> None:
     where = two_agents(tree)
     home = tree.root / "w/.clia/agents/old"
     before = {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
-    planned = consolidate("old", "new", where, apply=True, clock=fixed)
-    archive = Path(planned.archive)
+    plan = consolidate("old", "new", where, apply=True, clock=fixed)
+    archive = Path(plan.archive)
     assert {str(path.relative_to(archive)): path.read_bytes() for path in archive.rglob("*") if path.is_file()} == before
     assert not home.exists()
-    assert json.loads(Path(planned.receipt).read_text())["into"] == "new"
+    assert json.loads(Path(plan.receipt).read_text())["into"] == "new"
     with pytest.raises(AgentNotFound):
         lineage(tree.path("w"), "old")
 
@@ -297,8 +297,8 @@ def test_init_creates_three_documents_that_inherit_the_root_directives(tree: Tre
     tree.repository("mono")
     tree.repository("mono/sub")
     init("root", NewIdentity(guardrails=["Never force-push."]), WriteLocation(tree.path("mono")), clock=fixed)
-    created = init("scout", NewIdentity("Scout", "Explorer", "Finds things."), WriteLocation(tree.path("mono/sub")), clock=fixed)
-    assert [Path(path).name for path in created] == [f"scout@sub.{kind}.triad.json" for kind in ("agent", "agenda", "agency")]
+    paths = init("scout", NewIdentity("Scout", "Explorer", "Finds things."), WriteLocation(tree.path("mono/sub")), clock=fixed)
+    assert [Path(path).name for path in paths] == [f"scout@sub.{kind}.triad.json" for kind in ("agent", "agenda", "agency")]
     profile = lineage(tree.path("mono/sub"), "scout").profile()
     assert profile["guardrails"] == ["Never force-push."]
     assert (profile["title"], profile["role"], profile["updated"]) == ("Scout", "Explorer", "2026-11-15T09:30:05Z")

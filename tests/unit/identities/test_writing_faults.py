@@ -70,17 +70,17 @@ def consolidation(tree: Tree) -> tuple[Any, Any]:
 
 
 def test_a_consolidation_locks_both_agents(tree: Tree) -> None:
-    files, planned = consolidation(tree)
-    writing.apply_consolidation(files, planned, writing.now)
+    files, plan = consolidation(tree)
+    writing.apply_consolidation(files, plan, writing.now)
     assert files.locked == [tree.path("w/.clia/agents/old"), tree.path("w/.clia/agents/new")]
 
 
 def test_nothing_is_removed_if_the_archive_has_other_content(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    files, planned = consolidation(tree)
+    files, plan = consolidation(tree)
     real = files.replace
     monkeypatch.setattr(files, "replace", lambda path, data: real(path, data if "receipt" in path else b"broken"))
     with pytest.raises(FileError):
-        writing.apply_consolidation(files, planned, writing.now)
+        writing.apply_consolidation(files, plan, writing.now)
     assert (tree.root / "w/.clia/agents/old/old@w.agent.triad.json").exists()
 
 
@@ -91,9 +91,9 @@ def test_applying_a_transfer_twice_copies_once(tree: Tree) -> None:
     files = WritableLocalFiles()
     source = target_at(files, survey(files, tree.path("w/s")), tree.path("w/s"), "scout")
     target = target_at(files, survey(files, tree.path("w")), tree.path("w"), "scout")
-    planned = journal_module.plan_transfer(files, "scout", source, target, [])
-    assert len(journal_module.apply_transfer(files, planned, writing.now)) == 1
-    assert journal_module.apply_transfer(files, planned, writing.now) == ()
+    plan = journal_module.plan_transfer(files, "scout", source, target, [])
+    assert len(journal_module.apply_transfer(files, plan, writing.now)) == 1
+    assert journal_module.apply_transfer(files, plan, writing.now) == ()
 
 
 def test_a_file_is_synced_before_its_rename_and_its_directory_after(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +136,6 @@ def test_reading_a_pipe_does_not_wait_for_a_writer(tree: Tree) -> None:
 def test_init_keeps_the_requested_inheritance(tree: Tree) -> None:
     tree.repository("w")
     init("root", NewIdentity(guardrails=["r"]), WriteLocation(tree.path("w")))
-    created = init("scout", NewIdentity(inherits=["docs/x.agent.triad.json"]), WriteLocation(tree.path("w")))
-    with open(created[0], encoding="utf-8") as document:
+    paths = init("scout", NewIdentity(inherits=["docs/x.agent.triad.json"]), WriteLocation(tree.path("w")))
+    with open(paths[0], encoding="utf-8") as document:
         assert json.load(document)["inherits"] == ["docs/x.agent.triad.json"]

@@ -61,9 +61,9 @@ def test_an_agent_reads_the_evidence_and_proposes_but_cannot_adopt(space: clia.S
         behaviour = await driver.do("behaviour_show", behaviour="review")
         assert (behaviour["version"]["body"], behaviour["version"]["state"]) == (FLOW, "current")
         evidence = await read(driver, behaviour["evidence"])
-        bad = {outcome["saw"]: outcome for outcome in reversed(evidence["went_badly"])}
-        assert set(bad) == {"session/failed", "decision/rejected", "outcome/failed"}
-        failed, rejected, broken = bad["session/failed"], bad["decision/rejected"], bad["outcome/failed"]
+        outcome_of = {outcome["saw"]: outcome for outcome in reversed(evidence["went_badly"])}
+        assert set(outcome_of) == {"session/failed", "decision/rejected", "outcome/failed"}
+        failed, rejected, broken = outcome_of["session/failed"], outcome_of["decision/rejected"], outcome_of["outcome/failed"]
         assert (failed["agent"], failed["measure"], failed["session"]) == ("scout", "finished", "2")
         assert "refused by a person" in failed["why"]
         assert (rejected["outcome"], rejected["agent"]) == ('"no"', "scout")
@@ -81,8 +81,8 @@ def test_an_agent_reads_the_evidence_and_proposes_but_cannot_adopt(space: clia.S
         assert f"clia behaviour adopt review {version['cid'][:12]}" in proposal["next"]
         assert (await read(driver, f"clia://behaviours/review/versions/{version['cid']}"))["body"] == BETTER
         assert (await driver.do("behaviour_propose", behaviour="review", body=BETTER, why="again"))["version"] == version
-        (listed,) = (await driver.do("behaviours", kind="session-flow"))["behaviours"]
-        assert (listed["cid"], listed["versions"], listed["proposed"]) == (before.current, 2, 1)
+        (summary,) = (await driver.do("behaviours", kind="session-flow"))["behaviours"]
+        assert (summary["cid"], summary["versions"], summary["proposed"]) == (before.current, 2, 1)
         assert (
             "+        return 'left alone'" in (await driver.do("behaviour_compare", before="review", after=version["cid"]))["diff"]
         )
@@ -104,8 +104,8 @@ def test_no_tool_adopts_a_version_and_only_agents_with_write_access_propose(spac
 
     async def unnamed(driver: Driver) -> None:
         """The user who runs the server is not a default author."""
-        refused = await driver.refused("missing-field", "behaviour_propose", behaviour="review", body=BETTER, why="x")
-        assert refused["fields"]["field"] == "agent"
+        refusal = await driver.refused("missing-field", "behaviour_propose", behaviour="review", body=BETTER, why="x")
+        assert refusal["fields"]["field"] == "agent"
 
     async def viewer(driver: Driver) -> None:
         await driver.refused("role-too-low", "behaviour_propose", behaviour="review", body=BETTER, why="x", agent="scout")
@@ -154,15 +154,15 @@ def test_current_prompts_take_a_task_and_can_instruct_a_sub_agent(space: clia.Sp
     space.retire_behaviour("gone")
 
     async def work(driver: Driver) -> None:
-        listed = {prompt.name: prompt for prompt in (await driver.client.list_prompts()).prompts}
-        assert list(listed) == ["clia", "careful", "plain"]
-        argument_names = {name: [argument.name for argument in prompt.arguments or []] for name, prompt in listed.items()}
+        prompts = {prompt.name: prompt for prompt in (await driver.client.list_prompts()).prompts}
+        assert list(prompts) == ["clia", "careful", "plain"]
+        argument_names = {name: [argument.name for argument in prompt.arguments or []] for name, prompt in prompts.items()}
         assert argument_names == {"clia": [], "careful": ["task", "title", "agent"], "plain": ["task"]}
-        assert (listed["careful"].description, listed["plain"].description) == ("For work on data.", "we talk too much")
+        assert (prompts["careful"].description, prompts["plain"].description) == ("For work on data.", "we talk too much")
         text = await text_of(driver, "careful", task="count {{title}}", title="Count")
         assert text == "You are scout: Count\n\ncount {{title}}\n\nLook at count {{title}} twice."
-        unsaid = "The task is the one that you are given.\n\nLook at the task that you are given twice."
-        assert await text_of(driver, "careful", agent="digger") == f"You are digger: the task at hand\n\n{unsaid}"
+        default_task = "The task is the one that you are given.\n\nLook at the task that you are given twice."
+        assert await text_of(driver, "careful", agent="digger") == f"You are digger: the task at hand\n\n{default_task}"
         assert await text_of(driver, "plain", task="Count the files.") == "Be brief.\n\nCount the files."
         assert await text_of(driver, "plain") == "Be brief."
         for name, arguments, code in (
@@ -202,9 +202,9 @@ def test_evidence_covers_proposed_versions_and_refused_merges(space: clia.Space,
         assert (waiting["current"], waiting["suggestion"], waiting["went_badly"]) == (None, None, [])
         behaviour = await driver.do("behaviour_show", behaviour="waiting")
         assert behaviour["version"]["state"] == "proposed"
-        (refused,) = (await read(driver, "clia://behaviours/careful/evidence"))["went_badly"]
-        assert (refused["saw"], refused["measure"], refused["agent"]) == ("merge/refused", "merged", "digger")
-        assert refused["why"] == "conflicts in a"
+        (outcome,) = (await read(driver, "clia://behaviours/careful/evidence"))["went_badly"]
+        assert (outcome["saw"], outcome["measure"], outcome["agent"]) == ("merge/refused", "merged", "digger")
+        assert outcome["why"] == "conflicts in a"
         addresses = {resource.uri for resource in (await driver.client.list_resources()).resources}
         assert {f"clia://behaviours/{name}/evidence" for name in ("careful", "review", "waiting")} <= addresses
         template = ResourceTemplateReference(uri="clia://behaviours/{name}/evidence")

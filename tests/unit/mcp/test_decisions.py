@@ -103,8 +103,8 @@ def test_a_client_without_forms_gets_the_inbox_and_polls(desk: DecisionDesk, pro
             assert (outcome["status"], outcome["url"]) == ("held", "http://forge.example/s/repo/inbox/scout/ask-1.1")
             assert "clia decide scout --request ask-1.1" in outcome["how"]
             assert await driver.do("request_decision", **GO) == outcome, "the same question must not be asked twice"
-            (waits,) = (await driver.do("pending"))["requests"]
-            assert (waits["question"], waits["url"], waits["rule"]["choices"]) == ("Go on?", outcome["url"], ["yes", "no"])
+            (request,) = (await driver.do("pending"))["requests"]
+            assert (request["question"], request["url"], request["rule"]["choices"]) == ("Go on?", outcome["url"], ["yes", "no"])
             assert (await driver.do("decision", request="ask-1.1"))["status"] == "held"
             await driver.refused("human-request", "resume", value="yes", request_id="ask-1.1")
             desk.inbox.decide("scout", "yes", "fine", by=VERA)
@@ -160,11 +160,11 @@ def test_the_rounds_of_one_call_may_go_to_two_processes(desk: DecisionDesk) -> N
             responses: Any = {"answer": ElicitResult(action="accept", content={"answer": "yes"})}
             state = first.request_state
             assert state is not None
-            again = await second_client.client.session.call_tool(
+            second = await second_client.client.session.call_tool(
                 "request_decision", dict(GO), input_responses=responses, request_state=state, allow_input_required=True
             )
-            assert not isinstance(again, InputRequiredResult)
-            assert getattr(again, "structured_content", {})["value"] == "yes"
+            assert not isinstance(second, InputRequiredResult)
+            assert getattr(second, "structured_content", {})["value"] == "yes"
             replayed = await second_client.client.session.call_tool(
                 "request_decision", dict(GO), input_responses=responses, request_state=state, allow_input_required=True
             )
@@ -197,8 +197,8 @@ def test_state_sealed_for_one_space_of_a_forge_is_refused_by_another(desk: Decis
 class WatchedLock:
     """A lock that sets an event when a thread has to wait for it."""
 
-    def __init__(self, waits: threading.Event) -> None:
-        self.lock, self.waits = threading.Lock(), waits
+    def __init__(self, contended: threading.Event) -> None:
+        self.lock, self.waits = threading.Lock(), contended
 
     def __enter__(self) -> None:
         if not self.lock.acquire(blocking=False):
@@ -324,12 +324,12 @@ def test_a_user_who_lost_their_role_cannot_decide_in_an_open_form(desk: Decision
 
 
 def test_one_user_cannot_take_all_wait_slots() -> None:
-    waits = WaitSlots(most=3, per_user=2)
+    slots = WaitSlots(most=3, per_user=2)
     with ExitStack() as stack:
-        granted = [stack.enter_context(waits.room(user)) for user in ("ada", "ada", "ada", "ben", "cleo")]
+        granted = [stack.enter_context(slots.room(user)) for user in ("ada", "ada", "ada", "ben", "cleo")]
         assert granted == [True, True, False, True, False]
-    with waits.room("ada") as again:
-        assert again
+    with slots.room("ada") as slot:
+        assert slot
 
 
 def test_a_question_that_was_recorded_without_its_secret_is_not_asked_twice(desk: DecisionDesk) -> None:
@@ -345,8 +345,8 @@ def test_the_outcome_of_cancelled_and_unknown_requests(desk: DecisionDesk) -> No
         async with talking(desk.server()) as driver:
             outcome = await driver.do("request_decision", **GO)
             desk.inbox.cancel("scout", "moot", session_id=outcome["request"].partition(".")[0])
-            over = await driver.do("decision", request=outcome["request"])
-            assert (over["status"], over["value"]) == ("over", None)
+            cancelled = await driver.do("decision", request=outcome["request"])
+            assert (cancelled["status"], cancelled["value"]) == ("over", None)
             await driver.refused("no-such-request", "decision", request="nonsense")
             await driver.refused("no-such-session", "decision", request="ask-9.1")
 

@@ -350,7 +350,7 @@ _TOKEN = "ghp_" + ALNUM[:36]
 
 
 @pytest.mark.parametrize(
-    ("first", "then"),
+    ("first", "second"),
     [
         ("export T=" + _TOKEN, "passed"),
         ("export T=" + _TOKEN, "v2x9 is no part of it"),
@@ -368,14 +368,14 @@ _TOKEN = "ghp_" + ALNUM[:36]
         (PEM_KEYS[5].text, "ABORTED"),
     ],
 )
-def test_ordinary_text_after_a_complete_token_stays(first: str, then: str) -> None:
+def test_ordinary_text_after_a_complete_token_stays(first: str, second: str) -> None:
     _, state = redact_chunk(first, START)
-    assert swallowed(then, state) == 0
-    assert redact_chunk(then, state)[0] == (then, 0)
+    assert swallowed(second, state) == 0
+    assert redact_chunk(second, state)[0] == (second, 0)
 
 
 @pytest.mark.parametrize(
-    ("first", "then", "length"),
+    ("first", "second", "length"),
     [
         ("glpat-" + ALNUM[:20], ALNUM[20:27] + " more", 7),
         ("ghp_" + ALNUM[:10], "passed", 6),
@@ -390,10 +390,10 @@ def test_ordinary_text_after_a_complete_token_stays(first: str, then: str) -> No
         (PEM_KEYS[0].text[:60], ALNUM, len(ALNUM)),
     ],
 )
-def test_a_continuation_of_a_token_is_redacted(first: str, then: str, length: int) -> None:
+def test_a_continuation_of_a_token_is_redacted(first: str, second: str, length: int) -> None:
     _, state = redact_chunk(first, START)
-    assert swallowed(then, state) == length
-    assert redact_chunk(then, state)[0] == (then[length:], 0)
+    assert swallowed(second, state) == length
+    assert redact_chunk(second, state)[0] == (second[length:], 0)
 
 
 def test_a_short_word_does_not_end_a_token_that_continues() -> None:

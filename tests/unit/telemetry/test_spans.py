@@ -69,9 +69,9 @@ def check_tree(tree: SpanTree) -> None:
         assert span.start <= span.end
         assert all(span.start <= event.at <= span.end for event in span.events)
         if spans:
-            above = spans[span.parent or ""]
-            assert above.start <= span.start
-            assert span.end <= above.end
+            parent = spans[span.parent or ""]
+            assert parent.start <= span.start
+            assert span.end <= parent.end
         else:
             assert span.parent is None
         spans[span.id] = span
@@ -144,18 +144,18 @@ def test_a_run_has_the_attributes_of_the_semantic_conventions(space: clia.Space)
     }
     second = trees["lead", "2"].spans[0]
     assert (first.failed, second.failed, second.attributes["error.type"], second.reason) == (False, True, "failed", "")
-    (forked,) = [span for span in trees["lead", ""].spans if span.attributes.get("clia.session.forked_from") == "lead/1"]
-    assert forked.start > second.end  # although the replayed flow has the start time of the first
+    (fork_span,) = [span for span in trees["lead", ""].spans if span.attributes.get("clia.session.forked_from") == "lead/1"]
+    assert fork_span.start > second.end  # although the replayed flow has the start time of the first
     (with_content,) = [tree for tree in trees_of(space, ExportSelection(["lead"], content=True)) if tree.session == "2"]
     assert MARK in with_content.spans[0].reason
 
 
 def test_start_and_end_of_a_tool_call_are_one_span(space: clia.Space) -> None:
     tree = by_root(list(trees_of(space, ExportSelection(["scout"], content=True))))["scout", ""]
-    complete, unfinished, late = (span_named(tree, f"execute_tool {name}") for name in ("Bash", "Read", "Edit"))
-    bound = span_named(tree, "clia.commit finding")
-    assert complete.end > complete.start
-    assert complete.attributes == {
+    bash_span, read_span, edit_span = (span_named(tree, f"execute_tool {name}") for name in ("Bash", "Read", "Edit"))
+    commit_span = span_named(tree, "clia.commit finding")
+    assert bash_span.end > bash_span.start
+    assert bash_span.attributes == {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "Bash",
         "gen_ai.tool.call.id": "t1",
@@ -165,14 +165,14 @@ def test_start_and_end_of_a_tool_call_are_one_span(space: clia.Space) -> None:
         "gen_ai.tool.call.arguments": json.dumps({"command": f"grep {MARK}"}),
         "clia.tool.result.length": len(f"Bash {MARK}"),
         "gen_ai.tool.call.result": f"Bash {MARK}",
-        "clia.commit.id": bound.attributes["clia.commit.id"],
+        "clia.commit.id": commit_span.attributes["clia.commit.id"],
     }
-    assert (unfinished.start, unfinished.failed, unfinished.attributes["clia.tool.outcome"]) == (unfinished.end, False, "unknown")
-    assert (late.start, late.failed, late.attributes["clia.tool.outcome"]) == (late.end, True, "failure")
-    assert late.attributes["error.type"] == "tool-failure"
-    assert [event.name for event in bound.events] == ["clia.trace prompt"]
+    assert (read_span.start, read_span.failed, read_span.attributes["clia.tool.outcome"]) == (read_span.end, False, "unknown")
+    assert (edit_span.start, edit_span.failed, edit_span.attributes["clia.tool.outcome"]) == (edit_span.end, True, "failure")
+    assert edit_span.attributes["error.type"] == "tool-failure"
+    assert [event.name for event in commit_span.events] == ["clia.trace prompt"]
     assert [event.name for event in tree.spans[0].events] == ["clia.trace said"]
-    assert bound.start <= complete.start
+    assert commit_span.start <= bash_span.start
 
 
 def test_a_request_lasts_until_its_answer_and_a_model_call_has_its_usage(space: clia.Space) -> None:
@@ -210,10 +210,10 @@ def test_content_is_exported_only_on_request(space: clia.Space) -> None:
 
 def test_the_spans_of_an_agent_do_not_depend_on_the_selection(space: clia.Space) -> None:
     all_spans = {span.id: span for tree in trees_of(space, ExportSelection()) for span in tree.spans}
-    (part,) = trees_of(space, ExportSelection(["helper"]))
-    assert {span.name.split()[-1] for span in part.spans} == {"helper", "spawn", "test", "Write"}
-    assert [all_spans[span.id] for span in part.spans] == list(part.spans)
-    assert part.spans[0].parent in all_spans
+    (tree,) = trees_of(space, ExportSelection(["helper"]))
+    assert {span.name.split()[-1] for span in tree.spans} == {"helper", "spawn", "test", "Write"}
+    assert [all_spans[span.id] for span in tree.spans] == list(tree.spans)
+    assert tree.spans[0].parent in all_spans
     assert list(trees_of(space, ExportSelection(["helper", "scout"]))) == list(trees_of(space, ExportSelection(["scout"])))
     refused("no-such-agent", lambda: list(trees_of(space, ExportSelection(["nobody"]))))
 
@@ -227,8 +227,8 @@ def test_since_omits_trees_without_later_spans(space: clia.Space) -> None:
 
 def test_a_cycle_of_reused_names_hides_no_agent() -> None:
     edges = [Edge(src, "sub-agent-of", dst, "c", f"agents/{dst}") for src, dst in (("b", "a"), ("a", "b"), ("b", "c"))]
-    stated = Edge("c", "sub-agent-of", "d", "c", "events/c")
-    parents = parents_of(SimpleNamespace(relations=lambda: [*edges, stated]), {"a", "b", "c", "d"})  # type: ignore[arg-type]  # all that it uses
+    edge = Edge("c", "sub-agent-of", "d", "c", "events/c")
+    parents = parents_of(SimpleNamespace(relations=lambda: [*edges, edge]), {"a", "b", "c", "d"})  # type: ignore[arg-type]  # all that it uses
     assert parents == {"b": "a", "c": "b"}
 
 
@@ -245,9 +245,9 @@ def entry(at: int, kind: str, text: str = "x", **data: Any) -> dict[str, Any]:
 
 
 def test_a_session_known_only_from_its_trace_has_a_tree() -> None:
-    started, printed = entry(1, "session", session="7", status="suspended"), entry(1, "flow")
-    ended = entry(5, "session", session="7", status="finished")
-    entries = [entry(0, "note"), printed, started, entry(2, "note"), ended, entry(9, "note")]
+    start_entry, flow_entry = entry(1, "session", session="7", status="suspended"), entry(1, "flow")
+    end_entry = entry(5, "session", session="7", status="finished")
+    entries = [entry(0, "note"), flow_entry, start_entry, entry(2, "note"), end_entry, entry(9, "note")]
     trees = by_root(SpanBuilder(SPACE).trees([AgentRecord("a", traced=tuple(map(TracedEntry, entries)))]))
     kinds = {session: [event.name for event in tree.spans[0].events] for (_, session), tree in trees.items()}
     assert kinds["7"] == ["clia.trace flow", "clia.trace session", "clia.trace note", "clia.trace session"]
@@ -264,8 +264,8 @@ def test_a_question_during_a_session_belongs_to_it() -> None:
     ]
     trees = by_root(SpanBuilder(SPACE).trees([AgentRecord("a", traced=tuple(map(TracedEntry, entries)))]))
     assert list(trees) == [("a", "1")]
-    waited = span_named(trees["a", "1"], "clia.request human")
-    assert waited.end - waited.start == 6 * 10**9
+    request_span = span_named(trees["a", "1"], "clia.request human")
+    assert request_span.end - request_span.start == 6 * 10**9
     assert len(trees["a", "1"].spans[0].events) == 4
 
 
@@ -301,7 +301,11 @@ def test_tool_calls_without_an_id_end_in_the_order_they_began() -> None:
 
 
 def test_an_entry_inserted_earlier_changes_no_id() -> None:
-    late = [entry(5, "tool-call", tool="R"), entry(7, "tool-call", tool="W", id="t9"), {"key": "k1"} | entry(8, "tool-result")]
+    entries_after = [
+        entry(5, "tool-call", tool="R"),
+        entry(7, "tool-call", tool="W", id="t9"),
+        {"key": "k1"} | entry(8, "tool-result"),
+    ]
     ids = [
         {
             span.id
@@ -309,7 +313,7 @@ def test_an_entry_inserted_earlier_changes_no_id() -> None:
             .trees([AgentRecord("a", traced=tuple(TracedEntry(dict(fields)) for fields in entries))])[0]
             .spans
         }
-        for entries in (late, [entry(1, "tool-call", tool="R"), *late])
+        for entries in (entries_after, [entry(1, "tool-call", tool="R"), *entries_after])
     ]
     assert ids[0] < ids[1]
 
@@ -338,8 +342,8 @@ def families(draw: st.DrawFn) -> list[AgentRecord]:
     for number in range(draw(st.integers(1, 4))):
         times = [STARTS + seconds for seconds in sorted(draw(st.lists(st.integers(0, 900), min_size=1, max_size=3)))]
         commits = tuple(commit(10 * number + step, at, "finding" if step else "spawn") for step, at in enumerate(times))
-        bound = {step + 1: agent_commit.cid for step, agent_commit in enumerate(commits)}
-        traced = tuple(TracedEntry(trace_entry, bound.get(which)) for trace_entry, which in draw(ENTRIES))
+        commit_of_step = {step + 1: agent_commit.cid for step, agent_commit in enumerate(commits)}
+        traced = tuple(TracedEntry(trace_entry, commit_of_step.get(step)) for trace_entry, step in draw(ENTRIES))
         ran = SessionRun("1", "finished", "2026-05-01T00:01:00Z", "2026-05-01T00:05:00Z")
         sessions = (ran,) if draw(st.booleans()) else ()
         parent = draw(st.sampled_from([None, *(record.agent for record in records)]))

@@ -93,7 +93,7 @@ def test_a_user_is_added_once_read_back_changed_and_listed(desk: UserDesk) -> No
     assert users.update("bea", role="decider", email="bea@example.org") == User("bea", "decider", "", "bea@example.org")
     assert users.update("bea", display="Bea") == users.get("bea") == User("bea", "decider", "Bea", "bea@example.org")
     assert users.update("bea", email="") == User("bea", "decider", "Bea", "")
-    assert [(listed.user.name, listed.created_at, listed.tokens) for listed in users.all()] == [
+    assert [(info.user.name, info.created_at, info.tokens) for info in users.all()] == [
         ("ada", "2026-05-01T00:00:00Z", []),
         ("bea", "2026-05-01T00:00:00Z", []),
     ]
@@ -135,8 +135,8 @@ def test_a_decision_records_the_users_name_and_email(user: User, by: str) -> Non
 
 
 def test_a_role_includes_the_lower_roles() -> None:
-    may = {role: [needed for needed in ROLES if User("ada", role).may(needed)] for role in ROLES}
-    assert may == {"viewer": ["viewer"], "decider": ["viewer", "decider"], "admin": ["viewer", "decider", "admin"]}
+    allowed = {role: [needed for needed in ROLES if User("ada", role).may(needed)] for role in ROLES}
+    assert allowed == {"viewer": ["viewer"], "decider": ["viewer", "decider"], "admin": ["viewer", "decider", "admin"]}
 
 
 BAD_LINES = ["two\nlines", "bell\x07", "a\u202eb", "nul\0", HALF_A_CHARACTER, "x" * 101, "Eve <ada@example.org>", None, 7]
@@ -214,7 +214,7 @@ def test_removing_a_user_removes_their_tokens_links_and_sessions_only(desk: User
     token, link, login = secrets["bea"]
     bea = User("bea", "decider")
     assert users.by_token(token) == bea
-    assert [opened.user for opened in (users.redeem(link), users.session(login)) if opened] == [bea, bea]
+    assert [session.user for session in (users.redeem(link), users.session(login)) if session] == [bea, bea]
 
 
 # Tokens
@@ -231,8 +231,8 @@ def test_a_token_identifies_its_user_until_it_is_revoked(desk: UserDesk) -> None
     assert info[1:] == ("nightly build", "decider", "2026-05-01T00:00:00Z", None, None)
     assert users.by_token(secret) == User("ada", "decider", "Ada")
     assert refused("no-such-token", lambda: users.revoke_token("bea", info.id)).fields == {"user": "bea", "token": info.id}
-    for wrong in ("", "0" * 12, info.id[:11], secret):
-        refused("no-such-token", partial(users.revoke_token, "ada", wrong))
+    for wrong_id in ("", "0" * 12, info.id[:11], secret):
+        refused("no-such-token", partial(users.revoke_token, "ada", wrong_id))
     assert users.by_token(secret) is not None
     users.revoke_token("ada", info.id)
     assert users.by_token(secret) is None
@@ -274,13 +274,13 @@ def test_a_token_never_has_more_rights_than_its_user(desk: UserDesk) -> None:
     error = refused("role-too-high", lambda: users.make_token("ada", role="admin"))
     assert error.fields == {"field": "role", "role": "admin", "user": "ada"}
     assert desk.rows("token/") == {}
-    low, same = users.make_token("ada", role="viewer")[0], users.make_token("ada")[0]
+    viewer_token, full_token = users.make_token("ada", role="viewer")[0], users.make_token("ada")[0]
 
     def roles() -> list[str]:
-        used = [user.role for token in (low, same) if (user := users.by_token(token))]
-        listed = {info.label or info.id: info.role for info in users.all()[0].tokens}
-        assert sorted(listed.values()) == sorted(used)
-        return used
+        roles_in_use = [user.role for token in (viewer_token, full_token) if (user := users.by_token(token))]
+        listed_roles = {info.label or info.id: info.role for info in users.all()[0].tokens}
+        assert sorted(listed_roles.values()) == sorted(roles_in_use)
+        return roles_in_use
 
     assert roles() == ["viewer", "decider"]
     users.update("ada", role="admin")
@@ -359,21 +359,21 @@ def test_a_link_expires_after_its_minutes(desk: UserDesk) -> None:
     links = [users.login_link("ada"), users.login_link("ada", minutes=30)]
     desk.later(15 * MINUTE)
     assert [users.redeem(link) is None for link in links] == [True, False]
-    wrong: Any
-    for wrong in (0, -1, 1441, True, 1.5, "9"):
-        assert refused("invalid-minutes", partial(users.login_link, "ada", wrong)).fields == {"field": "minutes"}
+    minutes: Any
+    for minutes in (0, -1, 1441, True, 1.5, "9"):
+        assert refused("invalid-minutes", partial(users.login_link, "ada", minutes)).fields == {"field": "minutes"}
 
 
 def test_a_session_is_extended_by_use_and_ends_after_seven_days(desk: UserDesk) -> None:
     users = desk.users
     users.add("ada")
-    idle, used = users.make_session("ada").secret, users.make_session("ada").secret
+    idle_login, used_login = users.make_session("ada").secret, users.make_session("ada").secret
     ends = []
     for _ in range(16):
         desk.later(11 * HOUR)
-        session = users.session(used)
+        session = users.session(used_login)
         ends.append(session and session.expires_at)
-    assert users.session(idle) is None
+    assert users.session(idle_login) is None
     assert ends[0] == "2026-05-01T23:00:00Z"
     assert ends[14] == "2026-05-08T00:00:00Z", "after 165 of 168 hours, the end is final"
     assert ends[15] is None
@@ -424,9 +424,9 @@ def test_each_session_has_its_own_constant_csrf_token(quick: UserDesk) -> None:
     users.add("ada")
     first, second = users.make_session("ada"), users.make_session("ada")
     quick.later(HOUR)
-    again = users.session(first.secret)
-    assert again is not None
-    assert again.csrf == first.csrf != second.csrf
+    reread = users.session(first.secret)
+    assert reread is not None
+    assert reread.csrf == first.csrf != second.csrf
     assert len(first.csrf) == 64
     assert first.csrf not in (first.secret, hashlib.sha256(first.secret.encode()).hexdigest())
 
@@ -466,18 +466,18 @@ def test_a_damaged_row_gives_no_access_hides_no_other_row_and_is_kept(desk: User
     users = desk.users
     users.add("ada", "admin")
     token, link, login = users.make_token("ada")[0], users.login_link("ada"), users.make_session("ada").secret
-    planted: dict[str, Any] = {}
+    damaged_rows: dict[str, Any] = {}
     secrets: list[str] = []
     for key, row in desk.rows().items():
         kind = key.partition("/")[0]
         for shape in damaged(row, {"user", "display", "email", "label"}):
             secrets.append(f"clia_damaged-{len(secrets)}")
-            planted[f"user/d{len(secrets)}" if kind == "user" else key_of(kind, secrets[-1])] = shape
-    for key, shape in planted.items():
+            damaged_rows[f"user/d{len(secrets)}" if kind == "user" else key_of(kind, secrets[-1])] = shape
+    for key, shape in damaged_rows.items():
         desk.damage(key, shape)
-    assert len(planted) > 80
-    assert [(listed.user.name, len(listed.tokens)) for listed in users.all()] == [("ada", 1)]
-    assert [users.get(key.removeprefix("user/")) for key in planted if key.startswith("user/d")].count(None) > 15
+    assert len(damaged_rows) > 80
+    assert [(info.user.name, len(info.tokens)) for info in users.all()] == [("ada", 1)]
+    assert [users.get(key.removeprefix("user/")) for key in damaged_rows if key.startswith("user/d")].count(None) > 15
     for secret in secrets:
         assert (users.by_token(secret), users.redeem(secret), users.session(secret)) == (None, None, None)
     assert users.by_token(token)
@@ -486,7 +486,7 @@ def test_a_damaged_row_gives_no_access_hides_no_other_row_and_is_kept(desk: User
     refused("last-admin", lambda: users.remove("ada"))
     desk.later(30 * DAY)
     assert users.expire() == 2, "both sessions, and no damaged row"
-    assert planted.items() <= desk.rows().items()
+    assert damaged_rows.items() <= desk.rows().items()
 
 
 @pytest.mark.parametrize("row", [None, 7, {}, {"role": "root", "display": "", "email": "", "created_at": "2026-05-01T00:00:00Z"}])
@@ -497,7 +497,7 @@ def test_a_user_with_a_damaged_row_is_unknown_and_can_be_removed(desk: UserDesk,
     token, link, login = users.make_token("ada")[0], users.login_link("ada"), users.make_session("ada").secret
     desk.damage("user/ada", row)
     assert users.get("ada") is None
-    assert [listed.user.name for listed in users.all()] == ["bea"]
+    assert [info.user.name for info in users.all()] == ["bea"]
     assert (users.by_token(token), users.redeem(link), users.session(login)) == (None, None, None)
     refused("no-such-user", lambda: users.make_token("ada"))
     refused("already-exists", lambda: users.add("ada"))
@@ -670,7 +670,7 @@ def test_two_processes_create_one_first_admin(shared: SharedDatabase) -> None:
     shared.open().close()
     assert sorted(raced(shared, is_creator, 1)[0]) == [False, True]
     store = shared.open()
-    assert [(listed.user.name, listed.user.role) for listed in desk_on(store).users.all()] == [("admin", "admin")]
+    assert [(info.user.name, info.user.role) for info in desk_on(store).users.all()] == [("admin", "admin")]
     store.close()
 
 

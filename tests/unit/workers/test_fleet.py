@@ -85,15 +85,15 @@ def test_the_first_assessment_uses_the_clock_of_the_store(seen_at: float, state:
 def test_later_assessments_use_new_beats_and_no_clock() -> None:
     """The store's clock is wrong by an hour, but a process with new beats is alive and one without is silent."""
     passed = [0.0]
-    watch, wrong = LivenessMonitor(lambda: passed[0]), NOW + 3000
-    lives, dies = beat("lives", seen_at=NOW), beat("dies", seen_at=wrong)
-    assert [state for _, state, _ in watch.assess([lives, dies], wrong)] == [SILENT, ALIVE], (
+    watch, wrong_time = LivenessMonitor(lambda: passed[0]), NOW + 3000
+    lives, dies = beat("lives", seen_at=NOW), beat("dies", seen_at=wrong_time)
+    assert [state for _, state, _ in watch.assess([lives, dies], wrong_time)] == [SILENT, ALIVE], (
         "the first assessment has only the clock"
     )
     for expected in (ALIVE, ALIVE, ALIVE, SILENT):
         passed[0] += HEARTBEAT_INTERVAL
         lives = lives._replace(beats=lives.beats + 1)
-        assert [state for _, state, _ in watch.assess([lives, dies], wrong)] == [ALIVE, expected]
+        assert [state for _, state, _ in watch.assess([lives, dies], wrong_time)] == [ALIVE, expected]
 
 
 def test_old_beats_do_not_count() -> None:
@@ -212,14 +212,14 @@ def test_a_failed_write_does_not_stop_the_process_and_is_retried_at_the_next_bea
 def test_machines_with_a_shared_store_see_each_other_despite_wrong_clocks(tmp_path: Path, postgres_address: str) -> None:
     """The server's clock dates the beats, so the clocks of the machines do not matter."""
     git("init", "--quiet", "--bare", "hub.git", cwd=tmp_path)
-    right = datetime.now(UTC).timestamp()
+    server_time = datetime.now(UTC).timestamp()
     spaces = []
     with ExitStack() as stack:
-        for name, off in (("one", -600.0), ("two", 7200.0)):
+        for name, offset in (("one", -600.0), ("two", 7200.0)):
             settings = clia.Settings(
                 durable=False,
                 person=("Tess", "tess@example.org"),
-                clock=ManualClock(right + off),
+                clock=ManualClock(server_time + offset),
                 store=postgres_url(postgres_address),
             )
             spaces.append(stack.enter_context(clia.init(tmp_path / name, settings=settings, hub=str(tmp_path / "hub.git"))))
@@ -278,8 +278,8 @@ def test_a_beat_has_the_sync_state_of_its_clone(tmp_path: Path) -> None:
         assert hub_state.away_since is not None
         assert abs(hub_state.away_since - now.at) < 60
         away.rename(hub)
-        theirs = git("commit-tree", "-p", base, "-m", "theirs", f"{base}^{{tree}}", cwd=hub).strip()
-        git("update-ref", "refs/heads/agents/scout", theirs, base, cwd=hub)
+        other_commit = git("commit-tree", "-p", base, "-m", "theirs", f"{base}^{{tree}}", cwd=hub).strip()
+        git("update-ref", "refs/heads/agents/scout", other_commit, base, cwd=hub)
         assert any(change.what == "fork" for change in machine.hub_sync())
         assert sync_state()[::2] == (False, ("scout",))
         beats = HeartbeatWriter(machine, ProcessInfo(WORKER, "w1"))
