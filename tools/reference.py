@@ -231,7 +231,7 @@ def _fields(shape: dict[str, Any], *, merged: bool) -> str:
 
 
 def _type(value: dict[str, Any]) -> str:
-    """A schema's type in words; a shape of its own is linked."""
+    """A schema's type in words; a separate shape is linked."""
     if "$ref" in value:
         name = value["$ref"].rpartition("/")[2]
         simple = {"text": "string", "items": "array of [item](#item)", "links": "array of [link](#link)"}

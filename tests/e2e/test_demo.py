@@ -24,7 +24,7 @@ import demo
 demo.PROGRAM = sys.argv[2]
 sys.exit(demo.main(["--no-serve"]))
 """
-CLOSING = "Two sessions wait for you"
+CLOSING = "Two sessions and some other questions wait for you"
 
 
 def test_the_demo_leaves_two_sessions_and_every_kind_of_question_and_its_last_lines_answer_one(tmp_path: Path) -> None:

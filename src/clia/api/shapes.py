@@ -90,7 +90,7 @@ def _is_text(text: str) -> bool:
 
 TEXT = _Plain(str, "a text of at most 4 MiB without lone surrogates", {"type": "string", "maxLength": TEXT_MAX}, _is_text)
 STRING = _Plain(str, "a text", {"type": "string"})
-"""A text that is only read: whatever git has of names and lines."""
+"""A text that is only read: names and lines as git has them."""
 FLAG = _Plain(bool, "true or false", {"type": "boolean"})
 _LARGEST = 2**53 - 1
 COUNT = _Plain(

@@ -188,7 +188,7 @@ class IngestedSessions:
             head = self._captures.head_at(place) if place != parent.place else None
             if head is None:
                 self._space.spawn_from(name, briefing, parent.agent)
-            else:  # a worktree of its own, with files of its own
+            else:  # its own worktree, with its own files
                 self._space.spawn_at(name, briefing, head, parent.agent)
             self.spawned_subs += 1
         at = hook.record.at if hook is not None else parent.last

@@ -230,7 +230,7 @@ class Recorder:
     def _accept(self, live: IngestedSession) -> None:
         """Merge the work that sub-agents offer, if it merges: the directory already has it.
 
-        The work of a sub-agent in a worktree of its own stays offered: the tool may merge it or throw it away.
+        The work of a sub-agent in its own worktree stays offered: the tool may merge or discard it.
         """
         for captured in self._lives.subs(live.captured):
             is_here = captured.place == live.captured.place

@@ -1,7 +1,7 @@
 """``clia run``: run a program as an agent, in its own worktree, with its output in the trace.
 
 Invariant: a started program ends in one commit of the agent with its output, its exit code and the changes that it did not
-commit itself; commits of its own are adopted before it. What an interrupted run left is committed before the next one starts.
+commit itself; its own commits are adopted before it. What an interrupted run left is committed before the next one starts.
 Everything the commit needs is checked before the program starts; what cannot be recorded afterwards stays in the worktree and the
 store, and is reported.
 """

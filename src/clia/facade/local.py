@@ -52,7 +52,7 @@ class LocalService:
 
     @property
     def store(self) -> Store:
-        """The store, for rows that a program keeps under a prefix of its own."""
+        """The store, for rows that a program keeps under its own prefix."""
         return self._components.core.store
 
     @property

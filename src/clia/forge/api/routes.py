@@ -189,7 +189,7 @@ def _matches(if_none_match: str, etag: str) -> bool:
 
 
 def _new_head(verb: Verb, result: Any) -> dict[str, str]:
-    """The head that a change made, for the next If-Match; never one that somebody else made since."""
+    """The head that a change made, for the next If-Match; never a later one of another client."""
     if verb.route.moves is None or isinstance(result, Landed):  # landing moves another branch
         return {}
     head = result if isinstance(result, str) else getattr(result, "cid", None) or getattr(result, "head", None)
@@ -221,7 +221,7 @@ def _stale(expected: str, actual: str | None) -> StaleRef:
 
 
 def _user(call: Call, by: str | None) -> str:
-    """The logged-in user, who cannot act for somebody else."""
+    """The logged-in user, who cannot act for another user."""
     if by is not None and check_text(by, "by") != call.user.by:
         raise NotAllowed(
             f"the action is recorded for the logged-in user, {call.user.by}",
