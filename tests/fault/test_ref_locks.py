@@ -14,7 +14,7 @@ from clia.git import refs as git_refs
 from clia.store.private_files import FileLocks
 from clia.testing import components
 from support import git
-from support.crashes import FORK, started
+from support.crashes import FORK, result_of, started
 from support.space_driver import BRIEFING, settings
 
 if TYPE_CHECKING:
@@ -108,26 +108,24 @@ def test_the_lock_that_git_holds_on_a_branch_of_people_is_never_broken(
     land(root, "scout", settings())
 
 
-def test_two_landings_on_one_branch_are_both_true_although_one_is_stopped_in_between(root: Path, space: clia.Space) -> None:
+def test_two_landings_on_one_branch_both_succeed_although_one_is_stopped_in_between(root: Path, space: clia.Space) -> None:
     space.spawn_at("rival", BRIEFING, "main")
     for name in ("scout", "rival"):
         space.commit(name, "finding", changes={name: name.encode()})
     tip = space.find("main")
-    first, first_said = started(lambda: land(root, "scout", settings(reached=stopping())))
+    first, first_pipe = started(lambda: land(root, "scout", settings(reached=stopping())))
     assert first.pid is not None
     try:
         _, status = os.waitpid(first.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
-        second, second_said = started(lambda: land(root, "rival", settings()))
-        assert not second_said.poll(git_refs.STALE_AFTER + 0.5), "it waits for as long as the first one lives"
+        second, second_pipe = started(lambda: land(root, "rival", settings()))
+        assert not second_pipe.poll(git_refs.STALE_AFTER + 0.5), "the second waits as long as the first one lives"
         assert space.find("main") in (tip, space.head("scout"))
     finally:
         os.kill(first.pid, signal.SIGCONT)
-    assert first_said.recv() == ""
-    assert second_said.recv() == ""
-    first.join()
-    second.join()
+    result_of(first, first_pipe)
+    result_of(second, second_pipe)
     assert sorted(space.files("main")) == ["a", "rival", "scout"]
-    assert {each.agent: each.landed for each in space.states()} == {"scout": "main", "rival": "main"}
+    assert {state.agent: state.landed for state in space.states()} == {"scout": "main", "rival": "main"}
     assert git("status", "--porcelain", cwd=root) == ""
     assert space.verify().clean
