@@ -105,10 +105,10 @@ def test_a_clone_without_events_and_notes_counts_commits_only(walked: Path, tmp_
         complete = {stat.cid: stat for stat in _observed_at(walked)[0][0]}
         for ref in git("for-each-ref", "--format=%(refname)", "refs/clia/events", "refs/notes/clia", cwd=clone).split():
             git("update-ref", "-d", ref, cwd=clone)
-        for stat in (found := observed(space))[0]:
+        for stat in (observations := observed(space))[0]:
             assert (stat.outcomes, stat.commits) == (complete[stat.cid].outcomes, complete[stat.cid].commits)
             assert (stat.sessions, stat.landed, stat.reverted, stat.trace, stat.tokens) == ({}, 0, 0, {}, {})
-        assert rebuilt(space) == found
+        assert rebuilt(space) == observations
         git("fetch", "-q", "origin", "refs/clia/*:refs/clia/*", "refs/notes/clia/*:refs/notes/clia/*", cwd=clone)
         assert as_text(space) == _observed_at(walked)[1]
 

@@ -75,7 +75,7 @@ class Chain:
         self.last: str | None = None
         self.since = 0
         self.tokens: list[tuple[int, str]] = []
-        self.ever: set[RefClaim] = set()  # everything signed with its key, by any writer
+        self.signed: set[RefClaim] = set()  # everything signed with its key, by any writer
 
 
 class Owner:
@@ -93,7 +93,7 @@ class Owner:
         self.links.append(sign_link(self.ring, self.space, len(self.keys) + 1, key, self.keys[-1]))
         self.keys.append(key)
 
-    def say(self, aud: str, now: int, claims: list[RefClaim], old: str | None = None, *, as_snapshot: bool = False) -> str:
+    def announce(self, aud: str, now: int, claims: list[RefClaim], old: str | None = None, *, as_snapshot: bool = False) -> str:
         chain = self.chains[aud]
         at = now + self.skew
         trigger = SNAPSHOT if as_snapshot else claims[0].trigger
@@ -102,7 +102,7 @@ class Owner:
         chain.seq, chain.last = statement.seq, digest(token)
         chain.since = 0 if as_snapshot else chain.since + 1
         chain.tokens.append((statement.seq, token))
-        chain.ever.update(claims)
+        chain.signed.update(claims)
         return token
 
 
@@ -152,7 +152,7 @@ class Simulation:
         self.random = Random(seed)  # noqa: S311  # a schedule, not a secret
         self.size = size
         self.now = 1_800_000_000
-        self.said = 0
+        self.announced = 0
         self.codes: Counter[str] = Counter()
         ring = KeyFiles(str(directory))
         self.owners = [Owner(number, ring, self.random.randint(-CLOCK_SKEW // 2, CLOCK_SKEW // 2)) for number in range(size.spaces)]
@@ -180,10 +180,10 @@ class Simulation:
             chain = owner.chains[tracker.me]
             first = chain.last is None
             if not first:
-                tracker.inbox.append(owner.say(tracker.me, self.now, [claim], old))
+                tracker.inbox.append(owner.announce(tracker.me, self.now, [claim], old))
             if first or chain.since >= SNAPSHOT_EVERY:
                 tracker.inbox.append(self._snapshot(owner, tracker.me))
-            self.said += 1
+            self.announced += 1
 
     def _changed(self, owner: Owner) -> tuple[RefClaim, str | None]:
         random = self.random
@@ -204,7 +204,7 @@ class Simulation:
         return [tracker for tracker in self.trackers if tracker.owner is owner]
 
     def _snapshot(self, owner: Owner, aud: str) -> str:
-        return owner.say(aud, self.now, list(owner.claims.values()), as_snapshot=True)
+        return owner.announce(aud, self.now, list(owner.claims.values()), as_snapshot=True)
 
     def rotate(self) -> None:
         owner = self.random.choice(self.owners)
@@ -221,7 +221,7 @@ class Simulation:
         chain_state = (chain.seq, chain.last, chain.since, list(chain.tokens))
         for _ in range(self.random.randint(1, TWIN_MAX)):
             claim = claim_of(f"{HEADS}agent-0", f"{self.random.getrandbits(160) | 1:040x}", "finding")
-            tracker.inbox.append(owner.say(tracker.me, self.now, [claim]))
+            tracker.inbox.append(owner.announce(tracker.me, self.now, [claim]))
         chain.seq, chain.last, chain.since, chain.tokens = chain_state
 
     # Trackers
@@ -229,7 +229,7 @@ class Simulation:
     def deliver(self, tracker: Tracker, message: str | list[str]) -> None:
         """Deliver a message, and check every rule independently of the functions."""
         if isinstance(message, list):
-            self._hear_keys(tracker, message)
+            self._accept_links(tracker, message)
             return
         owner, before = tracker.owner, tracker.position
         acceptance = accept(
@@ -244,13 +244,13 @@ class Simulation:
         statement = acceptance.statement
         assert statement is not None
         assert (statement.space, statement.aud) == (owner.space, tracker.me)
-        assert owner.chains[tracker.me].ever.issuperset(statement.claims)
+        assert owner.chains[tracker.me].signed.issuperset(statement.claims)
         assert statement.seq > before.seq
         assert statement.is_snapshot or (statement.seq == before.seq + 1 and statement.prev == before.last and not before.forked)
         assert statement.at - CLOCK_SKEW <= self.now < statement.exp + CLOCK_SKEW
         assert f'"kid":"{tracker.keys[-1]}"'.encode() in decoded(message.split(".")[0])
 
-    def _hear_keys(self, tracker: Tracker, links: list[str]) -> None:
+    def _accept_links(self, tracker: Tracker, links: list[str]) -> None:
         before = tracker.keys
         try:
             tracker.keys = continue_chain(before, links, tracker.owner.space, VERIFIER)
@@ -280,7 +280,7 @@ class Simulation:
                 del tracker.tracked[action.claim.ref]
             elif isinstance(action, Follow):
                 claim = action.claim
-                assert claim in tracker.owner.chains[tracker.me].ever, "not announced"
+                assert claim in tracker.owner.chains[tracker.me].signed, "not announced"
                 assert tracker.allowed(claim.type, claim.trigger), "not allowed"
                 assert claim.new is not None
                 tracker.tracked[claim.ref] = claim.new
@@ -359,7 +359,7 @@ class Simulation:
             (0.05, self.lose),
         ]
         each_move = self.size.audiences
-        while self.said < self.size.announcements:
+        while self.announced < self.size.announcements:
             self.now += self.random.randint(0, 120) if self.random.random() > 0.001 else LIFE + DAY
             self.move()
             for chance, happens in odd:
@@ -413,10 +413,10 @@ SEEN = (
 
 def simulated(seed: int, size: Size, directory: Path) -> Counter[str]:
     print(f"seed {seed}: {size}")  # noqa: T201  # to reproduce a failure
-    world = Simulation(seed, size, directory)
-    world.run()
-    print(f"seed {seed}: {world.said} announcements, {dict(world.codes)}")  # noqa: T201  # as above
-    return world.codes
+    simulation = Simulation(seed, size, directory)
+    simulation.run()
+    print(f"seed {seed}: {simulation.announced} announcements, {dict(simulation.codes)}")  # noqa: T201  # as above
+    return simulation.codes
 
 
 @pytest.mark.parametrize("seed", [7])

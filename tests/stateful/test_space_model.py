@@ -674,9 +674,9 @@ class SpaceMachine(RuleBasedStateMachine):
     @invariant()
     def types_and_objects_are_as_the_model_says(self) -> None:
         assert self.space.types() == dict(sorted(self.model.types.items()))
-        for cid, written in self.model.objects.items():
+        for cid, expected_object in self.model.objects.items():
             value_read = self.space.read(cid)
-            assert (value_read.to_object() if isinstance(value_read, clia.Behaviour) else value_read) == written
+            assert (value_read.to_object() if isinstance(value_read, clia.Behaviour) else value_read) == expected_object
 
 
 def test_a_space_behaves_like_the_model(tmp_path: Path, request: pytest.FixtureRequest) -> None:

@@ -38,11 +38,11 @@ def test_all_machines_keep_heads_at_the_same_refs(tmp_path: Path, hub: Hub) -> N
 
 
 def test_machines_that_share_a_store_share_a_hub(tmp_path: Path, hub: Hub, store: str) -> None:
-    other = bare(tmp_path / "other.git")
+    other_hub = bare(tmp_path / "other.git")
     machine(tmp_path / "one", hub, store).close()
     machine(tmp_path / "two", hub, store).close()
     before = git("config", "--list", "--local", cwd=tmp_path / "two")
-    refused("other-hub", lambda: set_hub(tmp_path / "two", HubTarget(str(other)), settings=settings(store=store)))
+    refused("other-hub", lambda: set_hub(tmp_path / "two", HubTarget(str(other_hub)), settings=settings(store=store)))
     assert git("config", "--list", "--local", cwd=tmp_path / "two") == before
     moved = tmp_path / "moved.git"
     git("clone", "--quiet", "--mirror", hub.url, str(moved), cwd=tmp_path)

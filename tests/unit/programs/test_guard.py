@@ -130,12 +130,12 @@ def test_the_lock_is_held_until_the_guard_ends_and_not_by_a_daemon(tmp_path: Pat
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
     daemon = "setsid sh -c 'echo $$; exec tail -f /dev/null > /dev/null 2>&1' & read line"
-    with open(tmp_path / "lock", "rb") as other, guarded("sh", "-c", daemon, lock=lock) as guard:
+    with open(tmp_path / "lock", "rb") as handle, guarded("sh", "-c", daemon, lock=lock) as guard:
         pid = int(guard.readline())
         with pytest.raises(BlockingIOError):
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assert guard.end(b"\n") == (0, b"")
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.kill(pid, signal.SIGKILL)  # fails unless the daemon still runs
 
 

@@ -103,9 +103,9 @@ def test_every_byte_is_shown_in_order_and_passed_on_with_its_stream(tmp_path: Pa
             program = start(channels, "sh", "-c", f"cat {tmp_path}/data; cat {tmp_path}/data >&2")
             chunks = all_output(channels)
         assert program.wait(PATIENCE) == 0
-        for name, shown in (("stdout", out), ("stderr", err)):
-            shown.seek(0)
-            assert b"".join(chunk for stream, chunk in chunks if stream == name) == shown.read() == data
+        for name, file in (("stdout", out), ("stderr", err)):
+            file.seek(0)
+            assert b"".join(chunk for stream, chunk in chunks if stream == name) == file.read() == data
 
 
 def test_a_reader_that_goes_away_ends_the_program_as_without_clia() -> None:
