@@ -34,9 +34,7 @@ def json_page() -> str:
     error = schemas.of(ReportedError)
     shown = examples()
     check(shapes | {ERROR: error}, schemas, shown)
-    own = {
-        name: record for name, shape in shapes.items() if (record := _own_record(shape, [*shapes.values(), schemas.definitions]))
-    }
+    own = own_records(shapes, schemas)
     silent = ", ".join(code(f"clia {name}") for name in all_commands() if name not in shapes)
     (failed,) = (example for example in shown if example.command == ERROR)
     return page(
@@ -87,11 +85,15 @@ def check(shapes: dict[str, Schema], schemas: Schemas, shown: Sequence[Example])
         raise SystemExit(f"reference: no example of {', '.join(sorted(untried))}")
 
 
-def _own_record(shape: Schema, places: Sequence[Any]) -> str | None:
-    """The name of the record that only this command prints."""
-    reference = (shape.get("items") or shape).get("$ref", "")
-    used = json.dumps(places).count(json.dumps(reference))
-    return reference.removeprefix(REF) if used == 1 else None
+def own_records(shapes: dict[str, Schema], schemas: Schemas) -> dict[str, str]:
+    """The names of records that only one command prints, by command; the others need a docstring."""
+    places = json.dumps([*shapes.values(), schemas.definitions])
+    references = {name: (shape.get("items") or shape).get("$ref", "") for name, shape in shapes.items()}
+    own = {name: ref.removeprefix(REF) for name, ref in references.items() if ref and places.count(json.dumps(ref)) == 1}
+    for name, schema in schemas.definitions.items():
+        if name not in own.values() and not schema["description"]:
+            raise SystemExit(f"reference: {name} has no docstring")
+    return own
 
 
 def _section(name: str, shape: Schema, record: Schema | None, shown: Sequence[Example]) -> Iterator[str]:
@@ -99,7 +101,7 @@ def _section(name: str, shape: Schema, record: Schema | None, shown: Sequence[Ex
     if record is None:
         yield f"Prints {type_text(shape)}."
     else:
-        yield f"{prose(record['description'])}{' A list of these.' if 'items' in shape else ''}"
+        yield f"Prints {'a list of objects' if 'items' in shape else 'an object'}. {prose(record['description'])}".strip()
         yield field_table(record)
     if name not in _SHAPE_ONLY:
         for example in (example for example in shown if example.command == name):

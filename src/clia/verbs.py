@@ -31,7 +31,7 @@ Text = Annotated[str, "text"]
 
 
 class Hint(NamedTuple):
-    """More JSON Schema of a parameter, for its readers: the verb itself refuses other values."""
+    """More JSON Schema of a text, for its readers: the verb itself refuses other values."""
 
     keywords: tuple[tuple[str, Any], ...]
 

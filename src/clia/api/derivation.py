@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from clia.api.annotations import resolve
-from clia.api.shapes import ANY, COUNT, FLAG, NUMBER, OBJECT, STRING, TEXT, WHOLE, Either, Hinted, Listed, Mapped, Optional, Record
+from clia.api.shapes import ANY, COUNT, FLAG, NUMBER, OBJECT, STRING, TEXT, WHOLE, Either, Listed, Mapped, Optional, Record
 from clia.values.records import json_keys
 from clia.verbs import GET, Hint, Route, route_of, service
 
@@ -174,7 +174,7 @@ def _shape(kind: Any, text: Shape, inner: Callable[[Any], Shape]) -> Shape:
         return plain[kind]
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return Hinted(inner(args[0]), args[1]) if isinstance(args[1], Hint) else _MARKED.get(args[1]) or inner(args[0])
+        return TEXT.hinted(args[1]) if isinstance(args[1], Hint) else _MARKED.get(args[1]) or inner(args[0])
     if origin in (UnionType, Union):
         return _union(kind, text, inner)
     if origin in (dict, Mapping):

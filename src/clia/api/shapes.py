@@ -79,6 +79,10 @@ class _Plain(JsonValue):
     def schema(self) -> dict[str, Any]:
         return dict(self._schema)
 
+    def hinted(self, hint: Hint) -> _Plain:
+        more = {key: list(value) if isinstance(value, tuple) else value for key, value in hint.keywords}
+        return _Plain(self._kind, self._wanted, {**self._schema, **more}, self._fits)
+
 
 def _is_text(text: str) -> bool:
     try:
@@ -153,24 +157,6 @@ class Optional(_Wrapping):
 
     def schema(self) -> dict[str, Any]:
         return {"anyOf": [self.inner.schema(), {"type": "null"}]}
-
-
-class Hinted(_Wrapping):
-    """A shape with more JSON Schema, which the verb enforces."""
-
-    def __init__(self, inner: Shape, hint: Hint) -> None:
-        super().__init__(inner)
-        self._hint = hint
-
-    def encode(self, value: Any) -> Any:
-        return self.inner.encode(value)
-
-    def decode(self, given: Any, where: str) -> Any:
-        return self.inner.decode(given, where)
-
-    def schema(self) -> dict[str, Any]:
-        more = {key: list(value) if isinstance(value, tuple) else value for key, value in self._hint.keywords}
-        return self.inner.schema() | more
 
 
 class Listed(_Wrapping):

@@ -122,8 +122,6 @@ def _show_states(states: Sequence[AgentState], marks: Mapping[str, str]) -> None
 
 
 class TreeMember(NamedTuple):
-    """An agent in the tree; a flat list of members can also hold cycles."""
-
     agent: str  # the agent
     archived: bool  # whether it is archived
     parents: list[str]  # agents above it
@@ -189,8 +187,6 @@ def _reachable(start: list[str], edges: list[tuple[str, str]]) -> set[str]:
 
 
 class CheckedOut(NamedTuple):
-    """The files of an agent in a directory."""
-
     agent: str  # the agent
     directory: str  # the worktree
     commit: str  # the commit that is checked out
@@ -207,8 +203,6 @@ def checkout(
 
 
 class Archived(NamedTuple):
-    """An agent that was archived or restored."""
-
     agent: str  # the agent
     archived: bool  # false: it was restored
 
@@ -222,8 +216,6 @@ def archive(space: Space, agent: str = AGENT, restore: bool = flag("restore an a
 
 
 class Related(NamedTuple):
-    """A relation that was recorded or retracted."""
-
     src: str  # the agent that it starts from
     kind: str  # the kind of relation
     dst: str  # the agent that it points to

@@ -73,8 +73,6 @@ class ChangedVersion(NamedTuple):
 
 @json_form(version=EMBED)
 class RetiredVersion(NamedTuple):
-    """A version that was retired."""
-
     version: ChangedVersion
     current: str | None  # the current version of the behaviour now
 
@@ -89,8 +87,6 @@ class ShownVersion(NamedTuple):
 
 @json_form(behaviour=EMBED)
 class BehaviourSummary(NamedTuple):
-    """A behaviour without the bodies of its versions."""
-
     behaviour: KnownBehaviour
     versions: list[VersionSummary]  # oldest first
 
@@ -419,8 +415,6 @@ def _show_version(version: BehaviourVersion) -> None:
 
 @json_form(plan=EMBED + "slug")
 class ExportedBehaviour(NamedTuple):
-    """A prompt that was exported for another tool."""
-
     behaviour: str  # the behaviour
     cid: str  # the version
     plan: ExportPlan

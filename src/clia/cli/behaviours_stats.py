@@ -35,8 +35,6 @@ BETTER, WORSE, NO_DIFFERENCE, TOO_FEW = "better", "worse", "no-difference", "not
 
 
 class ShownStats(NamedTuple):
-    """What was observed of versions."""
-
     measure: str | None  # the measure that was asked for
     over: str | None  # `day`, `week` or `month`, if asked for
     gaps: int  # parts of the record that this clone lacks, which are not counted
@@ -192,8 +190,6 @@ class JudgedMeasure(NamedTuple):
 
 @json_form(comparison=EMBED)
 class ShownComparison(NamedTuple):
-    """Two versions, compared by every measure."""
-
     comparison: Comparison
     measures: list[JudgedMeasure]  # measures with observations
     gaps: int  # parts of the record that this clone lacks, which are not counted
@@ -266,8 +262,6 @@ def _points(value: float) -> str:
 
 @json_form(suggestion=EMBED)
 class ShownSuggestion(NamedTuple):
-    """A suggestion, and the command that follows it."""
-
     suggestion: Suggestion
     next: str | None  # the command that follows; null: nothing to do
     gaps: int  # parts of the record that this clone lacks, which are not counted

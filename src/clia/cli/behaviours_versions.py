@@ -98,8 +98,6 @@ def note_gaps(gaps: int) -> None:
 
 
 class VersionDifference(NamedTuple):
-    """What changed between two versions."""
-
     before: str  # id of one version
     after: str  # id of the other
     patch: str  # the changes
@@ -181,8 +179,6 @@ class VersionNode(NamedTuple):
 
 
 class VersionTree(NamedTuple):
-    """The versions of a behaviour, with their rates."""
-
     name: str  # the behaviour
     kind: str  # `session-flow` or `prompt`
     current: str | None  # the current version

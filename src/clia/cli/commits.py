@@ -36,8 +36,6 @@ _FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWI
 
 
 class Committed(NamedTuple):
-    """A new commit of an agent."""
-
     commit: str  # the commit
     parent: str  # the head before
     agent: str  # the agent

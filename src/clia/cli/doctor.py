@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 @json_form(health=EMBED)
 class FullReport(NamedTuple):
-    """Everything that ``clia doctor`` checks."""
-
     clia: str  # version of clia
     health: HealthReport
     hooks: HooksHealth  # hooks of coding tools

@@ -29,23 +29,17 @@ _TAB = "    "
 
 @json_form(flow=EMBED + "source")
 class FlowSummary(NamedTuple):
-    """A flow without its source."""
-
     flow: Flow
 
 
 @json_form(flow=EMBED)
 class DefinedFlow(NamedTuple):
-    """A flow that was defined."""
-
     flow: FlowSummary
     changed: bool  # false: this version was already current, and nothing was written
 
 
 @json_form(flow=EMBED)
 class ShownFlow(NamedTuple):
-    """A flow with its source."""
-
     flow: FlowSummary
     source: str  # source of the version
 
@@ -115,8 +109,6 @@ def _show_flow(flow: Flow) -> None:
 
 
 class CheckedFlow(NamedTuple):
-    """The problems of a flow."""
-
     file: str  # file that was checked
     works: bool  # false, and exit code 1: there is an error
     problems: list[Problem]  # by line

@@ -210,8 +210,6 @@ def user_change(
 
 
 class LoginLink(NamedTuple):
-    """A link that logs a user in."""
-
     user: str  # the user
     link: str  # the link, which works once
     minutes: int  # minutes until it expires
@@ -285,8 +283,6 @@ def user_token(
 
 
 class RemovedUser(NamedTuple):
-    """A user that was removed, with all tokens and logins."""
-
     user: str  # the user
     removed: bool  # true
 

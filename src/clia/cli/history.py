@@ -233,8 +233,6 @@ def file_table(files: Sequence[FileChange]) -> RenderableType:
 
 
 class Difference(NamedTuple):
-    """What an agent or a commit changed."""
-
     patch: str | None  # the patch; null with `--stat`
     files: list[FileChange]  # files that changed
 
@@ -301,8 +299,6 @@ class ShownEdge(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """The commit graph of agents."""
-
     nodes: list[ShownNode]  # commits, newest first
     edges: list[ShownEdge]  # lines between them
 
@@ -359,8 +355,6 @@ def _graph_label(commit: AgentCommit, heads: Sequence[str]) -> Text:
 
 
 class ForkPoint(NamedTuple):
-    """The newest commit that two agents share."""
-
     fork_point: str | None  # the commit; null, and exit code 1: they share none
 
 

@@ -191,8 +191,6 @@ for _tool in TOOLS.values():
 
 @json_form(done=EMBED)
 class IngestAnswer(NamedTuple):
-    """The result of an ingest."""
-
     done: IngestCounts
     trouble: tuple[CliaError, ...]  # why events wait
 

@@ -104,8 +104,6 @@ class _AddFork(argparse.Action):
 
 
 class HubSyncAnswer(NamedTuple):
-    """The result of a sync with the hub."""
-
     synced: list[HubSynced]  # refs that differed
     status: HubStatus  # as `clia hub status` prints it, afterwards
 

@@ -36,8 +36,6 @@ OUTPUT_ROOT = opt("DIR", "write below this directory (default: the nearest repos
 
 
 class CreatedIdentity(NamedTuple):
-    """The documents of a new identity."""
-
     slug: str  # the identity
     created: list[str]  # files
 
@@ -86,8 +84,6 @@ def agents_journal(
 
 @json_form(plan=EMBED)
 class Transfer(NamedTuple):
-    """A transfer of journal entries to an enclosing directory."""
-
     plan: TransferPlan
     applied: bool  # false: nothing was written
     copied: int  # number of entries that were copied
@@ -123,8 +119,6 @@ def agents_transfer(
 
 @json_form(plan=EMBED)
 class Consolidation(NamedTuple):
-    """A consolidation of one identity into another."""
-
     plan: ConsolidationPlan
     applied: bool  # false: nothing was written
 
@@ -150,8 +144,6 @@ def agents_consolidate(
 
 @json_form(plan=EMBED)
 class WrittenMirrors(NamedTuple):
-    """The mirrors of documents."""
-
     plan: MirrorPlan
     written: bool  # whether files were written
 
@@ -181,8 +173,6 @@ def agents_mirrors(
 
 @json_form(plan=EMBED)
 class ExportedIdentity(NamedTuple):
-    """A profile that was exported for other tools."""
-
     plan: ExportPlan
     diagnostics: list[Diagnostic]  # problems of the profile and of the export
     written: bool  # whether files were written

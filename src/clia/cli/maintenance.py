@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 @json_form(report=EMBED)
 class Verified(NamedTuple):
-    """The result of a verification."""
-
     clean: bool  # whether nothing was found
     report: Report
 
@@ -47,8 +45,6 @@ def _show_report(report: Report) -> None:
 
 
 class Rebuilt(NamedTuple):
-    """The index that was rebuilt."""
-
     edges: int  # relations
 
 
@@ -76,8 +72,6 @@ def relink(
 
 @json_form(report=EMBED)
 class Maintenance(NamedTuple):
-    """The result of maintenance."""
-
     report: Maintained
     dry_run: bool  # whether nothing was changed
 

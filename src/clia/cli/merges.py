@@ -176,8 +176,6 @@ def _raise_file_error(err: OSError) -> None:
 
 @json_form(outcome=EMBED)
 class LandAnswer(NamedTuple):
-    """The result of landing an agent's work on a branch."""
-
     result: str  # `landed`, `up-to-date` or `conflicts`
     outcome: Landed | UpToDate | Conflicts
 

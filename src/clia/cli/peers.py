@@ -116,8 +116,6 @@ def _show_peers(peers: Sequence[Peer]) -> None:
 
 @json_form(peer=EMBED)
 class ShownPeer(NamedTuple):
-    """A peer, what is tracked of it, what waits and why."""
-
     peer: Peer
     fingerprints: list[str]  # of its keys, newest last
     tracked: list[Remote]  # agents that are tracked
@@ -249,8 +247,6 @@ def _unknown_names(space: Space, agents: Sequence[str], behaviours: Sequence[str
 
 
 class RemovedPeer(NamedTuple):
-    """A peer that was removed."""
-
     peer: str  # its name
     removed: bool  # true
 

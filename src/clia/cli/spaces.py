@@ -33,8 +33,6 @@ class FetchedRemote(NamedTuple):
 
 
 class Initialized(NamedTuple):
-    """A space that was created or adopted."""
-
     space: str  # id of the space
     path: str  # the repository
     created: bool  # false: it existed, or came from a remote
@@ -205,8 +203,6 @@ def types(
 
 
 class CompletionScript(NamedTuple):
-    """A completion script."""
-
     shell: str  # the shell
     script: str  # the script
 

@@ -37,8 +37,6 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 class AddedEntry(NamedTuple):
-    """An entry that was appended to a trace."""
-
     agent: str  # the agent
     kind: str  # kind of the entry
     position: int  # its number among the pending entries
@@ -101,8 +99,6 @@ def _show_traces(space: Space, traces: Sequence[ConsoleTrace]) -> None:
 
 
 class AttachedTrace(NamedTuple):
-    """A trace that was attached to a commit."""
-
     commit: str  # the commit
     cid: str  # id of the trace
 

@@ -27,7 +27,6 @@ from clia.api.shapes import (
     TEXT,
     WHOLE,
     Either,
-    Hinted,
     Listed,
     Mapped,
     Optional,
@@ -91,10 +90,10 @@ def values_of(shape: Any) -> st.SearchStrategy[Any]:
         return st.lists(values_of(shape.inner), max_size=3).map(shape.kind)
     if isinstance(shape, Mapped):
         return st.dictionaries(st.text(max_size=8), values_of(shape.inner), max_size=3)
-    if isinstance(shape, Hinted):
-        schema = shape.schema()
-        if "enum" in schema:
-            return st.sampled_from(schema["enum"])
+    schema = shape.schema()
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    if "pattern" in schema:
         texts = st.from_regex(schema["pattern"], fullmatch=True, alphabet="abc-")
         return texts.filter(lambda text: len(text) <= schema["maxLength"])
     if isinstance(shape, Either):
