@@ -129,4 +129,4 @@ def test_the_page_of_an_unknown_agent_fetches_it_or_reports_the_outage(tmp_path:
         components(forge.space).hub_sync.hub.clear_outage()  # type: ignore[union-attr]  # without waiting for the retry
         assert browser.get(f"{forge.base}/agents/scout").status_code == 200
         assert forge.space.head("scout") == first.head("scout")
-        assert "is no agent &#39;nobody&#39; here" in browser.get(f"{forge.base}/agents/nobody").text
+        assert '<h1 class="wrap">no agent &#39;nobody&#39;</h1>' in browser.get(f"{forge.base}/agents/nobody").text
