@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia as library
-from clia.workers.hub_inspection import is_old_git
+from clia.cli.doctor import is_old_git
 from support import git
 from support.commands import Commands
 from support.git_hubs import Hub, away, bare

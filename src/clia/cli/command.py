@@ -205,9 +205,8 @@ def run(definition: Definition, args: argparse.Namespace) -> int:
                 err.hints = (*err.hints, SYNC_HINT)
             raise
         if space.has_hub and not args.json_output:
-            from clia.workers.hub_inspection import has_unpublished
-
-            if has_unpublished(space):
+            exchange = space.hub.exchange
+            if exchange is not None and exchange.unpublished.recorded_any and exchange.hub.outage() is not None:
                 note = "the hub is unreachable; unpublished work is kept and sent later (see: clia hub status)"
                 console(stderr=True).print(note, style="dim", soft_wrap=True)
         return exit_code

@@ -166,9 +166,17 @@ def _peer_rows(peers: list[Peer] | CliaError) -> list[HealthRow]:
     return [("peers", one_line("; ".join(parts + problems)), not problems)] if peers else []
 
 
-def _hub_rows(hub: HubStatus | CliaError | None, git: str | None) -> list[HealthRow]:
-    from clia.workers.hub_inspection import MIN_GIT_VERSION, is_old_git
+MIN_GIT_VERSION = (2, 31)
+"""The first git with ``fetch --atomic``, which a hub needs."""
 
+
+def is_old_git(version: str | None) -> bool:
+    """Whether a git version is too old for a hub."""
+    parts = [part for part in (version or "").split(".")[:2] if part.isascii() and part.isdigit()]
+    return len(parts) == 2 and tuple(map(int, parts)) < MIN_GIT_VERSION
+
+
+def _hub_rows(hub: HubStatus | CliaError | None, git: str | None) -> list[HealthRow]:
     if hub is None:
         return []
     if isinstance(hub, CliaError):

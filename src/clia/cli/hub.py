@@ -58,9 +58,9 @@ def hub_set(
 
     Publishes and fetches nothing yet. A hub that is unreachable or holds another space is refused.
     """
+    from clia.facade.hub_state import address_at
     from clia.facade.joining import HubTarget
     from clia.facade.setup import set_hub
-    from clia.workers.hub_inspection import address_at
 
     before = address_at(path, settings)
     with set_hub(path, HubTarget(hub, heads, new_store, new_hub), settings=settings) as space:
@@ -77,17 +77,13 @@ def hub_set(
 @command("hub status")
 def hub_status(
     space: Space,
-    settings: Settings,
-    path: str,
     json_output: bool,
     fetch: bool = flag("ask the hub first, instead of showing the last known state"),
 ) -> Answer[HubStatus]:
     """Show whether this clone is in sync with the hub, and what is unpublished, forked or on another machine."""
-    if fetch and space.has_hub:
-        from clia.workers.hub_inspection import fetch_hub
-
+    if fetch and space.hub.exchange is not None:
         with spinner("Asking the hub", hidden=json_output):
-            fetch_hub(path, settings)
+            space.hub.exchange.hub.fetch(retry_now=True)  # records an outage if it is unreachable
     status = space.hub.status()
     return Answer(status, lambda: _show_status(status))
 

@@ -139,8 +139,8 @@ def _init(
 
 def _set_hub(directory: str, settings: Settings, target: HubTarget) -> list[str] | None:
     """Set the hub of an existing space; return hints, or None if there is no space yet."""
+    from clia.facade.hub_state import address_at
     from clia.facade.setup import set_hub
-    from clia.workers.hub_inspection import address_at
 
     before = address_at(directory, settings)
     try:

@@ -21,6 +21,7 @@ from clia.facade.joining import (
 )
 from clia.facade.opening import positive_number, store_address
 from clia.facade.settings import HUB, HUB_HEADS, HUB_SECONDS, clock_of, person_of
+from clia.git.libgit2 import find_repository
 from clia.git.notes import GitNotes
 from clia.git.records import Stamp
 from clia.hub.clone_ids import clone_id
@@ -61,6 +62,18 @@ def hub_of(git: Git) -> RemoteHub | None:
     seconds = positive_number(git, "clia.hubSeconds") or HUB_SECONDS
     options = RemoteHubOptions(remote, heads, float(seconds), os.path.join(git.handle.common_dir, "clia", OUTAGE_FILE))
     return RemoteHub(git.handle, git.command, git.refs, options)
+
+
+def address_at(path: str, settings: Settings) -> str | None:
+    """The hub address of the repository at or above a path; None without a hub. Does not open the store."""
+    from clia.facade.backends import connect
+
+    root = find_repository(os.path.abspath(path))
+    try:
+        hub = None if root is None else hub_of(connect(root, settings))
+    except NotFound:  # the remote was removed
+        return None
+    return None if hub is None else hub.address()
 
 
 def core_with_hub(git: Git, alone: Core) -> tuple[Core, HubSync | None]:

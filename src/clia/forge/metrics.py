@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from clia.workers.fleet import ALIVE
-from clia.workers.hub_inspection import standing_of
+from clia.workers.fleet import ALIVE, standing_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -34,10 +34,10 @@ _TRIES = 5
 class Attempt:
     """One attempt at one task. The handler gets its context; the other fields are the worker's."""
 
-    def __init__(self, claim: Claim, ends: tuple[float, float] | None, context: Callable[[Attempt], Context]) -> None:
+    def __init__(self, claim: Claim, ends: tuple[float, float] | None, context: Context) -> None:
         self.claim = claim
         self.ends = ends  # time limit, and when it ends on the monotonic clock
-        self.context = context(self)
+        self.context = context
         self.progress = ""
         self.lost = False  # another worker has the task
         self.gone = False  # the session does not wait for it any more

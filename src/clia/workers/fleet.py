@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.facade.components import Components
+    from clia.facade.space import Space
     from clia.sessions.model import Request
     from clia.space.core import Core
     from clia.store.interface import Store, Task, Waiting
@@ -181,7 +182,10 @@ def parse_heartbeat(value: Any) -> Heartbeat | None:
     fields = {name: value[name] for name in Heartbeat._fields if name in value} if isinstance(value, dict) else {}
     try:
         row = Heartbeat(**fields)
-        running = [_underway(*attempt) for attempt in row.running]
+        running = [
+            Underway(str(agent), str(request), str(kind), int(attempt), float(since))
+            for agent, request, kind, attempt, since in row.running
+        ]
         lists = [*row.kinds, *(row.forks or ())]
     except (TypeError, ValueError):
         return None
@@ -197,10 +201,6 @@ def parse_heartbeat(value: Any) -> Heartbeat | None:
         and row.every > 0
     )
     return row._replace(running=running) if valid else None
-
-
-def _underway(agent: object, request: object, kind: object, attempt: Any, since: Any) -> Underway:
-    return Underway(str(agent), str(request), str(kind), int(attempt), float(since))
 
 
 class _HeartbeatObservation(NamedTuple):
@@ -277,6 +277,18 @@ def unpublished_by_clone(store: Store) -> dict[str, tuple[str, ...]]:
         clone = str(value.get("clone", "")) if isinstance(value, dict) else ""
         owners[clone] = (*owners.get(clone, ()), owner_of(key.removeprefix(UNPUBLISHED)))
     return owners
+
+
+def standing_of(space: Space, fleet: Fleet) -> HubStanding | None:
+    """Return the hub status of this clone; forks as of the last heartbeat."""
+    hub_sync = space.hub.exchange
+    if hub_sync is None:
+        return None
+    clone, away = hub_sync.unpublished.clone, hub_sync.hub.outage()
+    unpublished = unpublished_by_clone(space.local.store).get(clone, ())
+    hubs = [machine.hub for machine in fleet.machines if machine.clone == clone and machine.hub is not None]
+    forks = {name for hub in hubs for name in hub.forks}
+    return HubStanding(unpublished, None if away is None else away.since, tuple(sorted(forks)))
 
 
 def _machines(processes: Sequence[Process], rows: Sequence[Heartbeat], unpublished: Mapping[str, tuple[str, ...]]) -> list[Machine]:

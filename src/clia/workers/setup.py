@@ -68,7 +68,11 @@ def open_worker(
         if overrides.concurrency is not None:
             config = config._replace(worker=config.worker._replace(concurrency=overrides.concurrency))
         effects = Effects(config, environment, entry_points=installed())
-        _check_kinds(overrides, effects)
+        unknown = sorted((overrides.kinds or frozenset()).difference(effects))
+        if unknown:  # refuse a mistyped kind: the worker would wait forever
+            message = f"cannot handle requests of kind {unknown[0]!r}: {effects.problems.get(unknown[0], 'no effect handles it')}"
+            hints, fields = [f"handled here: {', '.join(effects)}"], {"kind": unknown[0], "handled": list(effects)}
+            raise InvalidInput(message, code="unknown-effect", hints=hints, fields=fields)
         tools = make_tools(running.clock, environment, running.workplace, redact=settings.redact)
         name = overrides.name or new_name()
         worker = Worker(WorkerDependencies(space, effects, running.queue, tools, config, name, tell, kinds=overrides.kinds))
@@ -82,15 +86,6 @@ def open_worker(
             wake_on_notifications(space, running.queue, worker.wake),
         ):
             yield worker
-
-
-def _check_kinds(overrides: WorkerOverrides, effects: Effects) -> None:
-    """Refuse a mistyped kind: the worker would wait forever."""
-    for kind in sorted(overrides.kinds or ()):
-        if kind not in effects:
-            message = f"cannot handle requests of kind {kind!r}: {effects.problems.get(kind, 'no effect handles it')}"
-            hints, fields = [f"handled here: {', '.join(effects)}"], {"kind": kind, "handled": list(effects)}
-            raise InvalidInput(message, code="unknown-effect", hints=hints, fields=fields)
 
 
 @contextmanager

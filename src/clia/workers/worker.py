@@ -12,7 +12,7 @@ import threading
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from clia.errors import BackendError, CliaError, Conflict
+from clia.errors import BackendError, CliaError, Conflict, NotFound
 from clia.sessions import handover
 from clia.sessions.handover import Gone, Resume, RetryPolicy
 from clia.values.background import retry_while_unavailable
@@ -20,13 +20,13 @@ from clia.values.records import json_form
 from clia.workers.attempts import ANSWERED, DROPPED, GIVEN_UP, GONE, RETRIED, Attempt, OutcomeReporter
 from clia.workers.effects import EXCLUSIVE, llm
 from clia.workers.effects.context import Context, Tools, is_away
-from clia.workers.policies import PolicyFollower
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from clia.facade.config import Config, WorkerOptions
+    from clia.behaviours.service import BehaviourService
+    from clia.facade.config import Config
     from clia.facade.space import Space
     from clia.sessions.handover import Outcome
     from clia.sessions.model import Request
@@ -83,14 +83,64 @@ class WorkerDependencies(NamedTuple):
     kinds: frozenset[str] | None = None  # handle only these
 
 
+class PolicyFollower:
+    """Adopts behaviour versions by policy, in a background thread of a worker.
+
+    Invariant: a policy only adopts versions that people allowed to run. A behaviour that cannot be judged is tried again later.
+    """
+
+    def __init__(self, behaviours: BehaviourService, config: Config, wait: Callable[[threading.Event, float], bool]) -> None:
+        self._behaviours = behaviours
+        self._policies = config.behaviours
+        self._seconds = config.worker.behaviours_seconds
+        self._wait = wait
+        self.adopted: tuple[str, ...] = ()  # names and versions, since the start
+        self.trouble: str | None = None  # the last error
+
+    def any(self) -> bool:
+        """Whether any policy adopts without a person."""
+        return any(policy.adopt for policy in self._policies.values())
+
+    def keep_following(self, stop: threading.Event, notify: Callable[[], None]) -> None:
+        """Judge at the start, so that ``clia worker --once`` also does it, then periodically."""
+        while True:
+            self.trouble = self._follow_once(notify)
+            if self.trouble is not None:
+                notify()
+            if self._wait(stop, self._seconds):
+                return
+
+    def _follow_once(self, notify: Callable[[], None]) -> str | None:
+        """Judge each behaviour once; returns the last error."""
+        trouble, default = None, self._policies.get("*")
+        try:
+            names = [behaviour.name for behaviour in self._behaviours()]
+        except Exception as err:  # noqa: BLE001  # the thread continues and tries again
+            return f"policies: {handover.describe(err)}"
+        for name in names:
+            policy = self._policies.get(name) or default
+            if policy is None or not policy.adopt:
+                continue
+            try:
+                version = self._behaviours.follow_policy(name)
+            except NotFound:  # no current version, or removed
+                continue
+            except Exception as err:  # noqa: BLE001  # as above
+                trouble = f"policy of {name}: {handover.describe(err)}"
+                continue
+            if version is not None:
+                self.adopted += (f"{name} {version.cid}",)
+                notify()
+        return trouble
+
+
 class Worker:
     """``run`` works in the calling thread until another thread calls ``stop``."""
 
     def __init__(self, deps: WorkerDependencies) -> None:
         self._deps = deps
-        self._options: WorkerOptions = deps.config.worker
+        self._options = deps.config.worker
         self._retry_policy = RetryPolicy(self._options.attempts, self._options.backoff_seconds, self._options.backoff_max_seconds)
-        name = f"worker {deps.name}"
         self._reporter = OutcomeReporter(
             deps.space,
             deps.queue,
@@ -99,7 +149,7 @@ class Worker:
             lambda seconds: deps.wait(self._halted, seconds),
             deps.reached,
             self._clean,
-            name,
+            f"worker {deps.name}",
         )
         self._wake, self._stopping, self._halted = threading.Event(), threading.Event(), threading.Event()
         self.wake = self._wake.set  # thread-safe: look for work now
@@ -280,35 +330,27 @@ class Worker:
         deps = self._deps
         seconds = deps.effects.seconds(request.kind, request.payload)
         ends = None if seconds is None else (seconds, deps.tools.monotonic() + seconds)
-        options = deps.effects.options(request.kind)
+        options, cancelled = deps.effects.options(request.kind), threading.Event()
 
-        def context(attempt: Attempt) -> Context:
-            return Context(
-                deps.space,
-                request,
-                claim.attempt,
-                deps.config,
-                options,
-                deps.tools,
-                threading.Event(),
-                lambda text: self._progress(attempt, text),
-            )
+        def progress(text: str) -> None:
+            attempt.progress = text
+            self._notify()
 
+        def run() -> None:
+            try:
+                outcome = self._outcome(attempt)
+                if attempt.try_end():
+                    self._finish(attempt, outcome)
+            finally:
+                self._remove(attempt)
+                self._wake.set()
+
+        context = Context(deps.space, request, claim.attempt, deps.config, options, deps.tools, cancelled, progress)
         attempt = Attempt(claim, ends, context)
-        attempt.thread = threading.Thread(target=self._run_attempt, args=(attempt,), name=f"clia-{request.kind}", daemon=True)
+        attempt.thread = threading.Thread(target=run, name=f"clia-{request.kind}", daemon=True)
         with self._mutex:
             self._running[attempt.key] = attempt
         attempt.thread.start()
-
-    def _run_attempt(self, attempt: Attempt) -> None:
-        """Run an attempt in its thread."""
-        try:
-            outcome = self._outcome(attempt)
-            if attempt.try_end():
-                self._finish(attempt, outcome)
-        finally:
-            self._remove(attempt)
-            self._wake.set()
 
     def _outcome(self, attempt: Attempt) -> Outcome | None:
         """Return the outcome of the handler; None if it cannot be loaded."""
@@ -362,10 +404,8 @@ class Worker:
     def _end_overdue(self) -> None:
         """Fail attempts that exceeded their time limit, and abandon their threads."""
         now = self._deps.tools.monotonic()
-        for attempt in [
-            candidate for candidate in self._attempts() if candidate.overdue_at is not None and candidate.overdue_at <= now
-        ]:
-            if attempt.ends is not None and attempt.try_end():
+        for attempt in self._attempts():
+            if attempt.ends is not None and attempt.ends[1] <= now and attempt.try_end():
                 attempt.context.cancelled.set()
                 with self._mutex:
                     self._hanging.append(attempt)
@@ -379,10 +419,6 @@ class Worker:
         with self._mutex:
             if self._running.get(attempt.key) is attempt:
                 del self._running[attempt.key]
-
-    def _progress(self, attempt: Attempt, text: str) -> None:
-        attempt.progress = text
-        self._notify()
 
     # Heartbeat and shutdown
 

@@ -10,7 +10,7 @@ import pytest
 from clia.cli.workers import news
 from clia.errors import StoreError
 from clia.values.typed_objects import SESSION_FLOW
-from clia.workers.policies import PolicyFollower
+from clia.workers.worker import PolicyFollower
 from support import git
 from support.effects import in_background, worker_for
 from support.session_spaces import Place, with_agents
