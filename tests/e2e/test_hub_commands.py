@@ -210,7 +210,7 @@ def test_where_machines_share_a_store_it_is_told_whose_work_is_elsewhere_and_a_p
     assert "if it never will: clia hub sync --abandon AGENT" in synced
     assert bea.refused("hub", "sync", "--abandon", "nobody", code=2)["code"] == "nothing-elsewhere"
     assert bea.json("hub", "sync", "--abandon", "scout")["status"]["elsewhere"] == []
-    assert "  other machines: they keep the text until they are in step" in bea(
+    assert "  other machines: they keep the text until their next sync with the hub" in bea(
         "trace", "purge", "scout", "--text", "secret", "--yes"
     )
     bea("archive", "smith")
