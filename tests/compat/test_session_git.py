@@ -10,7 +10,7 @@ import pytest
 
 from support import git
 from support.session_flows import APPROVAL, COUNTING
-from support.session_spaces import Place, asked, ends, with_agents
+from support.session_spaces import Place, ends, pending_requests, with_agents
 from support.spaces import refused
 
 if TYPE_CHECKING:
@@ -108,14 +108,14 @@ def test_git_finds_nothing_wrong_with_any_of_it(place: Place, space: clia.Space,
 
 def test_gc_and_pack_refs_lose_nothing_that_a_fork_needs(place: Place, space: clia.Space, decided: clia.Decision) -> None:
     commits = git("rev-list", "--max-count=3", "agents/scout", cwd=place.root).split()
-    before = [asked(space.fork("scout", f"before-{number}", commit)) for number, commit in enumerate(commits)]
+    before = [pending_requests(space.fork("scout", f"before-{number}", commit)) for number, commit in enumerate(commits)]
     git("pack-refs", "--all", cwd=place.root)
     git("reflog", "expire", "--expire=now", "--all", cwd=place.root)
     git("gc", "--quiet", "--prune=now", cwd=place.root)
     assert git("count-objects", cwd=place.root).startswith("0 objects"), "all of it was reachable, and is packed"
     place.lose_store()
     with place.open() as again:
-        assert [asked(again.fork("scout", f"after-{number}", commit)) for number, commit in enumerate(commits)] == before
+        assert [pending_requests(again.fork("scout", f"after-{number}", commit)) for number, commit in enumerate(commits)] == before
         assert again.flow("approval") == space.flow("approval")
         assert again.verify().clean
 
@@ -143,7 +143,7 @@ def test_a_mirror_of_the_repository_carries_sessions_whole(
     expected = space.fork("scout", "here", decided.cid)
     git("clone", "--quiet", "--mirror", str(place.root), str(tmp_path / "mirror"), cwd=tmp_path)
     with Place(tmp_path / "mirror").open() as mirror:
-        assert asked(mirror.fork("scout", "there", decided.cid)) == asked(expected)
+        assert pending_requests(mirror.fork("scout", "there", decided.cid)) == pending_requests(expected)
         assert mirror.decide("there", "reject").session.result == {"status": "rejected"}
         assert mirror.verify().clean
 

@@ -18,7 +18,7 @@ from support import git
 from support.fake_secrets import FAKES
 from support.remote import Served, local_of, remote_place, root_of, serving
 from support.session_flows import APPROVAL, CAREFUL, CHANCE, COUNTING, PARTS, PRODUCT, QUESTION, SUSPENDS
-from support.session_spaces import MACHINES, STORES, Place, asked, ends, events, place, with_agents
+from support.session_spaces import MACHINES, STORES, Place, ends, events, pending_requests, place, with_agents
 from support.spaces import BRIEFING, refused, settings, texts
 
 if TYPE_CHECKING:
@@ -588,7 +588,7 @@ def test_requests_made_at_once_are_answered_in_any_order_with_the_same_result(
             other.resume("scout", f"part {number}", f"1.{number}")
         refused("stale-request", lambda number=number: scout.resume("scout", "again", f"1.{number}"))  # type: ignore[misc]
     made = scout.session("scout")
-    assert asked(made) == [("4", "last", ["part 1", "part 2", "part 3"], 5)]
+    assert pending_requests(made) == [("4", "last", ["part 1", "part 2", "part 3"], 5)]
     assert made.resumes == [f"part {number}" for number in order]
     assert scout.resume("scout", "end").result == {"parts": ["part 1", "part 2", "part 3"], "last": "end"}
 
@@ -706,11 +706,11 @@ def test_a_decision_without_a_reason_has_a_message_of_its_own(scout: clia.Space)
 def test_the_checkpoint_of_a_decision_is_the_state_before_its_answer(scout: clia.Space) -> None:
     scout.start("scout", "approval", {"goal": "tidy"})
     scout.resume("scout", "sweep")
-    before = asked(scout.session("scout"))
+    before = pending_requests(scout.session("scout"))
     made = scout.decide("scout", "reject")
     assert made.session.result == {"status": "rejected"}
     forked = scout.fork("scout", "again", made.cid)
-    assert asked(forked) == before
+    assert pending_requests(forked) == before
     assert forked.resumes == ["sweep"]
     assert scout.decide("again", "approve").session.result == {"status": "done", "plan": "sweep"}
 
@@ -916,7 +916,7 @@ def test_every_way_to_commit_makes_a_checkpoint_while_a_session_is_live(here: Pl
     assert noted == set(made.values())
     for number, cid in enumerate(made.values()):
         forked = scout.fork("scout", f"fork-{number}", cid)
-        assert asked(forked) == [("1", "suspend", {"which": "one"}, 2)]
+        assert pending_requests(forked) == [("1", "suspend", {"which": "one"}, 2)]
         assert scout.files(f"fork-{number}") == scout.files(cid)
 
 
@@ -985,7 +985,7 @@ def test_a_fork_is_an_agent_of_its_own_at_the_same_place(here: Place, scout: cli
     scout.start("scout", "parts", 2)
     scout.resume("scout", "x", "1.2")
     forked = scout.fork("scout", "other")
-    assert asked(forked) == asked(scout.session("scout")) == [("1", "part", {"n": 0}, 4)]
+    assert pending_requests(forked) == pending_requests(scout.session("scout")) == [("1", "part", {"n": 0}, 4)]
     assert (forked.input, forked.started_at) == (2, scout.session("scout").started_at)
     assert forked.forked is not None
     head = scout.head("scout")
@@ -997,7 +997,7 @@ def test_a_fork_is_an_agent_of_its_own_at_the_same_place(here: Place, scout: cli
     assert scout.briefing_of("other") == BRIEFING
     assert scout.sub_agents("scout") == ["other"]
     scout.resume("other", "y")
-    assert asked(scout.session("scout")) == [("1", "part", {"n": 0}, 4)]
+    assert pending_requests(scout.session("scout")) == [("1", "part", {"n": 0}, 4)]
     with here.open() as again:
         assert again.session("other").to_json() == scout.session("other").to_json()
         assert again.resume("other", "z").result == {"parts": ["y", "x"], "last": "z"}
@@ -1061,15 +1061,15 @@ def test_a_session_that_is_over_can_be_forked_from_its_commits_and_not_as_it_is(
 def chance_run(space: clia.Space, turns: int = 3) -> dict[str, list[Any]]:
     """A run with chance, clock and several requests at once, with a commit wherever it stands; by commit what it waited for."""
     space.commit("scout", "finding", changes={"begun": b""})
-    stood = {str(space.head("scout")): asked(space.start("scout", "chance", {"turns": turns}))}
+    stood = {str(space.head("scout")): pending_requests(space.start("scout", "chance", {"turns": turns}))}
 
     def commit() -> None:
-        waits = asked(space.session("scout"))
+        waits = pending_requests(space.session("scout"))
         stood[space.commit("scout", "finding", changes={"at": str(len(stood)).encode()})] = waits
 
     while space.session("scout").live:
         commit()
-        waits = asked(space.session("scout"))
+        waits = pending_requests(space.session("scout"))
         number, kind = waits[-1][:2]  # the last one first: not the order in which they were asked
         if kind == "human":
             made = space.decide("scout", answer(kind, number), request_id=f"1.{number}")
@@ -1085,7 +1085,7 @@ def answer(kind: str, number: str) -> Any:
 
 def finished_the_same_way(space: clia.Space, name: str) -> Any:
     while space.session(name).live:
-        number, kind = asked(space.session(name))[-1][:2]
+        number, kind = pending_requests(space.session(name))[-1][:2]
         verb = space.decide if kind == "human" else space.resume
         verb(name, answer(kind, number), request_id=f"1.{number}")
     return space.session(name).result
@@ -1103,7 +1103,7 @@ def test_a_fork_from_every_commit_suspends_as_the_original_did_there_with_the_st
         assert space.sessions() == []
         for number, (commit, waits) in enumerate(stood.items()):
             forked = space.fork("scout", f"fork-{number}", commit)
-            assert asked(forked) == waits
+            assert pending_requests(forked) == waits
             assert finished_the_same_way(space, f"fork-{number}") == result
         assert space.verify().clean
 
@@ -1129,7 +1129,7 @@ def test_a_session_travels_to_another_clone_and_is_forked_there(here: Place, sco
         assert [each.name for each in other.flows()] == ["approval", "parts", "product"]
         refused("foreign-agent", lambda: other.start("scout", "product"))
         forked = other.fork("scout", "mine", at)
-        assert (forked.resumes, asked(forked)) == ([15], asked(scout.session("scout")))
+        assert (forked.resumes, pending_requests(forked)) == ([15], pending_requests(scout.session("scout")))
         assert other.resume("mine", 100).result == 1500
         assert other.verify().clean
         other.publish(["mine"])

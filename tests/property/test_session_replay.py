@@ -19,8 +19,7 @@ from clia.sessions.records import Resumed, request_hash, resumed_json
 from clia.values.canonical import canonical_bytes
 from clia.values.json_values import CannotCross, crossing, inward
 from support.session_flows import CHANCE, PARTS
-from support.session_spaces import Place, with_agents
-from support.session_spaces import asked as asks
+from support.session_spaces import Place, pending_requests, with_agents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,9 +143,9 @@ def test_different_requests_have_different_hashes(payload: Any, other_payload: A
 @given(VALUES, st.lists(VALUES, min_size=4, max_size=4), st.lists(st.booleans(), min_size=4, max_size=4))
 def test_a_session_replays_to_the_same_state_after_the_store_is_lost(first: Any, answers: list[Any], decides: list[bool]) -> None:
     with a_space() as (place, space):
-        pending_at = {str(space.head("scout")): asks(space.start("scout", "echo", first))}
+        pending_at = {str(space.head("scout")): pending_requests(space.start("scout", "echo", first))}
         for value, decide in zip(answers, decides, strict=True):
-            pending = asks(space.session("scout"))
+            pending = pending_requests(space.session("scout"))
             pending_at[space.commit("scout", "finding", changes={"n": str(len(pending_at)).encode()})] = pending
             if decide:
                 pending_at[space.decide("scout", value).cid] = pending
@@ -158,7 +157,7 @@ def test_a_session_replays_to_the_same_state_after_the_store_is_lost(first: Any,
         place.lose_store()
         with place.open() as reopened:
             for number, (commit, pending) in enumerate(pending_at.items()):
-                assert spelled(asks(reopened.fork("scout", f"fork-{number}", commit))) == spelled(pending)
+                assert spelled(pending_requests(reopened.fork("scout", f"fork-{number}", commit))) == spelled(pending)
             name = f"fork-{len(pending_at) - 1}"
             assert reopened.resume(name, answers[-1]).result == session.result
 

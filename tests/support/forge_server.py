@@ -53,9 +53,9 @@ class Api:
         with closing_connection(self.host) as connection:
             connection.request(method, path, sent, self.headers() | named)
             answer = connection.getresponse()
-            found = {key.lower(): value for key, value in answer.getheaders()}
-            endless = found.get("content-type", "").startswith("text/event-stream")
-            return Answer(answer.status, found, "" if endless else answer.read().decode())
+            received = {key.lower(): value for key, value in answer.getheaders()}
+            endless = received.get("content-type", "").startswith("text/event-stream")
+            return Answer(answer.status, received, "" if endless else answer.read().decode())
 
     def done(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         """What a call that succeeds answers with."""
@@ -64,8 +64,8 @@ class Api:
         return answer.json()
 
     def ask(self, agent: str = "scout", space: str = "repo") -> dict[str, Any]:
-        made: dict[str, Any] = self.done("POST", f"/api/v1/spaces/{space}/agents/{agent}/asks", {"payload": QUESTION})
-        return made
+        question: dict[str, Any] = self.done("POST", f"/api/v1/spaces/{space}/agents/{agent}/asks", {"payload": QUESTION})
+        return question
 
     def decide(self, request: Mapping[str, Any], value: Any = "yes", space: str = "repo", **headers: str) -> Answer:
         body = {"value": value, "request_id": request["id"], "rationale": "it is time"}
@@ -112,7 +112,7 @@ class Events:
 
     def next(self) -> Event | None:
         """The next one; None at the stream's end."""
-        found: dict[str, str] = {}
+        fields: dict[str, str] = {}
         while True:
             line = self._answer.readline().decode()
             if not line:
@@ -120,9 +120,9 @@ class Events:
             if not line.strip():
                 break
             key, _, value = line.rstrip("\n").partition(":")
-            found[key] = value.strip()
-        self.last = found.get("id", self.last)
-        event = Event(self.last, found.get("event", ""), json.loads(found["data"]) if "data" in found else found.get("", ""))
+            fields[key] = value.strip()
+        self.last = fields.get("id", self.last)
+        event = Event(self.last, fields.get("event", ""), json.loads(fields["data"]) if "data" in fields else fields.get("", ""))
         self.seen.append(event)
         return event
 
@@ -139,11 +139,11 @@ class Events:
 
     def rest(self) -> list[Event]:
         """What comes until the stream ends."""
-        found: list[Event] = []
+        remaining: list[Event] = []
         while (event := self.next()) is not None:
-            found.append(event)
-            assert len(found) < 3000, "the stream does not end"
-        return found
+            remaining.append(event)
+            assert len(remaining) < 3000, "the stream does not end"
+        return remaining
 
 
 class Place(NamedTuple):

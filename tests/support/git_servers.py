@@ -1,6 +1,6 @@
-"""Servers of git over HTTP, for those who fetch: a stock one, and some that mean harm.
+"""Git servers over HTTP: ``git http-backend``, and some that are slow, broken or hostile.
 
-Each answers in a thread of the tests' own process, on a port that the system chooses.
+Each runs in a thread of the test process, on a free port.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class _Quiet(BaseHTTPRequestHandler):
 
     def body(self) -> bytes:
         if self.headers.get("transfer-encoding") == "chunked":
-            found = b""
+            received = b""
             while size := int(self.rfile.readline(), 16):
-                found += self.rfile.read(size)
+                received += self.rfile.read(size)
                 self.rfile.readline()
             self.rfile.readline()
-            return found
+            return received
         return self.rfile.read(int(self.headers.get("content-length", 0)))
 
     def answer(self, status: int, body: bytes | Iterable[bytes] = b"", **headers: str) -> None:
@@ -55,35 +55,37 @@ class _Quiet(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
-        with suppress(ConnectionError):  # who asked may have had enough
-            for each in [body] if isinstance(body, bytes) else body:
-                self.wfile.write(each)
+        with suppress(ConnectionError):  # the client may have closed the connection
+            for chunk in [body] if isinstance(body, bytes) else body:
+                self.wfile.write(chunk)
 
 
 def stock(
-    root: Path, *, newest: bool = True, told: list[bytes] | None = None, login: str | None = None
+    root: Path, *, newest: bool = True, requests: list[bytes] | None = None, login: str | None = None
 ) -> type[BaseHTTPRequestHandler]:
-    """`git http-backend` on all repositories of a folder; the newest protocol, or else the first. ``told``: what it hears.
+    """``git http-backend`` for all repositories of a folder, with the newest protocol or the first one.
 
-    With a ``login`` (``NAME:PASSWORD``) whoever does not say it learns nothing.
+    The bodies of requests are added to ``requests``. ``login`` (``NAME:PASSWORD``) is required if given.
     """
-    wanted = None if login is None else f"Basic {b64encode(login.encode()).decode()}"
+    authorization = None if login is None else f"Basic {b64encode(login.encode()).decode()}"
 
     class Handler(_Quiet):
         def do_GET(self) -> None:
-            if wanted is not None and self.headers.get("authorization") != wanted:
+            if authorization is not None and self.headers.get("authorization") != authorization:
                 self.body()
                 self.answer(401, b"", WWW_Authenticate='Basic realm="git"', Content_Length="0")
                 return
             path, _, query = self.path.partition("?")
-            asked = {key: self.headers[name] for key, name in (("CONTENT_TYPE", "content-type"),) if name in self.headers}
+            request_environment = {
+                key: self.headers[name] for key, name in (("CONTENT_TYPE", "content-type"),) if name in self.headers
+            }
             if newest and "git-protocol" in self.headers:
-                asked["GIT_PROTOCOL"] = self.headers["git-protocol"]
+                request_environment["GIT_PROTOCOL"] = self.headers["git-protocol"]
             if "content-encoding" in self.headers:
-                asked["HTTP_CONTENT_ENCODING"] = self.headers["content-encoding"]
+                request_environment["HTTP_CONTENT_ENCODING"] = self.headers["content-encoding"]
             body = self.body()
-            if told is not None:
-                told.append(gzip.decompress(body) if "content-encoding" in self.headers else body)
+            if requests is not None:
+                requests.append(gzip.decompress(body) if "content-encoding" in self.headers else body)
             environment = {
                 "PATH": os.environ["PATH"],
                 "GIT_PROJECT_ROOT": str(root),
@@ -93,7 +95,7 @@ def stock(
                 "QUERY_STRING": query,
                 "REMOTE_USER": "tess",
                 "CONTENT_LENGTH": str(len(body)),
-                **asked,
+                **request_environment,
             }
             done = subprocess.run(["git", "http-backend"], input=body, env=environment, capture_output=True, check=False)
             head, _, rest = done.stdout.partition(b"\r\n\r\n")
@@ -106,11 +108,11 @@ def stock(
 
 
 def files(root: Path) -> type[BaseHTTPRequestHandler]:
-    """A server that knows nothing of git and hands out files."""
+    """A plain file server."""
 
     class Handler(SimpleHTTPRequestHandler):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given, directory=str(root))
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(root))
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -119,7 +121,7 @@ def files(root: Path) -> type[BaseHTTPRequestHandler]:
 
 
 def saying(status: int, body: bytes = b"", **headers: str) -> type[BaseHTTPRequestHandler]:
-    """The same answer to everything."""
+    """A server with the same answer to every request."""
 
     class Handler(_Quiet):
         def do_GET(self) -> None:
@@ -131,7 +133,7 @@ def saying(status: int, body: bytes = b"", **headers: str) -> type[BaseHTTPReque
 
 
 def waiting(until: threading.Event, heard: threading.Event) -> type[BaseHTTPRequestHandler]:
-    """No answer before something happens."""
+    """A server that does not answer before ``until`` is set; ``heard`` is set by the first request."""
 
     class Handler(_Quiet):
         def do_GET(self) -> None:
@@ -142,14 +144,16 @@ def waiting(until: threading.Event, heard: threading.Event) -> type[BaseHTTPRequ
 
 
 def sending(pack: Callable[[], Iterable[bytes]]) -> type[BaseHTTPRequestHandler]:
-    """Whatever is asked for, the same pack."""
+    """A server that answers every fetch with the same pack."""
 
     class Handler(_Quiet):
         def do_GET(self) -> None:
-            said = [b"version 2\n", b"agent=harm\n", b"fetch=shallow\n", b"object-format=sha1\n"]
+            capabilities = [b"version 2\n", b"agent=harm\n", b"fetch=shallow\n", b"object-format=sha1\n"]
             first = _line(b"# service=git-upload-pack\n") + b"0000"
             self.answer(
-                200, first + b"".join(map(_line, said)) + b"0000", Content_Type="application/x-git-upload-pack-advertisement"
+                200,
+                first + b"".join(map(_line, capabilities)) + b"0000",
+                Content_Type="application/x-git-upload-pack-advertisement",
             )
 
         def do_POST(self) -> None:
@@ -171,24 +175,24 @@ def _line(text: bytes) -> bytes:
 
 
 def packed(objects: Iterable[tuple[str, bytes] | tuple[bytes, bytes]]) -> bytes:
-    """A pack of objects: a kind and the content, or the id of another one and the difference to it."""
-    listed = list(objects)
-    whole = b"PACK" + (2).to_bytes(4, "big") + len(listed).to_bytes(4, "big")
-    for kind, data in listed:
-        whole += heading(7 if isinstance(kind, bytes) else _KINDS[kind], len(data))
-        whole += (kind if isinstance(kind, bytes) else b"") + zlib.compress(data)
-    return whole + sha1(whole, usedforsecurity=False).digest()
+    """A pack of objects: a kind and the content, or the id of a base and the delta to it."""
+    entries = list(objects)
+    pack = b"PACK" + (2).to_bytes(4, "big") + len(entries).to_bytes(4, "big")
+    for kind, data in entries:
+        pack += heading(7 if isinstance(kind, bytes) else _KINDS[kind], len(data))
+        pack += (kind if isinstance(kind, bytes) else b"") + zlib.compress(data)
+    return pack + sha1(pack, usedforsecurity=False).digest()
 
 
 def heading(kind: int, size: int) -> bytes:
-    """How an object begins in a pack."""
-    found = bytearray([kind << 4 | size & 15])
+    """The header of an object in a pack."""
+    header = bytearray([kind << 4 | size & 15])
     size >>= 4
     while size:
-        found[-1] |= 128
-        found.append(size & 127)
+        header[-1] |= 128
+        header.append(size & 127)
         size >>= 7
-    return bytes(found)
+    return bytes(header)
 
 
 def id_of(kind: str, data: bytes) -> bytes:

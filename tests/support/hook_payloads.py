@@ -1,4 +1,4 @@
-"""What the tools' hooks send: payloads in the shapes that the tools document, and ones that should never come."""
+"""Payloads of hooks: those that the tools document, and unusual and invalid ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "hooks"
 FOLDERS = {"claude-code": "claude-code-2.1.325", "codex": "codex-0.150", "gemini": "gemini-0.61.0"}
 TOOLS = tuple(FOLDERS)
 
-# What must be there, as the tools' types and schemas say: in every event, and besides in those that a rehearsal plays.
+# The fields that the tools' schemas require: in every event, and additionally in the events of a rehearsal.
 _BASE = {
     "claude-code": "session_id transcript_path cwd hook_event_name",
     "codex": "session_id transcript_path cwd hook_event_name",
     "gemini": "session_id transcript_path cwd hook_event_name timestamp",
 }
-_BESIDES = {
+_ADDITIONAL = {
     "claude-code": {
         "SessionStart": "source",
         "UserPromptSubmit": "prompt",
@@ -68,62 +68,62 @@ def transcript(tool: str, name: str = "transcript") -> str:
 
 
 def required(tool: str, event: str) -> set[str]:
-    return {*_BASE[tool].split(), *_BESIDES[tool].get(event, "").split()}
+    return {*_BASE[tool].split(), *_ADDITIONAL[tool].get(event, "").split()}
 
 
 def played(tool: str) -> set[str]:
     """The events that a rehearsal of the tool can have."""
-    return set(_BESIDES[tool])
+    return set(_ADDITIONAL[tool])
 
 
-def a_result(tool: str) -> dict[str, Any]:
-    """The payload that carries what a tool gave back."""
-    found = payloads(tool)
-    return found["AfterTool-run_shell_command" if tool == "gemini" else "PostToolUse-Bash"]
+def tool_result(tool: str) -> dict[str, Any]:
+    """The payload with the result of a tool call."""
+    documented = payloads(tool)
+    return documented["AfterTool-run_shell_command" if tool == "gemini" else "PostToolUse-Bash"]
 
 
 def huge(tool: str, size: int = 5 * 2**20) -> bytes:
-    """A payload with a tool's answer of some megabytes, in more than one kind of character."""
-    given, text = a_result(tool), "naïve ☃ 🙂 line\n" * (size // 21 + 1)
+    """A payload with a tool result of some megabytes, with characters of several scripts."""
+    result, text = tool_result(tool), "naïve ☃ 🙂 line\n" * (size // 21 + 1)
     answer = {"claude-code": {"stdout": text, "stderr": ""}, "codex": text, "gemini": {"llmContent": text, "returnDisplay": ""}}[
         tool
     ]
-    return json.dumps(given | {"tool_response": answer}, ensure_ascii=False).encode()
+    return json.dumps(result | {"tool_response": answer}, ensure_ascii=False).encode()
 
 
 def broken(tool: str) -> dict[str, bytes]:
-    """What is not as it should be, by what is wrong with it; the first half names no session or event that could be one."""
-    given = a_result(tool)
-    whole = json.dumps(given).encode()
+    """Invalid payloads, by what is wrong with them."""
+    result = tool_result(tool)
+    text = json.dumps(result).encode()
     return {
         "empty": b"",
         "blank": b" \n",
-        "truncated": whole[: len(whole) // 2],
-        "no JSON": b"hello\n",
-        "no UTF-8": b'{"session_id": "\xff\xfe"}',
+        "truncated": text[: len(text) // 2],
+        "not JSON": b"hello\n",
+        "not UTF-8": b'{"session_id": "\xff\xfe"}',
         "NUL": b"\0" * 16,
-        "a list": b"[" + whole + b"]",
+        "a list": b"[" + text + b"]",
         "null": b"null",
         "too deep": b"[" * 100_000,
-        "no session": _json({key: value for key, value in given.items() if key != "session_id"}),
-        "session of a wrong type": _json(given | {"session_id": 7}),
-        "no event": _json({key: value for key, value in given.items() if key != "hook_event_name"}),
-        "event of a wrong type": _json(given | {"hook_event_name": ["PostToolUse"]}),
+        "no session": _json({key: value for key, value in result.items() if key != "session_id"}),
+        "session of a wrong type": _json(result | {"session_id": 7}),
+        "no event": _json({key: value for key, value in result.items() if key != "hook_event_name"}),
+        "event of a wrong type": _json(result | {"hook_event_name": ["PostToolUse"]}),
     }
 
 
 def odd(tool: str) -> dict[str, bytes]:
-    """What is strange, and yet names a session and an event: it can be recorded."""
-    given = a_result(tool)
-    wrong = {key: 7 for key in given if key not in ("session_id", "hook_event_name")}
+    """Unusual payloads that name a session and an event, and so can be recorded."""
+    result = tool_result(tool)
+    wrong_types = {key: 7 for key in result if key not in ("session_id", "hook_event_name")}
     return {
-        "unknown event": _json(given | {"hook_event_name": "EventOfTomorrow"}),
-        "unknown fields": _json(given | {"field_of_tomorrow": {"deep": [1, None]}, "another": "text"}),
-        "wrong types": _json(given | wrong),
-        "nulls": _json(given | dict.fromkeys(wrong)),
-        "nothing else": _json({key: given[key] for key in ("session_id", "hook_event_name")}),
-        "a path that is not there": _json(given | {"transcript_path": "/nowhere/at/all.jsonl", "cwd": "/nowhere"}),
-        "half a surrogate": _json(given | {"tool_response": "\ud83d"}),
+        "unknown event": _json(result | {"hook_event_name": "EventOfTomorrow"}),
+        "unknown fields": _json(result | {"field_of_tomorrow": {"deep": [1, None]}, "another": "text"}),
+        "wrong types": _json(result | wrong_types),
+        "nulls": _json(result | dict.fromkeys(wrong_types)),
+        "nothing else": _json({key: result[key] for key in ("session_id", "hook_event_name")}),
+        "a missing path": _json(result | {"transcript_path": "/nowhere/at/all.jsonl", "cwd": "/nowhere"}),
+        "half a surrogate": _json(result | {"tool_response": "\ud83d"}),
     }
 
 

@@ -27,8 +27,8 @@ QUIET = Fired(0, b"", b"")
 def environment(home: Path | None, **more: str) -> dict[str, str]:
     """What a tool's process has; nothing starts in the background unless a test asks for it."""
     dropped = ("GIT_", "CLIA_", "CLAUDE", "CODEX", "GEMINI", "XDG_", "HOME", "COVERAGE")
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
-    return kept | ({} if home is None else {"HOME": str(home)}) | {"CLIA_HOOK_INGEST": "off"} | more
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
+    return inherited | ({} if home is None else {"HOME": str(home)}) | {"CLIA_HOOK_INGEST": "off"} | more
 
 
 def fire(
@@ -76,8 +76,8 @@ def parse(content: bytes) -> tuple[dict[str, bytes], bytes]:
     head, _, payload = content.partition(b"\n\n")
     first, *lines = head.split(b"\n")
     assert first == b"clia-hook 1"
-    found = {}
+    fields = {}
     for line in lines:
         key, _, value = line.partition(b"=")
-        found[key.decode()] = value.replace(b"%0A", b"\n").replace(b"%25", b"%")
-    return found, payload
+        fields[key.decode()] = value.replace(b"%0A", b"\n").replace(b"%25", b"%")
+    return fields, payload

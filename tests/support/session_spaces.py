@@ -216,7 +216,7 @@ class TalliedRun(SpiedRun):
         super().__exit__(*exc)
 
 
-def asked(session: clia.Session) -> list[tuple[str, str, Any, int]]:
+def pending_requests(session: clia.Session) -> list[tuple[str, str, Any, int]]:
     """The pending requests of a session, without its agent and their times."""
     return [(request.id.rpartition(".")[2], request.kind, request.payload, request.line) for request in session.pending]
 

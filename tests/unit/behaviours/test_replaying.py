@@ -172,7 +172,7 @@ def test_concurrent_requests_are_matched_by_the_order_of_their_answers(scene: Sc
     assert (sequential.departs_at, sequential.same, sequential.result) == (1, False, ["first", "second"])
 
 
-def test_sessions_that_failed_were_cancelled_forked_or_are_live_can_be_replayed(scene: Scene) -> None:
+def test_failed_cancelled_forked_and_live_sessions_can_be_replayed(scene: Scene) -> None:
     space = scene.space
     space.start("stray", "careless", 1)
     space.give_up("stray", "no such check")

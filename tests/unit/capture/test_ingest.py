@@ -74,7 +74,7 @@ def test_invalid_events_are_rejected_with_a_reason(root: Path, space: clia.Space
 @pytest.mark.parametrize("tool", hook_payloads.TOOLS)
 def test_unusual_events_are_recorded_and_block_nothing(root: Path, space: clia.Space, tool: str) -> None:
     """Unknown events, wrong types, invalid paths and ids: each is an entry, and the turn after it is committed."""
-    result = hook_payloads.a_result(tool)
+    result = hook_payloads.tool_result(tool)
     variations: list[dict[str, Any]] = [
         {"tool_use_id": "a b\n\ud83d"},
         {"tool_input": {"number": float("nan"), "large": 10**40, "\ud83d": "\0"}, "duration_ms": float("inf")},

@@ -41,7 +41,7 @@ def authors(space: clia.Space, agent: str, path: str) -> set[str | None]:
     return {line.agent for line in space.blame(agent, path)}
 
 
-def test_sub_agents_one_after_the_other_are_the_authors_of_their_work(root: Path, space: clia.Space) -> None:
+def test_consecutive_sub_agents_are_the_authors_of_their_work(root: Path, space: clia.Space) -> None:
     """The start of the second one commits the present files, so the first one's work is merged before that."""
     agent = ingest_live(
         root, [{"prompt": "Go."}, writing_sub_agent("one"), writing_sub_agent("two"), {"say": "Done."}, {"stop": True}]

@@ -92,7 +92,7 @@ def test_a_fork_is_refused_until_a_snapshot_resolves_it(ear: Ear, owner: Speaker
     assert not resolved.position.forked
 
 
-def test_a_statement_after_another_than_the_accepted_one_is_a_fork(ear: Ear, owner: Speaker, chain: list[str]) -> None:
+def test_a_statement_that_does_not_follow_the_accepted_one_is_a_fork(ear: Ear, owner: Speaker, chain: list[str]) -> None:
     position = ear.heard(chain[:3])
     for prev in (chain[0], owner.moved(1002, chain[1], finding("scout", 99)), None):
         result = ear.hear(position, owner.moved(1003, prev, finding("scout", 98)))

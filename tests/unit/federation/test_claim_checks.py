@@ -58,7 +58,7 @@ def false_heads(pair: Pair) -> dict[str, FalseClaim]:
         "no genesis": head_claim("orphan", pair.commit(commit_message("x", "orphan", "finding"), {}), "no-genesis"),
         "one of ours": head_claim("mine", pair.rev("owner", HEADS + "mine"), "claims-anothers-agent"),
         "another's": head_claim("owl", pair.rev("owner", HEADS + "owl"), "claims-anothers-agent"),
-        "one of ours that went on": head_claim(
+        "a continuation of ours": head_claim(
             "put-away",
             pair.commit(
                 commit_message("x", "put-away", "finding"),
@@ -89,20 +89,20 @@ def other_false_claims(pair: Pair) -> dict[str, FalseClaim]:
 
     wrong = pair.commit("x", {"briefing.json": '{"type":"profile"}'})
     return {
-        "no notes": notes(plain),
+        "not notes": notes(plain),
         "a note that is a link": notes(pair.commit("x", {note: link_at}))._replace(
             claim=RefClaim("refs/notes/clia/trace/other", pair.commit("x", {note: link_at}), "console-trace", "note")
         ),
-        "no record": FalseClaim(RefClaim("refs/clia/agents/scout", plain, "briefing", "spawn"), "not-a-record"),
+        "not a record": FalseClaim(RefClaim("refs/clia/agents/scout", plain, "briefing", "spawn"), "not-a-record"),
         "a record of something else": FalseClaim(RefClaim("refs/clia/agents/other", wrong, "briefing", "spawn"), "not-a-record"),
-        "no behaviour": flows("one", plain),
+        "not a behaviour": flows("one", plain),
         "a version of another name": flows(
             "two", pair.commit("x", {"current": version + "\n", "versions": f"040000,tree,{folder}"})
         ),
         "no current version": flows("hello", pair.commit("x", {"current": an_id(1), "versions": f"040000,tree,{folder}"})),
         "a type that means another here": kind("security-review", "refactor", "type-clash"),
         "a built-in type with another parent": kind("finding", "refactor", "type-clash"),
-        "a type of nothing known": kind("odd", "never-heard-of", "capability-denied"),
+        "a type with an unknown parent": kind("odd", "never-heard-of", "capability-denied"),
         "a type of itself": kind("round", "round", "capability-denied"),
     }
 
@@ -111,9 +111,9 @@ FALSE_CLAIMS = (
     """
 missing; a blob; a tree; a tag; a commit of people; half an agent-commit; of another agent;
 past the gate; a known history rewritten; no genesis; one of ours; another's;
-one of ours that went on; no notes; a note that is a link; no record; a record of something else;
-no behaviour; a version of another name; no current version; a type that means another here;
-a built-in type with another parent; a type of nothing known; a type of itself
+a continuation of ours; not notes; a note that is a link; not a record; a record of something else;
+not a behaviour; a version of another name; no current version; a type that means another here;
+a built-in type with another parent; a type with an unknown parent; a type of itself
 """.replace("\n", " ")
     .strip()
     .split("; ")

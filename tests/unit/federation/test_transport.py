@@ -544,7 +544,7 @@ def test_a_fetch_reveals_only_the_refs_that_were_announced(peer: Peer, ours: Our
     git(ours.path, "update-ref", "refs/clia/remotes/ay/agents/scout", peer.good[3])
     for announced, mentioned in (("refs/clia/remotes/ay/", True), (None, False)):
         requests: list[bytes] = []
-        with servers.serving(servers.stock(peer.path.parent, told=requests)) as url, ExitStack() as stack:
+        with servers.serving(servers.stock(peer.path.parent, requests=requests)) as url, ExitStack() as stack:
             quarantine = stack.enter_context(ours.transport.open(f"{url}/{peer.path.name}", announced=announced))
             assert quarantine.fetch([peer.good[-1]], WIDE).arrived
         sent = b"".join(requests)

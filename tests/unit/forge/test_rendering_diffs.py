@@ -84,7 +84,7 @@ def test_a_later_hunk_has_its_own_numbers_and_section(patch: Patch) -> None:
     assert "&lt;one&gt;" in diffs.view(patch({"f.py": "\n".join(old)}, {"f.py": "\n".join([*old, "y"])})).files[0].body
 
 
-def test_added_deleted_renamed_and_changed_mode(patch: Patch) -> None:
+def test_added_deleted_and_renamed_files_and_changed_modes_are_recognized(patch: Patch) -> None:
     one, two = ("".join(f"{word} {number}\n" for number in range(20)) for word in ("one", "two"))
     text = patch(
         {"gone": "x\n", "moved": one, "edited": two, "mode": "m\n", "both": "1\n"},

@@ -41,7 +41,7 @@ def test_a_rule_is_checked_without_holding_the_agents_lock(
     assert space.verify().clean
 
 
-def test_an_answer_given_while_another_ones_rule_is_checked_wins(
+def test_an_answer_given_while_the_rule_of_another_is_checked_wins(
     place: Place, space: clia.Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(*_: object) -> None:

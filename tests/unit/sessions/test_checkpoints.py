@@ -12,11 +12,11 @@ from support.session_flows import CAREFUL, COUNTING, SUSPENDS_OFTEN
 from support.session_spaces import (
     Place,
     Spy,
-    asked,
     checkpoint,
     commit_change,
     ends,
     forget_runs,
+    pending_requests,
     put_checkpoint,
     use_engine,
 )
@@ -89,7 +89,7 @@ def test_many_checkpoints_take_little_space_and_each_can_be_forked(place: Place,
         for index in (0, 1, CHAIN - 1, CHAIN, CHAIN + 1, CHAIN + 2, count // 2, count - 1):
             forked = again.fork("scout", f"fork-{index}", commits[index])
             assert forked.resumes == [*range(index + 1)]
-            assert asked(forked) == [(str(index + 2), "number", {"turn": index + 1, "total": sum(range(index + 1))}, 4)]
+            assert pending_requests(forked) == [(str(index + 2), "number", {"turn": index + 1, "total": sum(range(index + 1))}, 4)]
 
 
 def test_a_session_that_follows_another_has_its_own_checkpoints(place: Place, space: clia.Space) -> None:
@@ -135,9 +135,9 @@ def test_failures_and_decisions_are_rebuilt_when_the_store_is_lost(place: Place,
     with place.open() as again:
         forked = again.fork("scout", "other", commit)
         assert forked.resumes == [{"error": "no network"}]
-        assert asked(forked) == [("2", "suspend", "no network", 6)]
+        assert pending_requests(forked) == [("2", "suspend", "no network", 6)]
         assert again.resume("other", "now").result == {"found": "no network", "next": "now"}
-        assert asked(again.fork("scout", "third", decision)) == [("2", "suspend", "no network", 6)]
+        assert pending_requests(again.fork("scout", "third", decision)) == [("2", "suspend", "no network", 6)]
 
 
 def test_a_flow_sees_object_keys_in_the_same_order_after_the_store_is_lost(place: Place, space: clia.Space) -> None:
@@ -145,14 +145,14 @@ def test_a_flow_sees_object_keys_in_the_same_order_after_the_store_is_lost(place
     unsorted = {"b": 1, "a": {"z": 1, "y": 2}, "": 3, "é": 4, "\U0001f600": 5, "\uffee": 6, "A": 7}
     space.start("scout", "keys", unsorted)
     first_commit = commit_change(space)
-    first = asked(space.session("scout"))
+    first = pending_requests(space.session("scout"))
     space.resume("scout", unsorted)
     second_commit = commit_change(space)
-    second = asked(space.session("scout"))
+    second = pending_requests(space.session("scout"))
     place.lose_store()
     with place.open() as again:
-        assert asked(again.fork("scout", "one", first_commit)) == first
-        assert asked(again.fork("scout", "two", second_commit)) == second
+        assert pending_requests(again.fork("scout", "one", first_commit)) == first
+        assert pending_requests(again.fork("scout", "two", second_commit)) == second
 
 
 def test_forks_made_after_the_store_is_lost_can_be_forked(place: Place, space: clia.Space) -> None:

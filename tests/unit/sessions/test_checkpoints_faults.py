@@ -12,11 +12,11 @@ from clia.sessions.replay import SNAPSHOT_INTERVAL
 from support import git
 from support.session_spaces import (
     Place,
-    asked,
     checkpoint,
     commit_change,
     count_up,
     diverge,
+    pending_requests,
     put_checkpoint,
     put_value,
     stored,
@@ -50,7 +50,9 @@ def test_reopened_sessions_have_all_resumes_in_their_next_checkpoints(place: Pla
             for commit, resumes in ((first, 6), (second, 7)):
                 forked = again.fork("scout", f"fork-{resumes}-{int(store_lost)}", commit)
                 assert forked.resumes == [*range(resumes)]
-                assert asked(forked) == [(str(resumes + 1), "number", {"turn": resumes, "total": sum(range(resumes))}, 4)]
+                assert pending_requests(forked) == [
+                    (str(resumes + 1), "number", {"turn": resumes, "total": sum(range(resumes))}, 4)
+                ]
 
 
 def test_a_delta_counts_resumes_and_no_other_events(place: Place, space: clia.Space) -> None:
@@ -161,7 +163,7 @@ def test_a_fork_at_commits_added_by_git_uses_the_checkpoint_of_the_agents_last_c
         tip = git("commit-tree", tree, "-p", tip, "-m", message, cwd=place.root).strip()
     git("update-ref", "refs/heads/agents/scout", tip, commit, cwd=place.root)
     forked = space.fork("scout", "other", tip)
-    assert (forked.resumes, asked(forked)) == ([0, 1], asked(space.session("scout")))
+    assert (forked.resumes, pending_requests(forked)) == ([0, 1], pending_requests(space.session("scout")))
     assert git("merge-base", "agents/other", tip, cwd=place.root).strip() == tip, "the fork has those commits"
 
 
@@ -172,7 +174,7 @@ def test_a_lost_session_is_restored_from_the_decision_at_the_head(place: Place, 
     with place.open() as again:
         assert [(finding.code, finding.repaired) for finding in again.doctor(repair=True)] == [("lost-session", True)]
         session = again.session("scout")
-        assert asked(session) == [("2", "human", {"question": "Second?", "said": "yes"}, 3)]
+        assert pending_requests(session) == [("2", "human", {"question": "Second?", "said": "yes"}, 3)]
         assert session.decisions == [(0, decision)]
         assert again.journal("scout")[1]["resumes"][0][4:6] == [decision, "Ann"]
         assert again.doctor() == []

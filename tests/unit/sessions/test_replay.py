@@ -19,11 +19,11 @@ from support.session_spaces import (
     Place,
     SpiedRun,
     Spy,
-    asked,
     count_up,
     ends,
     events,
     forget_runs,
+    pending_requests,
     put_value,
     stored,
     use_engine,
@@ -153,7 +153,7 @@ def test_a_fork_does_not_spread_a_damaged_dump(space: clia.Space, damage: str) -
     count_up(space, 6)
     put_value(space, KEY, DAMAGES[damage](snapshot(space) or []))
     fork = space.fork("scout", "other")
-    assert asked(fork) == asked(space.session("scout"))
+    assert pending_requests(fork) == pending_requests(space.session("scout"))
     assert fork.resumes == [0, 1, 2, 3, 4, 5]
     assert space.resume("other", 6).pending[0].payload == {"turn": 7, "total": 21}
     assert space.resume("other", 7).resumes == [*range(8)]
@@ -485,7 +485,7 @@ def test_a_replay_with_another_request_is_divergence_and_loses_nothing(place: Pl
     assert "diverged" in space.trace_pending("scout")[-1]["text"]
     with place.open() as honest:
         fork = honest.fork("scout", "again", commit)
-        assert asked(fork) == [("3", "number", {"turn": 2, "total": 1}, 4)]
+        assert pending_requests(fork) == [("3", "number", {"turn": 2, "total": 1}, 4)]
         assert honest.resume("again", 5).pending[0].payload == {"turn": 3, "total": 6}
         assert honest.start("scout", "product").id == "2"
         assert honest.verify().clean

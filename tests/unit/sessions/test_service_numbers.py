@@ -10,7 +10,7 @@ import pytest
 
 from clia.values.canonical import canonical_bytes
 from clia.values.json_values import CannotCross, inward
-from support.session_spaces import STORES, Place, asked, place, with_agents
+from support.session_spaces import STORES, Place, pending_requests, place, with_agents
 from support.spaces import refused
 
 if TYPE_CHECKING:
@@ -53,16 +53,16 @@ def test_a_flow_sees_the_same_number_after_the_store_is_lost(
     home = place(request, tmp_path, store)
     with home.open() as space:
         with_agents(space, "scout", shown=SHOWN)
-        expected = {str(space.head("scout")): asked(space.start("scout", "shown", value))}
+        expected = {str(space.head("scout")): pending_requests(space.start("scout", "shown", value))}
         with home.open() as other:
             other.resume("scout", value)  # replayed by another process
-        waits = asked(space.session("scout"))
+        waits = pending_requests(space.session("scout"))
         expected[space.commit("scout", "finding", changes={"a": b"1"})] = waits
         expected[space.decide("scout", value).cid] = waits
     home.lose_store()
     with home.open() as space:
         for number, (commit, waits) in enumerate(expected.items()):
-            assert repr(asked(space.fork("scout", f"fork-{number}", commit))) == repr(waits)
+            assert repr(pending_requests(space.fork("scout", f"fork-{number}", commit))) == repr(waits)
 
 
 def test_every_verb_refuses_a_number_that_would_change(tmp_path: Path) -> None:

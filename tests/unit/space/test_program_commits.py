@@ -117,7 +117,7 @@ def test_amended_and_reset_commits_are_kept_under_a_ref_and_named(space: clia.Sp
     assert space.show(space.commit_dir("scout", "finding", desk)).kept == ()
 
 
-def test_a_commit_that_was_only_made_and_reset_is_kept(space: clia.Space, repo: Path, desk: Path) -> None:
+def test_a_commit_that_was_reset_at_once_is_kept(space: clia.Space, repo: Path, desk: Path) -> None:
     reset_commit = commit_file(desk, "b", "1\n")
     git("reset", "-q", "--hard", "HEAD~1", cwd=desk)
     assert has_own_commits(space, desk)
@@ -148,7 +148,7 @@ def test_a_rebase_is_adopted_as_the_rebased_commits(space: clia.Space, repo: Pat
     assert [line.agent for line in space.blame("scout", "b")] == ["scout"]
 
 
-def test_a_program_that_works_on_a_branch_of_its_own_stays_on_it(space: clia.Space, desk: Path) -> None:
+def test_a_program_that_works_on_its_own_branch_stays_on_it(space: clia.Space, desk: Path) -> None:
     git("checkout", "-q", "-b", "feature", cwd=desk)
     first = commit_file(desk, "b", "1\n")
     (desk / "c").write_text("1\n")
