@@ -116,14 +116,14 @@ def local_members() -> dict[str, str]:
     """What a space and its services offer on their own machine only, with the first line of its docstring."""
     from clia.facade.space import Space, alias
 
-    services = {name: each.kind() for name, each in vars(Space).items() if isinstance(each, service)}
-    members = {name: each for name, each in vars(Space).items() if not isinstance(each, (service, alias))}
+    services = {name: member.kind() for name, member in vars(Space).items() if isinstance(member, service)}
+    members = {name: member for name, member in vars(Space).items() if not isinstance(member, (service, alias))}
     for name, kind in services.items():
         served = any(verbs_of(kind))
-        members |= {f"{name}.{attribute}": each for attribute, each in vars(kind).items()} if served else {name: kind}
-    public = {name: each for name, each in members.items() if not name.rpartition(".")[2].startswith("_")}
-    found = {name: (each.__doc__ or "").partition("\n")[0] for name, each in public.items() if route_of(each) is None}
-    return {name: found[name] for name in sorted(found) if name not in ("id", "doctor", "close")}
+        members |= {f"{name}.{attribute}": member for attribute, member in vars(kind).items()} if served else {name: kind}
+    public = {name: member for name, member in members.items() if not name.rpartition(".")[2].startswith("_")}
+    summaries = {name: (member.__doc__ or "").partition("\n")[0] for name, member in public.items() if route_of(member) is None}
+    return {name: summaries[name] for name in sorted(summaries) if name not in ("id", "doctor", "close")}
 
 
 @cache
@@ -144,7 +144,7 @@ def params_of(function: Callable[..., Any], wire: Mapping[str, str]) -> Iterator
     """The parameters after the first, without callbacks. ``wire``: annotations to use instead of those in the signature."""
     for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
         kind = resolve(wire.get(name, parameter.annotation), function.__module__)
-        if any(get_origin(each) is Callable for each in (kind, *get_args(kind))):
+        if any(get_origin(member) is Callable for member in (kind, *get_args(kind))):
             continue  # progress is not sent
         notes = kind.__metadata__ if get_origin(kind) is Annotated else ()
         description = next((note for note in reversed(notes) if isinstance(note, str) and note not in _MARKED), "")
@@ -191,17 +191,17 @@ def _shape(kind: Any, text: Shape, inner: Callable[[Any], Shape]) -> Shape:
 
 
 def _union(kind: Any, text: Shape, inner: Callable[[Any], Shape]) -> Shape:
-    members = [each for each in get_args(kind) if each is not NoneType]
+    members = [member for member in get_args(kind) if member is not NoneType]
     if len(members) < len(get_args(kind)):
         return Optional(inner(members[0] if len(members) == 1 else Union[tuple(members)]))  # noqa: UP007  # of a tuple
-    names = {getattr(each, "__name__", "") for each in members}
+    names = {getattr(member, "__name__", "") for member in members}
     if bytes in members:
         return _special("CONTENT")
     if "Behaviour" in names:
         return _special("THING" if text is TEXT else "TYPED")
     if "ConsoleTrace" in names:
         return _special("ENTRIES")
-    records = {sub(r"(?<=[a-z])(?=[A-Z])", "_", each.__name__).lower(): record_of(each) for each in members}
+    records = {sub(r"(?<=[a-z])(?=[A-Z])", "_", member.__name__).lower(): record_of(member) for member in members}
     return Either(**records)
 
 

@@ -29,7 +29,7 @@ class Shape(Protocol):
     def encode(self, value: Any) -> Any:
         """The JSON value."""
 
-    def decode(self, given: Any, where: str) -> Any:
+    def decode(self, data: Any, where: str) -> Any:
         """The value; ``where`` names the field in a refusal."""
 
     def schema(self) -> dict[str, Any]:
@@ -39,10 +39,10 @@ class Shape(Protocol):
         """The shapes inside."""
 
 
-def refusal(where: str, wanted: str, given: Any) -> InvalidInput:
+def refusal(where: str, wanted: str, data: Any) -> InvalidInput:
     kinds = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
-    found = "nothing" if given is None else kinds.get(type(given), "something else")
-    return InvalidInput(f"{where} must be {wanted}, not {found}", code="invalid-field", fields={"field": where})
+    actual = "nothing" if data is None else kinds.get(type(data), "something else")
+    return InvalidInput(f"{where} must be {wanted}, not {actual}", code="invalid-field", fields={"field": where})
 
 
 class JsonValue:
@@ -51,9 +51,9 @@ class JsonValue:
     def encode(self, value: Any) -> Any:
         return value
 
-    def decode(self, given: Any, where: str) -> Any:
+    def decode(self, data: Any, where: str) -> Any:
         del where
-        return given
+        return data
 
     def schema(self) -> dict[str, Any]:
         return {}
@@ -71,10 +71,10 @@ class _Plain(JsonValue):
         self._schema = schema
         self._fits = fits
 
-    def decode(self, given: Any, where: str) -> Any:
-        if type(given) is not self._kind or not self._fits(given):
-            raise refusal(where, self._wanted, given)
-        return given
+    def decode(self, data: Any, where: str) -> Any:
+        if type(data) is not self._kind or not self._fits(data):
+            raise refusal(where, self._wanted, data)
+        return data
 
     def schema(self) -> dict[str, Any]:
         return dict(self._schema)
@@ -111,10 +111,10 @@ WHOLE = _Plain(
 class _Number(JsonValue):
     """A number with a fraction; JSON does not tell 1 from 1.0."""
 
-    def decode(self, given: Any, where: str) -> Any:
-        if type(given) not in (int, float):
-            raise refusal(where, "a number", given)
-        return float(given)
+    def decode(self, data: Any, where: str) -> Any:
+        if type(data) not in (int, float):
+            raise refusal(where, "a number", data)
+        return float(data)
 
     def schema(self) -> dict[str, Any]:
         return {"type": "number"}
@@ -126,10 +126,10 @@ class _Object(JsonValue):
     def encode(self, value: Any) -> Any:
         return dict(value)
 
-    def decode(self, given: Any, where: str) -> Any:
-        if type(given) is not dict:
-            raise refusal(where, "an object", given)
-        return given
+    def decode(self, data: Any, where: str) -> Any:
+        if type(data) is not dict:
+            raise refusal(where, "an object", data)
+        return data
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object"}
@@ -152,8 +152,8 @@ class Optional(_Wrapping):
     def encode(self, value: Any) -> Any:
         return None if value is None else self.inner.encode(value)
 
-    def decode(self, given: Any, where: str) -> Any:
-        return None if given is None else self.inner.decode(given, where)
+    def decode(self, data: Any, where: str) -> Any:
+        return None if data is None else self.inner.decode(data, where)
 
     def schema(self) -> dict[str, Any]:
         return {"anyOf": [self.inner.schema(), {"type": "null"}]}
@@ -169,10 +169,10 @@ class Listed(_Wrapping):
     def encode(self, value: Any) -> Any:
         return [self.inner.encode(item) for item in value]
 
-    def decode(self, given: Any, where: str) -> Any:
-        if type(given) is not list:
-            raise refusal(where, "a list", given)
-        return self.kind([self.inner.decode(item, f"{where}[{index}]") for index, item in enumerate(given)])
+    def decode(self, data: Any, where: str) -> Any:
+        if type(data) is not list:
+            raise refusal(where, "a list", data)
+        return self.kind([self.inner.decode(item, f"{where}[{index}]") for index, item in enumerate(data)])
 
     def schema(self) -> dict[str, Any]:
         return {"type": "array", "items": self.inner.schema()}
@@ -184,10 +184,10 @@ class Mapped(_Wrapping):
     def encode(self, value: Any) -> Any:
         return {key: self.inner.encode(item) for key, item in value.items()}
 
-    def decode(self, given: Any, where: str) -> Any:
-        if type(given) is not dict:
-            raise refusal(where, "an object", given)
-        return {key: self.inner.decode(item, f"{where}.{key}") for key, item in given.items()}
+    def decode(self, data: Any, where: str) -> Any:
+        if type(data) is not dict:
+            raise refusal(where, "an object", data)
+        return {key: self.inner.decode(item, f"{where}.{key}") for key, item in data.items()}
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object", "additionalProperties": self.inner.schema()}
@@ -209,17 +209,17 @@ class Record:
         printed = [name for name in self.fields if name not in self._optional or getattr(value, name) != self._optional[name]]
         return {self._keys[name]: self.fields[name].encode(getattr(value, name)) for name in printed}
 
-    def decode(self, given: Any, where: str) -> Any:
-        if type(given) is not dict:
-            raise refusal(where, f"an object ({self.name})", given)
-        known = {key: name for name, key in self._keys.items()}
-        for key in given:
-            if key not in known:
+    def decode(self, data: Any, where: str) -> Any:
+        if type(data) is not dict:
+            raise refusal(where, f"an object ({self.name})", data)
+        names = {key: name for name, key in self._keys.items()}
+        for key in data:
+            if key not in names:
                 raise InvalidInput(f"{where} has no field {key!r}", code="unknown-field", fields={"field": f"{where}.{key}"})
-        for key, name in known.items():
-            if key not in given and name not in self.kind._field_defaults:
+        for key, name in names.items():
+            if key not in data and name not in self.kind._field_defaults:
                 raise InvalidInput(f"{where}.{key} is missing", code="missing-field", fields={"field": f"{where}.{key}"})
-        return self.kind(**{known[key]: self.fields[known[key]].decode(each, f"{where}.{key}") for key, each in given.items()})
+        return self.kind(**{names[key]: self.fields[names[key]].decode(item, f"{where}.{key}") for key, item in data.items()})
 
     def schema(self) -> dict[str, Any]:
         return {"$ref": f"#/components/schemas/{self.name}"}
@@ -255,21 +255,21 @@ class Either:
                 return {"outcome": tag, **record.encode(value)}
         raise TypeError(type(value).__name__)
 
-    def decode(self, given: Any, where: str) -> Any:
-        tag = given.get("outcome") if type(given) is dict else None
+    def decode(self, data: Any, where: str) -> Any:
+        tag = data.get("outcome") if type(data) is dict else None
         record = self.records.get(tag) if isinstance(tag, str) else None
         if record is None:
             raise refusal(f"{where}.outcome", f"one of {', '.join(self.records)}", tag)
-        return record.decode({key: each for key, each in given.items() if key != "outcome"}, where)
+        return record.decode({key: item for key, item in data.items() if key != "outcome"}, where)
 
     def schema(self) -> dict[str, Any]:
         return {"oneOf": [self._tagged(tag, record) for tag, record in self.records.items()]}
 
     def _tagged(self, tag: str, record: Record) -> dict[str, Any]:
-        made = record.definition()
-        return made | {
-            "properties": {"outcome": {"const": tag}, **made["properties"]},
-            "required": ["outcome", *made["required"]],
+        definition = record.definition()
+        return definition | {
+            "properties": {"outcome": {"const": tag}, **definition["properties"]},
+            "required": ["outcome", *definition["required"]],
         }
 
     def parts(self) -> Iterable[Shape]:

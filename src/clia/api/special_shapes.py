@@ -29,21 +29,21 @@ def _encode_bytes(data: bytes) -> dict[str, Any]:
         return {"base64": base64.b64encode(data).decode("ascii")}
 
 
-def _decode_bytes(given: Any, where: str) -> bytes:
-    if type(given) is str:
-        given = {"text": given}
-    if type(given) is dict and list(given) == ["text"]:
-        text: str = STRING.decode(given["text"], f"{where}.text")  # its size is limited where it is stored
+def _decode_bytes(data: Any, where: str) -> bytes:
+    if type(data) is str:
+        data = {"text": data}
+    if type(data) is dict and list(data) == ["text"]:
+        text: str = STRING.decode(data["text"], f"{where}.text")  # its size is limited where it is stored
         try:
             return text.encode("utf-8")
         except UnicodeEncodeError:
             raise refusal(f"{where}.text", "a text without lone surrogates", text) from None
-    if type(given) is dict and list(given) == ["base64"] and isinstance(given["base64"], str):
+    if type(data) is dict and list(data) == ["base64"] and isinstance(data["base64"], str):
         try:
-            return base64.b64decode(given["base64"], validate=True)
+            return base64.b64decode(data["base64"], validate=True)
         except (binascii.Error, ValueError):
             pass
-    raise refusal(where, 'a text, {"text": …} or {"base64": …}', given)
+    raise refusal(where, 'a text, {"text": …} or {"base64": …}', data)
 
 
 class ContentShape(JsonValue):
@@ -61,16 +61,16 @@ class ContentShape(JsonValue):
                 return {"submodule": commit}
         raise refusal("content", "bytes, clia.File, clia.Link or clia.Submodule", value)
 
-    def decode(self, given: Any, where: str) -> Any:
-        if type(given) is not dict:
-            return _decode_bytes(given, where)
+    def decode(self, value: Any, where: str) -> Any:
+        if type(value) is not dict:
+            return _decode_bytes(value, where)
         for key, kind in (("link", Link), ("submodule", Submodule)):
-            if list(given) == [key]:
-                return kind(TEXT.decode(given[key], f"{where}.{key}"))
-        if "executable" not in given:
-            return _decode_bytes(given, where)
-        data = {key: item for key, item in given.items() if key != "executable"}
-        return File(_decode_bytes(data, where), FLAG.decode(given["executable"], f"{where}.executable"))
+            if list(value) == [key]:
+                return kind(TEXT.decode(value[key], f"{where}.{key}"))
+        if "executable" not in value:
+            return _decode_bytes(value, where)
+        data = {key: item for key, item in value.items() if key != "executable"}
+        return File(_decode_bytes(data, where), FLAG.decode(value["executable"], f"{where}.executable"))
 
     def schema(self) -> dict[str, Any]:
         return {"$ref": "#/components/schemas/Content"}
@@ -101,8 +101,8 @@ class TypedInput(JsonValue):
     def encode(self, value: Any) -> Any:
         return as_object(value)
 
-    def decode(self, given: Any, where: str) -> Any:
-        return as_object(OBJECT.decode(given, where))
+    def decode(self, data: Any, where: str) -> Any:
+        return as_object(OBJECT.decode(data, where))
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object", "properties": {"type": {"type": "string"}}, "required": ["type"]}
@@ -111,8 +111,8 @@ class TypedInput(JsonValue):
 class TypedOutput(TypedInput):
     """A typed object that was read, as an instance of its type's class if there is one."""
 
-    def decode(self, given: Any, where: str) -> Any:
-        return as_typed(super().decode(given, where))
+    def decode(self, data: Any, where: str) -> Any:
+        return as_typed(super().decode(data, where))
 
 
 class EntriesShape(JsonValue):
@@ -121,10 +121,10 @@ class EntriesShape(JsonValue):
     def encode(self, value: Any) -> Any:
         if isinstance(value, (str, bytes, dict)):
             raise refusal("entries", "a list", value)
-        return [dict(each) for each in (value.entries if isinstance(value, ConsoleTrace) else value)]
+        return [dict(entry) for entry in (value.entries if isinstance(value, ConsoleTrace) else value)]
 
-    def decode(self, given: Any, where: str) -> Any:
-        return _OBJECTS.decode(given, where)
+    def decode(self, data: Any, where: str) -> Any:
+        return _OBJECTS.decode(data, where)
 
     def schema(self) -> dict[str, Any]:
         return _OBJECTS.schema()
@@ -153,17 +153,17 @@ class SessionShape:
     def encode(self, value: Session) -> dict[str, Any]:
         return {**value.to_json(), _DONE: value.resumed}
 
-    def decode(self, given: Any, where: str) -> Session:
-        return self.read(given, where, _nothing)
+    def decode(self, data: Any, where: str) -> Session:
+        return self.read(data, where, _nothing)
 
-    def read(self, given: Any, where: str, load: Callable[[], tuple[Any, list[Resumed]]]) -> Session:
-        fields = OBJECT.decode(given, where)
+    def read(self, data: Any, where: str, load: Callable[[], tuple[Any, list[Resumed]]]) -> Session:
+        fields = OBJECT.decode(data, where)
         try:
             row = dict(fields) | {"name": fields["flow"], "flow": fields["flow_cid"], "done": fields[_DONE]}
             row["pending"] = [_call(REQUEST.decode(request, f"{where}.pending")) for request in fields["pending"]]
             return Session(fields["agent"], fields["id"], row, load)
         except (KeyError, TypeError, ValueError):
-            raise refusal(where, "a session", given) from None
+            raise refusal(where, "a session", data) from None
 
     def schema(self) -> dict[str, Any]:
         return {"$ref": "#/components/schemas/Session"}

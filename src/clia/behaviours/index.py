@@ -86,12 +86,12 @@ class ObservationIndex:
     def catch_up(self, progress: Progress | None = None) -> Iterable[str]:
         """Update the index from git, reverts last because they refer to landings; returns the names of the sources."""
         marks = {key.removeprefix(READ): row for key, row in self._core.store.scan(READ)}
-        listed = {source.name: source for source in sources.of_agents(self._core)}
-        behind = [source for source in listed.values() if self._is_behind(marks.get(source.name), source.tip)]
-        gone = sorted(marks.keys() - listed.keys() - {sources.PEOPLE_NAME})
-        self._read(behind + [ObservationSource(*name.partition("/")[::2], None) for name in gone], marks, progress)
+        agent_sources = {source.name: source for source in sources.of_agents(self._core)}
+        behind = [source for source in agent_sources.values() if self._is_behind(marks.get(source.name), source.tip)]
+        removed = sorted(marks.keys() - agent_sources.keys() - {sources.PEOPLE_NAME})
+        self._read(behind + [ObservationSource(*name.partition("/")[::2], None) for name in removed], marks, progress)
         self.catch_up_reverts()
-        return listed
+        return agent_sources
 
     def _is_behind(self, mark: Any, tip: Any) -> bool:
         if mark == tip:

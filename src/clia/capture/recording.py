@@ -455,15 +455,15 @@ def _not_taken(hook: IncomingEvent, err: InvalidInput) -> ToolEvent:
     return ToolEvent(NOTE, f"the files were not committed: {err}", f"not-taken:{hook.record.id}")
 
 
-def _watched(captured: CapturedSession, what: str, head: str) -> CapturedSession:
+def _watched(captured: CapturedSession, field: str, head: str) -> CapturedSession:
     """A session that has seen HEAD at an event. A move while a tool call runs is the tool's; another one is a person's."""
     calls = captured.calls
     moved = bool(calls and head and captured.head and head != captured.head)
-    if what == CALL:
+    if field == CALL:
         calls += 1
-    elif what in (RESULT, FAILURE):
+    elif field in (RESULT, FAILURE):
         calls = max(0, calls - 1)
-    elif what in (PROMPT, START, TURN_END, END):  # an interrupted call has no end
+    elif field in (PROMPT, START, TURN_END, END):  # an interrupted call has no end
         calls = 0
     moves = (*captured.moves, (captured.head, head)) if moved else captured.moves
     return captured._replace(head=head or captured.head, calls=calls, moves=moves)

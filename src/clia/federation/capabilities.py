@@ -52,9 +52,9 @@ class Capabilities:
         core = self._core
         space = self._peers.get(peer).space
         self._check(type_, trigger, execute)
-        known = self._registry.types().known()
-        if type_ not in known:
-            hints = [f"known types: {', '.join(known)}"]
+        types = self._registry.types().known()
+        if type_ not in types:
+            hints = [f"known types: {', '.join(types)}"]
             raise NotFound(f"unknown type {type_!r}", code="no-such-type", hints=hints, fields={"type": type_})
         if expires is not None and not core.now() < check_count(expires, "expires") < _EXPIRES_MAX:
             message = "the expiry time must be in the future, in seconds"

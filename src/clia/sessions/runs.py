@@ -45,7 +45,7 @@ class SessionRun(NamedTuple):
     flow_cid: str | None = None
     forked: str | None = None  # agent and session it was forked from
     reason: str = ""  # why it failed
-    given: tuple[Resumed, ...] = ()
+    answers: tuple[Resumed, ...] = ()
 
 
 class TracedEntry(NamedTuple):

@@ -118,10 +118,10 @@ class Feed:
 
     def position_of(self, row: str) -> ReaderPosition:
         """The position kept in a row; a new reader starts at the end of the feed."""
-        kept = self._store.get(row)
+        saved = self._store.get(row)
         end = self.end()
-        if kept is not None and type(kept.value) is int and kept.value <= end:
-            return ReaderPosition(kept.value, kept.version)
+        if saved is not None and type(saved.value) is int and saved.value <= end:
+            return ReaderPosition(saved.value, saved.version)
         return self.keep_position(row, ReaderPosition(end, ANY_VERSION))
 
     def keep_position(self, row: str, reader: ReaderPosition) -> ReaderPosition:

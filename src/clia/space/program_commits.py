@@ -136,10 +136,10 @@ class ProgramCommits(AdoptedCommits):
     def _left(self, state: WorktreeHead, hidden: Sequence[str]) -> list[str]:
         """The newest commits that were created here and are neither in HEAD nor kept already."""
         core = self._core
-        kept = core.refs.get(names.own(self._agent))
-        known = [cid for cid in (*hidden, state.commit, kept) if cid is not None]
+        kept_tip = core.refs.get(names.own(self._agent))
+        known_tips = [cid for cid in (*hidden, state.commit, kept_tip) if cid is not None]
         created = [cid for cid in sorted(state.created or ()) if core.objects.kind(cid) == "commit"]
-        left = list(core.graph.walk(created, known)) if created else []
+        left = list(core.graph.walk(created, known_tips)) if created else []
         parents = {parent for commit in left for parent in commit.parents}
         return [commit.cid for commit in left if commit.cid in created and commit.cid not in parents]
 

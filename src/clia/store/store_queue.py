@@ -118,10 +118,10 @@ class StoreQueue:
             if not _attempted(view).keys() - live_names:
                 return 0  # the usual case, without a write transaction
         with self._store.writing() as transaction:
-            gone = _attempted(transaction).keys() - live_names
-            for name in sorted(gone):
+            ended = _attempted(transaction).keys() - live_names
+            for name in sorted(ended):
                 _STATES.put(transaction, name, None)
-        return len(gone)
+        return len(ended)
 
     def watch(self, wake: Callable[[], None]) -> None:
         """Never calls ``wake``: waiting tasks are not stored."""

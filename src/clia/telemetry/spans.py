@@ -300,7 +300,7 @@ class SpanBuilder:
         """Return the span of a request, from question to answer; LLM answers include token usage."""
         session, _, call = answered.id.rpartition(".")
         window = history.windows.get(session)
-        answer = None if window is None else next((resumed for resumed in window.ran.given if str(resumed.call) == call), None)
+        answer = None if window is None else next((resumed for resumed in window.ran.answers if str(resumed.call) == call), None)
         attributes: dict[str, Any] = {
             "clia.request.id": answered.id,
             "clia.request.kind": answered.kind,
