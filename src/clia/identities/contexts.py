@@ -100,7 +100,8 @@ class ContextSearch:
                     problem = "a symlink that does not lead to a directory" if kind == LINK else "not a directory"
                     self.diagnostics.append(diagnostic("not-a-directory", home, f"{home} is {problem}"))
                 return None
-            linked = self._linked(directory)
+            clia = below(directory, ".clia")
+            linked = any(self.files.kind(path) == LINK for path in (clia, f"{clia}/agents", home))
             real_home = self.files.real(home) if linked else home
         except FileError as err:
             self.diagnostics.append(diagnostic("unreadable", home, err.message))
@@ -126,10 +127,6 @@ class ContextSearch:
     def _refuse(self, home: str, reason: str, code: str, message: str) -> None:
         self.excluded.append(ExcludedPath(home, reason))
         self.diagnostics.append(diagnostic(code, home, message))
-
-    def _linked(self, directory: str) -> bool:
-        clia = below(directory, ".clia")
-        return any(self.files.kind(path) == LINK for path in (clia, f"{clia}/agents", f"{clia}/agents/{self.slug}"))
 
     def _check_owner(self, directory: str, home: str, documents: Sequence[str]) -> bool:
         """Whether the context is in a repository or belongs to a trusted user; otherwise it is refused."""
@@ -287,14 +284,12 @@ def _requested_contexts(
         at = f"/rootChain/roots/{index}/path"
         directory = find_target(search.files, bases, declared, DIRECTORY)
         if directory is None or search.files.kind(directory) != DIRECTORY:
-            raise _invalid_root_chain(
-                request.source, at, f"{declared!r} is not a directory below {bases[0]} or an enclosing repository"
-            )
+            problem = f"{declared!r} is not a directory below {bases[0]} or an enclosing repository"
+            raise _invalid_root_chain(request.source, at, problem)
         if enforce and directory not in search.place.ancestors:
             hint = "an operator can allow it with --allow-uncontained" if not request.contained else "use an enclosing directory"
-            raise _invalid_root_chain(
-                request.source, at, f"{directory} does not contain the working path {search.place.path}", hint
-            )
+            problem = f"{directory} does not contain the working path {search.place.path}"
+            raise _invalid_root_chain(request.source, at, problem, hint)
         context = search.at(directory, ["root-chain"])
         if context is None:
             message = f"{directory} is a root of {request.source}, but has no directory for {search.slug}"
@@ -311,10 +306,6 @@ def _checked_type(path: str, pointer: str, value: Any, kind: type) -> Any:
     raise _invalid_root_chain(path, pointer, f"must be {expected}, not {type_name(value)}")
 
 
-def _invalid_root_chain(path: str, pointer: str, problem: str, hint: str | None = None) -> InvalidInput:
-    return InvalidInput(
-        f"{path}: {pointer} {problem}",
-        code="invalid-root-chain",
-        hints=[hint] if hint else [],
-        fields={"path": path, "pointer": pointer},
-    )
+def _invalid_root_chain(path: str, pointer: str, problem: str, *hints: str) -> InvalidInput:
+    fields = {"path": path, "pointer": pointer}
+    return InvalidInput(f"{path}: {pointer} {problem}", code="invalid-root-chain", hints=hints, fields=fields)

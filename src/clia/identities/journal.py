@@ -87,9 +87,8 @@ def agency_path(files: LocalFiles, target: WriteTarget) -> str | None:
         path = f"{target.home}/{name}"
         real = files.real(path) if kind == LINK else path
         if not inside(real, target.boundary) or not candidates([DirectoryEntry(real.rpartition("/")[2], FILE)], AGENCY)[0]:
-            raise UnsafePath(
-                f"{path} leads to {real}, which is outside {target.boundary} or not an agency document", fields={"path": path}
-            )
+            message = f"{path} leads to {real}, which is outside {target.boundary} or not an agency document"
+            raise UnsafePath(message, fields={"path": path})
         if files.kind(real) == FILE:
             return real
     return None
@@ -168,7 +167,12 @@ def append_note(
     files: WritableLocalFiles, target: WriteTarget, slug: str, note: Note, *, signature: str, clock: Clock
 ) -> JournalResult:
     """Append ``note`` to the agency at ``target``; ``signature`` replaces ``auto``."""
-    _check_note(note)
+    for field, value in (("note", note.text), ("signature", note.signature), ("idempotency-key", note.idempotency_key)):
+        if value is not None and not value.strip():
+            raise InvalidInput(f"{field} must not be empty", code="empty-value", fields={"field": field})
+    texts = [note.text, note.signature, note.idempotency_key or "", *note.tags, *note.dirs_touched]
+    if re.search("[\0\ud800-\udfff]", "".join(texts)):
+        raise InvalidInput("a journal entry must be Unicode text without NUL", code="invalid-text")
     entry = _journal_entry(slug, note, signature if note.signature == AUTO else note.signature, target.prefix, timestamp(clock()))
     same: list[dict[str, Any]] = []  # entries with this idempotency key
 
@@ -179,15 +183,6 @@ def append_note(
     path, created, added = append_entries(files, target, slug, choose)
     written = same[0] if same else entry
     return JournalResult(path, written, digest(written), bool(added), created)
-
-
-def _check_note(note: Note) -> None:
-    for field, value in (("note", note.text), ("signature", note.signature), ("idempotency-key", note.idempotency_key)):
-        if value is not None and not value.strip():
-            raise InvalidInput(f"{field} must not be empty", code="empty-value", fields={"field": field})
-    texts = [note.text, note.signature, note.idempotency_key or "", *note.tags, *note.dirs_touched]
-    if re.search("[\0\ud800-\udfff]", "".join(texts)):
-        raise InvalidInput("a journal entry must be Unicode text without NUL", code="invalid-text")
 
 
 def _journal_entry(slug: str, note: Note, signature: str, source: str, moment: str) -> dict[str, Any]:

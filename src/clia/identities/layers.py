@@ -64,7 +64,16 @@ class DocumentReader:
     def load(self, path: str) -> tuple[dict[str, Any], bytes] | None:
         """The document and its bytes; None, with a diagnostic, if it cannot be used."""
         if path not in self._loaded:
-            self._loaded[path] = self._read(path)
+            self._loaded[path] = None
+            try:
+                data = self.files.read(path, documents.MAX_BYTES)
+                if data is None:
+                    raise FileError(f"{path} does not exist", fields={"path": path})
+                self._loaded[path] = documents.parse(data, path), data
+            except FileError as err:
+                self.diagnostics.append(diagnostic("unreadable", path, err.message))
+            except CliaError as err:
+                self.diagnostics.append(Diagnostic(err.code, "error", path, None, err.message, CODES[err.code].hint))
         return self._loaded[path]
 
     def roots(self, directory: str) -> list[str]:
@@ -72,18 +81,6 @@ class DocumentReader:
         if directory not in self._roots:
             self._roots[directory] = repositories_above(self.files, directory, self._trusted)
         return self._roots[directory]
-
-    def _read(self, path: str) -> tuple[dict[str, Any], bytes] | None:
-        try:
-            data = self.files.read(path, documents.MAX_BYTES)
-            if data is None:
-                raise FileError(f"{path} does not exist", fields={"path": path})
-            return documents.parse(data, path), data
-        except FileError as err:
-            self.diagnostics.append(diagnostic("unreadable", path, err.message))
-        except CliaError as err:
-            self.diagnostics.append(Diagnostic(err.code, "error", path, None, err.message, CODES[err.code].hint))
-        return None
 
 
 def build_layers(
@@ -152,7 +149,8 @@ class _LayerBuilder:
             try:
                 target = self._resolve(path, pointer, declared.strip(), directory)
             except _UnusableInherit as err:
-                self._report(err.code, path, f"{path} inherits {declared}, {err}", pointer)
+                code, why = err.args
+                self._report(code, path, f"{path} inherits {declared}, {why}", pointer)
             else:
                 yield target
 
@@ -184,11 +182,7 @@ class _LayerBuilder:
 
 
 class _UnusableInherit(Exception):
-    """An inherited path that cannot be used; internal to this module."""
-
-    def __init__(self, code: str, why: str) -> None:
-        super().__init__(why)
-        self.code = code
+    """An inherited path that cannot be used: the code of its diagnostic, and why."""
 
 
 def declared_inherits(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -119,13 +119,7 @@ class MergedDocument:
         if root_chain:
             shown["contextChain"] = self.context_chain()
         if show_origin:
-            rule: dict[str, Any] = {
-                "path": None,
-                "pointer": None,
-                "rule": "context-chain",
-                "contributors": [],
-                "note": "the final chain",
-            }
+            rule: Any = {"path": None, "pointer": None, "rule": "context-chain", "contributors": [], "note": "the final chain"}
             chain = leaves(shown["contextChain"], "/contextChain") if root_chain else ()
             shown["origins"] = {**self.origins(), **{pointer: rule for pointer, _ in chain}}
         return shown

@@ -176,10 +176,6 @@ def check_schema(kind: str, layer: Layer) -> Iterator[Diagnostic]:
             yield diagnostic("schema", path, f"{path}: {pointer or 'the document'} {problem}", pointer)
 
 
-def check_resolving(subject: LintSubject) -> Iterable[Diagnostic]:
-    return subject.reading
-
-
 def check_links(subject: LintSubject) -> Iterator[Diagnostic]:
     """Check links next to the documents, such as an avatar, which other tools read."""
     search = ContextSearch(subject.files, subject.place, subject.slug)
@@ -243,7 +239,7 @@ CHECKS = (
             "inherits-kind-mismatch", "inherits-legacy-place", "inherits-legacy-name", "invalid-root-chain", "root-without-agent",
             "guardrails-pinned",
         ),
-        check_resolving,
+        lambda subject: subject.reading,
     ),
     LintCheck(("symlink-escape",), check_links),
     LintCheck(("slug-mismatch",), check_slugs),

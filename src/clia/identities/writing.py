@@ -43,22 +43,6 @@ class NewIdentity(NamedTuple):
     operator: bool = False
 
 
-def scaffold(files: WritableLocalFiles, target: journals.WriteTarget, slug: str, content: NewIdentity, clock: Clock) -> list[str]:
-    """Create the three documents and return their paths."""
-    files.make_directory(target.home)
-    with files.exclusive(target.home):
-        entries = files.entries(target.home) or ()
-        present = [entry.name for kind in KINDS for entry in candidates(entries, kind)[0]]
-        if present:
-            path = f"{target.home}/{present[0]}"
-            raise AlreadyExists(f"{path} already exists", hints=["edit it, or choose another slug"], fields={"path": path})
-        documents = _new_documents(slug, content, timestamp(clock()))
-        paths = {kind: f"{target.home}/{slug}@{target.prefix}.{kind}.triad.json" for kind in documents}
-        for kind, document in documents.items():
-            files.create(paths[kind], pretty_bytes(document))
-        return list(paths.values())
-
-
 def _new_documents(slug: str, content: NewIdentity, moment: str) -> dict[str, dict[str, Any]]:
     title = content.title or slug.replace("-", " ").capitalize()
     common = {"schemaVersion": journals.SCHEMA_VERSION, "slug": slug}
@@ -115,9 +99,8 @@ def plan_consolidation(
         entries = files.entries(home) or ()
         if not any(candidates(entries, kind)[0] for kind in KINDS) and not (interrupted and name == slug):
             raise AgentNotFound(f"{home} has no documents of identity {name!r}", fields={"slug": name, "searched": [home]})
-    return ConsolidationPlan(
-        slug, into, source.home, archive, f"{archive}.receipt.json", tuple(sorted(_files_below(files, source.home, "")))
-    )
+    names = tuple(sorted(_files_below(files, source.home, "")))
+    return ConsolidationPlan(slug, into, source.home, archive, f"{archive}.receipt.json", names)
 
 
 def apply_consolidation(files: WritableLocalFiles, planned: ConsolidationPlan, clock: Clock) -> None:
@@ -130,24 +113,20 @@ def apply_consolidation(files: WritableLocalFiles, planned: ConsolidationPlan, c
             files.make_directory(path.rpartition("/")[0])
             files.replace(path, contents[name])
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-        _write_receipt(files, planned, hashes, timestamp(clock()))
+        # One receipt for all attempts: a later attempt keeps the files of earlier ones.
+        before = json.loads(files.read(planned.receipt, MAX_FILE_BYTES) or b"{}")
+        receipt = {
+            "type": "consolidation-receipt",
+            "slug": planned.slug,
+            "into": planned.into,
+            "timestamp": before.get("timestamp", timestamp(clock())),
+            "files": dict(sorted({**before.get("files", {}), **hashes}.items())),
+        }
+        files.replace(planned.receipt, pretty_bytes(receipt))
         for name, expected in hashes.items():
             if hashlib.sha256(_file_content(files, f"{planned.archive}/{name}")).hexdigest() != expected:
                 raise FileError(f"{planned.archive}/{name} differs from the archived content; nothing was removed")
         files.remove_tree(planned.home)
-
-
-def _write_receipt(files: WritableLocalFiles, planned: ConsolidationPlan, hashes: dict[str, str], moment: str) -> None:
-    """Write one receipt for all attempts; a later attempt keeps the files of earlier ones."""
-    before = json.loads(files.read(planned.receipt, MAX_FILE_BYTES) or b"{}")
-    receipt = {
-        "type": "consolidation-receipt",
-        "slug": planned.slug,
-        "into": planned.into,
-        "timestamp": before.get("timestamp", moment),
-        "files": dict(sorted({**before.get("files", {}), **hashes}.items())),
-    }
-    files.replace(planned.receipt, pretty_bytes(receipt))
 
 
 def _is_archived(files: LocalFiles, path: str, data: bytes) -> bool:
@@ -250,10 +229,21 @@ def consolidate(
 
 
 def init(slug: str, content: NewIdentity, where: WriteLocation = DEFAULT_LOCATION, *, clock: Clock = now) -> list[str]:
-    """Create an identity; by default it inherits the root directives if they exist."""
+    """Create the three documents of an identity and return their paths; by default it inherits existing root directives."""
     files = WritableLocalFiles()
     place, target = _target(files, slug, where)
     if not content.inherits and slug != ROOT and (directives := root_directives(files, place)):
         repository, path = directives
         content = content._replace(inherits=[path.removeprefix(f"{repository}/")])
-    return scaffold(files, target, slug, content, clock)
+    files.make_directory(target.home)
+    with files.exclusive(target.home):
+        entries = files.entries(target.home) or ()
+        present = [entry.name for kind in KINDS for entry in candidates(entries, kind)[0]]
+        if present:
+            path = f"{target.home}/{present[0]}"
+            raise AlreadyExists(f"{path} already exists", hints=["edit it, or choose another slug"], fields={"path": path})
+        documents = _new_documents(slug, content, timestamp(clock()))
+        paths = {kind: f"{target.home}/{slug}@{target.prefix}.{kind}.triad.json" for kind in documents}
+        for kind, document in documents.items():
+            files.create(paths[kind], pretty_bytes(document))
+    return list(paths.values())
