@@ -41,12 +41,6 @@ def check_complete(merged: MergedDocument) -> None:
         )
 
 
-def profile_body(merged: MergedDocument, opening: str, shown: Callable[[str], str], level: int) -> str:
-    """The profile as Markdown."""
-    title = merged.get("title") or merged["slug"]
-    return markdown.render(title, opening, markdown.merged_sections(merged, EXPORTED_FIELDS, shown), level)
-
-
 def profile_summary(merged: MergedDocument) -> str:
     """One line: the first paragraph of the purpose, or the role or title."""
     for field in ("purpose", "role", "title"):
@@ -54,14 +48,6 @@ def profile_summary(merged: MergedDocument) -> str:
         if isinstance(value, str) and value.strip():
             return markdown.one_line(markdown.paragraphs(value)[0])
     return f"The agent {merged['slug']}"
-
-
-def profile_hash(merged: MergedDocument) -> str:
-    """SHA-256 of the merged profile, independent of where the tree is checked out."""
-    document: dict[str, Any] = dict(merged.document)
-    if MARKS in document:
-        document[MARKS] = [{key: mark[key] for key in mark if key != "declaredIn"} for mark in document[MARKS]]
-    return digest(document)
 
 
 def shown_from(root: str, repositories: Sequence[str]) -> Callable[[str], str]:
@@ -94,10 +80,13 @@ A2A_PROTOCOL = "1.0"
 def _a2a_card(source: ExportSource) -> bytes:
     """The A2A agent card as JSON; each text is one line, because clients show them as names and descriptions."""
     merged, url = source.merged, check_card_url(source.options.url)
+    document: dict[str, Any] = dict(merged.document)
+    if MARKS in document:  # the version must not depend on where the tree is checked out
+        document[MARKS] = [{key: mark[key] for key in mark if key != "declaredIn"} for mark in document[MARKS]]
     card = {
         "name": markdown.one_line(merged.get("title") or merged["slug"]),
         "description": profile_summary(merged),
-        "version": profile_hash(merged),
+        "version": digest(document),
         "supportedInterfaces": [{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": A2A_PROTOCOL}],
         "capabilities": {"streaming": False, "pushNotifications": False},
         "defaultInputModes": ["text/plain"],
@@ -120,12 +109,10 @@ def check_card_url(url: str | None) -> str:
         )
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        has_credentials = parts.username is not None or parts.password is not None  # a card is public
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not has_credentials
     except ValueError:
         usable = False
-    else:
-        # A card is public, so it must not contain credentials.
-        usable = usable and parts.username is None and parts.password is None
     if not usable or not url.isprintable() or " " in url:
         raise InvalidInput(
             "--url must be an absolute http or https URL without a user name",
@@ -203,14 +190,15 @@ class ExportFormat(NamedTuple):
     render: Callable[[ExportSource], str | bytes]
 
 
+def _profile_body(source: ExportSource, opening: str = "You are the agent {}.", level: int = 1) -> str:
+    """The profile as Markdown."""
+    merged, slug = source.merged, source.merged["slug"]
+    sections = markdown.merged_sections(merged, EXPORTED_FIELDS, source.shown)
+    return markdown.render(merged.get("title") or slug, opening.format(markdown.code_span(slug)), sections, level)
+
+
 def _managed_block(source: ExportSource) -> str:
-    slug = markdown.code_span(source.merged["slug"])
-    return profile_body(source.merged, f"These instructions apply to work as the agent {slug}.", source.shown, 2)
-
-
-def _agent_prompt(source: ExportSource) -> str:
-    slug = markdown.code_span(source.merged["slug"])
-    return profile_body(source.merged, f"You are the agent {slug}.", source.shown, 1)
+    return _profile_body(source, "These instructions apply to work as the agent {}.", 2)
 
 
 def with_front_matter(fields: Iterable[tuple[str, str]], body: str, note: str = _NOTE) -> str:
@@ -235,34 +223,28 @@ def _claude_agent(source: ExportSource) -> str:
         "tools": ", ".join(source.options.tools),
         "model": source.options.model,
     }
-    return with_front_matter([(key, markdown.quoted_string(text)) for key, text in fields.items() if text], _agent_prompt(source))
+    return with_front_matter([(key, markdown.quoted_string(text)) for key, text in fields.items() if text], _profile_body(source))
 
 
 def _skill(source: ExportSource) -> str:
     """The profile in the Agent Skills format; tools are omitted, because listing them would grant them."""
     slug = source.merged["slug"]
     description = skill_description(profile_summary(source.merged), f" Use it to work as the agent {slug}.")
-    opening = f"Use this skill to work as the agent {markdown.code_span(slug)}."
-    body = profile_body(source.merged, opening, source.shown, 1)
-    return with_front_matter([("name", markdown.quoted_string(slug)), ("description", markdown.quoted_string(description))], body)
+    fields = [("name", markdown.quoted_string(slug)), ("description", markdown.quoted_string(description))]
+    return with_front_matter(fields, _profile_body(source, "Use this skill to work as the agent {}."))
 
 
 def _cursor(source: ExportSource) -> str:
     # Not always applied, because several identities may be exported.
-    return with_front_matter(
-        [("description", markdown.quoted_string(_description(source))), ("globs", ""), ("alwaysApply", "false")],
-        _agent_prompt(source),
-    )
+    fields = [("description", markdown.quoted_string(_description(source))), ("globs", ""), ("alwaysApply", "false")]
+    return with_front_matter(fields, _profile_body(source))
 
 
 def _codex_agent(source: ExportSource) -> str:
     import tomli_w
 
-    fields = {
-        "name": source.merged["slug"],
-        "description": _description(source),
-        "developer_instructions": _agent_prompt(source),
-    }
+    slug, description = source.merged["slug"], _description(source)
+    fields = {"name": slug, "description": description, "developer_instructions": _profile_body(source)}
     return f"# {_NOTE}\n{tomli_w.dumps(fields, multiline_strings=True)}"
 
 

@@ -232,7 +232,12 @@ class _ExportPlanner:
         self.origin = origin
         self.writes: list[PlannedWrite] = []
         self.diagnostics: list[Diagnostic] = []
-        self.manifest_path, self.known = self._read_manifest()
+        try:
+            self.manifest_path = self._place(MANIFEST_PATH)
+            data = self._current(self.manifest_path)
+        except _TargetRefused as err:
+            raise NotAllowed(f"{MANIFEST_PATH} {err}", hints=["nothing was written"], fields={"root": root}) from None
+        self.known = {} if data is None else parse_manifest(data, self.manifest_path)
         self.listed = dict(self.known)
         self._planned = {self.manifest_path: (MANIFEST_PATH, True)}  # real path -> its target, and whether whole
 
@@ -320,14 +325,6 @@ class _ExportPlanner:
     def _absolute(self, path: str) -> str:
         return f"{self.root.rstrip('/')}/{path}"
 
-    def _read_manifest(self) -> tuple[str, dict[str, ManifestEntry]]:
-        try:
-            real = self._place(MANIFEST_PATH)
-            data = self._current(real)
-        except _TargetRefused as err:
-            raise NotAllowed(f"{MANIFEST_PATH} {err}", hints=["nothing was written"], fields={"root": self.root}) from None
-        return real, {} if data is None else parse_manifest(data, real)
-
 
 def export(
     lineage: Lineage, options: ExportOptions, *, output_root: Path | None = None, write: bool = True, force: bool = False
@@ -341,11 +338,10 @@ def export(
     merged = lineage.profile()
     check_complete(merged)
     source = ExportSource(merged, shown_from(root, repositories_above(files, lineage.place.path)[::-1]), options)
-    if not write:
-        return plan_export(files, root, source)
-    with files.exclusive(root):
+    with files.exclusive(root) if write else nullcontext():
         planned = plan_export(files, root, source)
-        apply_export(files, planned, force=force)
+        if write:
+            apply_export(files, planned, force=force)
     return planned
 
 

@@ -6,6 +6,7 @@ the documents alone.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clia.errors import AgentNotFound, InvalidDocument, NotAllowed
@@ -70,8 +71,7 @@ def mirror_root(files: LocalFiles, place: WorkingPath, slug: str | None) -> str:
     raise no_repository(place.path, f"is not inside a repository and has no {AGENTS}", hint)
 
 
-def plan_mirrors(files: LocalFiles, place: WorkingPath, slug: str | None, *, merged: bool) -> MirrorPlan:
-    """Plan the mirrors of a root; changes nothing."""
+def _plan_mirrors(files: LocalFiles, place: WorkingPath, slug: str | None, *, merged: bool) -> MirrorPlan:
     root = place.path
     diagnostics: list[Diagnostic] = []
     shown = shown_from(root, place.repositories)
@@ -86,16 +86,13 @@ def plan_mirrors(files: LocalFiles, place: WorkingPath, slug: str | None, *, mer
     return MirrorPlan(root, tuple(mirrors.values()), tuple(in_order(diagnostics)))
 
 
-def apply_mirrors(files: WritableLocalFiles, planned: MirrorPlan) -> None:
-    """Write every stale mirror; ``NotAllowed``, with nothing written, if one is refused. The caller holds the root."""
+def _apply_mirrors(files: WritableLocalFiles, planned: MirrorPlan) -> None:
+    """Write every stale mirror, or nothing if one is refused."""
     refused = [mirror for mirror in planned.mirrors if mirror.state == REFUSED]
     if refused:
         problems = [f"{mirror.path} {mirror.reason}" for mirror in refused]
-        raise NotAllowed(
-            problems[0],
-            hints=[*problems[1:], "nothing was written; move the file away"],
-            fields={"files": as_json(refused)},
-        )
+        hints = [*problems[1:], "nothing was written; move the file away"]
+        raise NotAllowed(problems[0], hints=hints, fields={"files": as_json(refused)})
     for mirror in planned.mirrors:
         if mirror.state != FRESH:
             write_file(files, planned.root, PlannedWrite(mirror.path, mirror.data, mirror.state == NEW))
@@ -154,10 +151,9 @@ def _pages(
 
 def _document_page(slug: str, kind: str, document: dict[str, Any]) -> str:
     first, single, rest = _ordered_fields(document)
-    sections = [markdown.plain_section(field, document[field]) for field in first]
-    sections += markdown.facts_section([(field, document[field], ()) for field in single])
-    sections += [markdown.plain_section(field, document[field]) for field in rest]
-    return _page(slug, kind, document, sections)
+    facts = markdown.facts_section([(field, document[field], ()) for field in single])
+    before, after = ([markdown.plain_section(field, document[field]) for field in fields] for fields in (first, rest))
+    return _page(slug, kind, document, [*before, *facts, *after])
 
 
 def _merged_page(merged: MergedDocument, shown: Callable[[str], str]) -> str:
@@ -208,9 +204,8 @@ def mirrors(path: Path, slug: str | None = None, *, merged: bool = False, write:
     files = WritableLocalFiles()
     root = mirror_root(files, survey_path(path), slug)
     place = survey_path(root)  # the pages must not depend on the path inside the repository
-    if not write:
-        return plan_mirrors(files, place, slug, merged=merged)
-    with files.exclusive(root):
-        planned = plan_mirrors(files, place, slug, merged=merged)
-        apply_mirrors(files, planned)
+    with files.exclusive(root) if write else nullcontext():
+        planned = _plan_mirrors(files, place, slug, merged=merged)
+        if write:
+            _apply_mirrors(files, planned)
     return planned
