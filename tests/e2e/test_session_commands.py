@@ -15,7 +15,7 @@ import pytest
 
 import clia as library
 from clia.cli.main import main
-from support import Ran, clia, git, program
+from support import Ran, clia, git, warm
 from support.session_flows import APPROVAL, CAREFUL, PARTS, PRODUCT, QUESTION
 from support.space_driver import postgres_url
 from support.terminal import PATIENCE, Terminal
@@ -78,14 +78,14 @@ class Here(NamedTuple):
     def fed(self, text: str | bytes, *words: str) -> Ran:
         """Run with something on standard input."""
         data = text.encode() if isinstance(text, str) else text
-        done = subprocess.run([program(), *words], cwd=self.root, input=data, capture_output=True, check=False)
+        done = subprocess.run([warm.program(), *words], cwd=self.root, input=data, capture_output=True, check=False)
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     @contextmanager
     def beside(self, *words: str) -> Iterator[Running]:
         """A program that runs beside the test, and not longer than it."""
         with subprocess.Popen(
-            [program(), *words], cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [warm.program(), *words], cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
             watchdog = threading.Timer(PATIENCE, process.kill)  # else a test that fails would wait for ever
             watchdog.start()

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 
 import clia as library
-from support import Ran, Tree, clia, git, program
+from support import Ran, Tree, clia, git, warm
 from support.fake_secrets import ALNUM
 
 if TYPE_CHECKING:
@@ -388,7 +388,7 @@ def test_commit_takes_single_files_links_and_programs(place: Place, tmp_path: Pa
     assert tree == {"link": "120000", "run": "100755", "tool": "100755"}
     assert place.git("cat-file", "blob", "agents/scout:link") == "some/where"
     fed = subprocess.run(
-        [program(), "commit", "scout", "test", "--set", "fed=-", "-m", "fed"], cwd=place.root, input=b"by pipe", check=True
+        [warm.program(), "commit", "scout", "test", "--set", "fed=-", "-m", "fed"], cwd=place.root, input=b"by pipe", check=True
     )
     assert fed.returncode == 0
     assert place.git("cat-file", "blob", "agents/scout:fed") == "by pipe"
@@ -646,7 +646,7 @@ def test_show_bears_branches_that_plain_git_made(place: Place) -> None:
 
 
 def test_diff_gives_a_patch_that_git_takes(told: Told, tmp_path: Path) -> None:
-    words = [program(), "diff", "scout", "--paths", "a.txt", f"e{RED}"]
+    words = [warm.program(), "diff", "scout", "--paths", "a.txt", f"e{RED}"]
     patch = subprocess.run(words, cwd=told.place.root, capture_output=True, check=True).stdout
     copy = tmp_path / "copy"
     git("clone", "-q", str(told.place.root), str(copy), cwd=tmp_path)
@@ -763,7 +763,9 @@ def at_terminal(cwd: Path, *words: str) -> str:
     reading, writing = pty.openpty()
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_", "NO_COLOR"))}
     environment |= {"TERM": "xterm", "COLUMNS": "200", **UTF8}
-    with subprocess.Popen([program(), *words], cwd=cwd, env=environment, stdin=writing, stdout=writing, stderr=writing) as running:
+    with subprocess.Popen(
+        [warm.program(), *words], cwd=cwd, env=environment, stdin=writing, stdout=writing, stderr=writing
+    ) as running:
         os.close(writing)
         shown = b"".join(_until_closed(reading))
         running.wait()

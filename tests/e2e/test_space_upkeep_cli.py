@@ -14,7 +14,7 @@ import pytest
 
 import clia as library
 from clia.cli.main import main
-from support import Ran, Tree, clia, git, program
+from support import Ran, Tree, clia, git, warm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ class Here(NamedTuple):
     def fed(self, text: str | bytes, *words: str) -> Ran:
         """Run with something on standard input."""
         data = text.encode() if isinstance(text, str) else text
-        done = subprocess.run([program(), *words], cwd=self.root, input=data, capture_output=True, check=False)
+        done = subprocess.run([warm.program(), *words], cwd=self.root, input=data, capture_output=True, check=False)
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def space(self) -> library.Space:
@@ -104,7 +104,7 @@ def at_terminal(here: Here, words: Sequence[str], talk: Sequence[tuple[str, str]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_"))} | {"TERM": "xterm"}
     # In a session of its own it has no controlling terminal: what is typed comes from ours and from no other.
     with subprocess.Popen(
-        [program(), *words],
+        [warm.program(), *words],
         cwd=here.root,
         env=environment,
         stdin=inner,

@@ -1,4 +1,4 @@
-"""A person at a terminal: the installed program on a pseudo-terminal, read and typed to line by line."""
+"""A person at a terminal: the program on a pseudo-terminal, read and typed to line by line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from support import program
+from support import warm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ class Terminal:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_", "NO_COLOR"))}
         environment |= {"TERM": "xterm", "COLUMNS": "200", "LC_ALL": "C.UTF-8"}
         self.running = subprocess.Popen(
-            [program(), *words], cwd=cwd, env=environment, stdin=screen, stdout=screen, stderr=screen, start_new_session=True
+            [warm.program(), *words], cwd=cwd, env=environment, stdin=screen, stdout=screen, stderr=screen, start_new_session=True
         )
         os.close(screen)
         self.shown = ""
