@@ -346,6 +346,8 @@ def test_work_in_a_checkout_is_committed_from_anywhere_in_it(place: Place, tmp_p
         "parent": made,
         "agent": "scout",
         "kind": "test",
+        "adopted": [],
+        "kept": [],
         "traced": 0,
     }
     assert place.run("log", "scout", "-n", "1").out.endswith("  scout  test  test by scout\n")

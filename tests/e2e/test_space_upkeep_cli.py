@@ -704,6 +704,6 @@ def test_every_command_says_where_there_is_no_space(tmp_path: Path) -> None:
     assert Here(bare).error("verify") == "no-such-repository"
     people = Here(repository)("verify")
     assert (people.code, people.out) == (2, "")
-    assert "hint: clia init makes one here" in people.err
+    assert "hint: clia init creates one" in people.err
     assert Here(repository)("verify", "--no-such-option").code == 2
     assert Here(repository).error("verify", "--path", str(bare)) == "no-such-repository"
