@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from clia.cli import registry
 from clia.cli.main import load
-from clia.errors import ReportedError
+from clia.values.records import ReportedError
 from reference_api import field_table, shape_sections, type_text
 from reference_examples import ERROR, Example, examples
 from reference_markdown import code, fenced, page, prose

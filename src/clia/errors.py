@@ -7,20 +7,12 @@ that ``except Exception`` never swallows it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Annotated, Any
 
-
-class ErrorFields(NamedTuple):
-    """An error as JSON."""
-
-    code: str  # one of the codes of errors
-    message: str  # one sentence for a person
-    hints: list[str]  # what to do
-    fields: dict[str, Any]  # details for programs
+    from clia.values.records import ErrorFields
 
 
 class CliaError(Exception):
@@ -44,19 +36,13 @@ class CliaError(Exception):
         self.fields = dict(fields or {})
 
     def to_json(self) -> Annotated[dict[str, Any], ErrorFields]:
-        return ErrorFields(self.code, self.message, list(self.hints), self.fields)._asdict()
+        return {"code": self.code, "message": self.message, "hints": list(self.hints), "fields": self.fields}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> CliaError:
         """Return the error that ``to_json`` described; an unknown code gives the base class with that code."""
         kind = _by_code().get(data["code"], CliaError)
         return kind(data["message"], hints=data["hints"], fields=data["fields"], code=data["code"])
-
-
-class ReportedError(NamedTuple):
-    """An error in the place of an answer."""
-
-    error: CliaError  # what prevented it
 
 
 class InvalidInput(CliaError):

@@ -13,9 +13,9 @@ from clia.cli.identities_checks import show_doctor_report
 from clia.cli.output import console, counted, one_line, write
 from clia.cli.peers import is_missing_directory
 from clia.cli.rendering import show_line, styled
-from clia.errors import CliaError, ReportedError
+from clia.errors import CliaError
 from clia.identities.diagnostics import has_errors
-from clia.values.records import EMBED, json_form
+from clia.values.records import EMBED, ReportedError, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from clia.errors import CliaError, NotFound, ReportedError
+from clia.errors import CliaError, NotFound
 from clia.identities.checks import doctor
 from clia.identities.git_history import GitHistory
-from clia.values.records import json_form
+from clia.values.records import ReportedError, json_form
 
 if TYPE_CHECKING:
     import os

@@ -13,8 +13,25 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clia.errors import CliaError
+
 RecordType = TypeVar("RecordType")
 EMBED = "*"
+
+
+class ErrorFields(NamedTuple):
+    """An error as JSON."""
+
+    code: str  # one of the codes of errors
+    message: str  # one sentence for a person
+    hints: list[str]  # what to do
+    fields: dict[str, Any]  # details for programs
+
+
+class ReportedError(NamedTuple):
+    """An error in the place of an answer."""
+
+    error: CliaError  # what prevented it
 
 
 class JsonKey(NamedTuple):
