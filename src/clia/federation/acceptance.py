@@ -105,7 +105,11 @@ def accept(position: Position, token: str, listener: ListenerContext, tracked: M
     statement = None
     try:
         statement = _authentic(position, token, listener)
-        _check_addressed(statement, listener)
+        if statement.space != listener.space:
+            message = f"the statement is from space {statement.space}, not {listener.space}"
+            raise refusal("wrong-space", message, space=statement.space)
+        if statement.aud != listener.me:
+            raise refusal("wrong-audience", f"the statement is addressed to space {statement.aud}", aud=statement.aud)
         name = digest(token)
         _check_place(position, statement, name)
         _check_time(statement, listener.now)
@@ -125,14 +129,6 @@ def _authentic(position: Position, token: str, listener: ListenerContext) -> Sta
     if signed.key != listener.keys[-1]:
         raise refusal("revoked-key", "the statement is signed with a key that the peer has replaced", key=signed.key)
     return read_statement(signed.payload, position.level)
-
-
-def _check_addressed(statement: Statement, listener: ListenerContext) -> None:
-    if statement.space != listener.space:
-        message = f"the statement is from space {statement.space}, not {listener.space}"
-        raise refusal("wrong-space", message, space=statement.space)
-    if statement.aud != listener.me:
-        raise refusal("wrong-audience", f"the statement is addressed to space {statement.aud}", aud=statement.aud)
 
 
 def _check_place(position: Position, statement: Statement, name: str) -> None:
@@ -155,9 +151,8 @@ def _check_place(position: Position, statement: Statement, name: str) -> None:
 def _check_time(statement: Statement, now: int) -> None:
     # Sequence numbers are milliseconds, so that a stolen key cannot exhaust them.
     if statement.at > now + CLOCK_SKEW or statement.seq > (now + CLOCK_SKEW) * 1000:
-        raise refusal(
-            "from-the-future", "the statement is dated in the future: one of the two clocks is wrong", at=statement.at, now=now
-        )
+        message = "the statement is dated in the future: one of the two clocks is wrong"
+        raise refusal("from-the-future", message, at=statement.at, now=now)
     if statement.exp <= now - CLOCK_SKEW:
         raise refusal("expired", f"the statement expired at {statement.exp}", exp=statement.exp, now=now)
     if statement.exp - statement.at > LIFETIME_MAX:

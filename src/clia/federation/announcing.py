@@ -182,10 +182,9 @@ class Announcer(NamedTuple):
     def _claims(self, peer: PinnedPeer, announced: Mapping[str, RefClaim]) -> dict[str, RefClaim]:
         """The claims for everything that is shared with a peer."""
         claims = list(self._agent_claims(peer.share, announced))
-        behaviours = ((ref, ref.removeprefix(names.BEHAVIOURS), cid) for ref, cid in self.core.refs.under(names.BEHAVIOURS))
-        claims += [
-            claim_of(ref, cid) for ref, name, cid in behaviours if names.is_name(name) and shares(peer.share.behaviours, name)
-        ]
+        for ref, cid in self.core.refs.under(names.BEHAVIOURS):
+            name = ref.removeprefix(names.BEHAVIOURS)
+            claims += [claim_of(ref, cid)] if names.is_name(name) and shares(peer.share.behaviours, name) else []
         for name, parent in self.registry.types().known().items() if claims else ():
             if name not in BUILT_IN and parent is not None:
                 claims.append(RefClaim(TYPES_PREFIX + name, define_cid(name, parent), name, "type", parent))

@@ -85,9 +85,8 @@ class Capabilities:
 
     def _revoke(self, subject: str, **filters: str | None) -> list[Grant]:
         with self._envelope.among_others(), self._core.locks.hold(CAPABILITIES_LOCK):
-            grants = [
-                grant for grant in self.all() if all(value in (None, getattr(grant, field)) for field, value in filters.items())
-            ]
+            wanted = {field: value for field, value in filters.items() if value is not None}.items()
+            grants = [grant for grant in self.all() if wanted <= grant._asdict().items()]
             if grants:
                 self._append({"event": "revoke", "grants": [grant.cid for grant in grants]}, subject.format(len(grants)))
         return grants
@@ -195,9 +194,7 @@ class Capabilities:
 
     def facts(self) -> GateFacts:
         """The facts for the gate."""
-        grants = (
-            GrantFact(grant.cid, grant.space, grant.type, grant.trigger, grant.execute, grant.expires) for grant in self.all()
-        )
+        grants = (GrantFact(grant.cid, *grant[2:7]) for grant in self.all())  # from the space to the expiry
         trusted = sorted(peer.space for peer in self._peers.all() if peer.trusted)
         # Plain git can put anything on a chain; invalid names are ignored.
         types = self._registry.types().known().items()
@@ -216,12 +213,10 @@ class Capabilities:
         live = [grant for grant in near if grant.expires is None or grant.expires > now]
         again = f"clia cap grant {peer} {type_} {trigger}{' --execute' if execute else ''}"
         missing = []
-        if allowing:
-            pass
-        elif type_ not in types:
+        if not allowing and type_ not in types:
             hint = f"if {peer} defines it: clia cap grant {peer} agent-commit type, then clia sync {peer}"
             missing = [Missing("type", f"type {type_} is unknown here, so no grant covers it", hint)]
-        else:
+        elif not allowing:
             if not pinned.trusted:
                 missing.append(Missing("trust", f"{peer} is not trusted", f"clia peer change {peer} --trust"))
             if not near:

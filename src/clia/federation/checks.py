@@ -147,9 +147,8 @@ class _FederationCheckRun:
             if not token or not statement or (statement.space, statement.aud) != between:
                 return commit.cid, "has no statement of this space to that audience"
             if later is not None:
-                follows = (
-                    later.seq > statement.seq if later.is_snapshot else later.seq == statement.seq + 1
-                )  # a snapshot may skip some
+                step = later.seq - statement.seq
+                follows = step > 0 if later.is_snapshot else step == 1  # a snapshot may skip some
                 if not follows or later.prev != digest(token):
                     return commit.cid, f"is not the statement before {later.seq}"
             later = statement
@@ -208,10 +207,9 @@ class _FederationCheckRun:
         wrong = []
         with core.store.reading() as view:
             if capabilities.is_compiled(view):
-                facts, now = capabilities.facts(), core.now()
-                wrong = [
-                    question for question in _questions(facts, now) if view.gate.allowing(question) != _allowing(facts, question)
-                ]
+                facts = capabilities.facts()
+                questions = _questions(facts, core.now())
+                wrong = [question for question in questions if view.gate.allowing(question) != _allowing(facts, question)]
                 wrong = wrong if capabilities.is_compiled(view) else []  # otherwise grants are changing right now
         for question in wrong:
             message = f"the gate gives a wrong answer for {question.type} by {question.trigger} from {question.peer}"

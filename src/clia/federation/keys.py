@@ -160,8 +160,13 @@ class SpaceKeys:
 
     def show(self, url: str | None = None) -> Key:
         """The space's current key; the first one is created on demand."""
-        chain, space = self.chain() or self._begin(), self._core.space_id
-        newest = chain[-1]
+        core, chain = self._core, self.chain()
+        if not chain:
+            with self._envelope.among_others(), core.locks.hold(KEYS_LOCK):
+                if not self.chain():
+                    self._append(None, core.refs.get(names.KEYS), 1, "first key")
+            chain = self.chain()
+        space, newest = core.space_id, chain[-1]
         return Key(SpaceIdentity(space, newest).text, space, newest, self._ring.has(newest), chain, fingerprint(newest), url)
 
     def current(self) -> str:
@@ -200,13 +205,6 @@ class SpaceKeys:
                 for key in chain:  # a process that died may have left older ones
                     self._ring.forget(key)
         return self.show()
-
-    def _begin(self) -> tuple[str, ...]:
-        core = self._core
-        with self._envelope.among_others(), core.locks.hold(KEYS_LOCK):
-            if not self.chain():
-                self._append(None, core.refs.get(names.KEYS), 1, "first key")
-        return self.chain()
 
     def _append(self, signer: str | None, tip: str | None, number: int, subject: str) -> None:
         core = self._core

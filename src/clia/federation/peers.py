@@ -112,8 +112,11 @@ class Peers:
                 core.refs.move(names.peer(name), core.refs.get(names.peer(name)), None, why)
                 return
             # Tracked refs become waiting claims, so that a peer that returns need not announce them again.
-            waiting = {ref: self._as_claim(ref, cid) for ref, cid in self.tracked(name).items()} | dict(peer.position.waiting)
-            position = peer.position._replace(waiting=waiting)
+            waiting = {
+                ref: claim_of(ref, cid, core.read(cid).kind if ref.startswith(names.HEADS) else None)
+                for ref, cid in self.tracked(name).items()
+            }
+            position = peer.position._replace(waiting=waiting | dict(peer.position.waiting))
             peer = self.write(peer._replace(position=position, failed={}), peer.tip, f"peer {name}: removed")
             removed_ref = names.removed_peer(peer.space)
             core.refs.move(removed_ref, core.refs.get(removed_ref), peer.tip, why)
@@ -126,9 +129,6 @@ class Peers:
         for ref, cid in self._core.refs.under(names.remote(name)):
             self._core.refs.move(ref, cid, None, "clia: remove peer")
             self._core.reached("tracked")
-
-    def _as_claim(self, ref: str, cid: str) -> RefClaim:
-        return claim_of(ref, cid, self._core.read(cid).kind if ref.startswith(names.HEADS) else None)
 
     def sweep(self) -> None:
         """Remove the tracking refs of unknown peers, which plain git may leave or fetch."""
@@ -189,9 +189,8 @@ class Peers:
             shared = description["share"]
             share = Share(tuple(shared["agents"]), shared["traces"], shared["sessions"], tuple(shared["behaviours"]))
             identity = (description["space"], tuple(description["keys"]), description["url"], description["trusted"])
-            return PinnedPeer(
-                name, *identity, share, read_position(accepted), dict(accepted["failed"]), dict(accepted["left"]), tip
-            )
+            failed, left = dict(accepted["failed"]), dict(accepted["left"])
+            return PinnedPeer(name, *identity, share, read_position(accepted), failed, left, tip)
         except (ValueError, KeyError, TypeError, AttributeError):
             message, hints = f"the peer record {tip} cannot be read", ["remove the peer and add it again"]
             raise InvalidInput(message, code="invalid-peer", hints=hints, fields={"commit": tip}) from None
@@ -236,10 +235,8 @@ def _check_url(url: str | None) -> None:
     message, hint = f"{url!r} is not the URL of a repository", _URL_HINT
     odd = not text or text != text.strip() or text.startswith("-") or "::" in text.partition("/")[0]
     if scheme in ("http", "https") and "@" in address.partition("/")[0]:
-        message, hint = (
-            "the URL must not contain a user name or password",
-            "use git's credential helper instead (git help credentials)",
-        )
+        message = "the URL must not contain a user name or password"
+        hint = "use git's credential helper instead (git help credentials)"
     elif not odd and all(ord(char) >= 32 for char in text) and scheme in ("", "http", "https", "ssh", "git", "file"):
         return
     raise InvalidInput(message, code="invalid-url", hints=[hint], fields={"field": "url"})

@@ -104,7 +104,11 @@ class KeyFiles:
             return []
         except OSError as err:
             raise FileError(f"{self._directory}: {err.strerror}", fields={"path": self._directory}) from None
-        return [path for path in paths if _file_mode(path) & 0o077]
+        exposed = []
+        for path in paths:
+            with suppress(OSError):  # removed meanwhile
+                exposed += [path] if os.lstat(path).st_mode & 0o077 else []
+        return exposed
 
     def _path(self, public: str) -> str:
         if not _PUBLIC_KEY.fullmatch(public):
@@ -153,13 +157,6 @@ def no_private_key(key: str) -> NotFound:
     message = "this clone does not have the private key of the space"
     hints = ["run the command in the clone that has it, or if it is lost: clia key rotate --lost"]
     return NotFound(message, code="no-private-key", hints=hints, fields={"key": key})
-
-
-def _file_mode(path: str) -> int:
-    try:
-        return os.lstat(path).st_mode & 0o777
-    except OSError:
-        return 0  # removed meanwhile
 
 
 def _read_header(token: str) -> dict[str, Any]:

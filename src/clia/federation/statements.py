@@ -105,10 +105,8 @@ def claimed_seq(token: str) -> int | None:
 
 def tracking_path(ref: str) -> str:
     """The path below the tracking refs for a ref that ``is_shared_ref``."""
-    for prefix, (place, _, _) in _SHARED_REFS.items():
-        if ref.startswith(prefix):
-            return place + ref.removeprefix(prefix)
-    raise ValueError(ref)
+    prefix = next(prefix for prefix in _SHARED_REFS if ref.startswith(prefix))
+    return _SHARED_REFS[prefix][0] + ref.removeprefix(prefix)
 
 
 def tracked_ref(place: str) -> str | None:
@@ -178,7 +176,10 @@ def read_statement(payload: bytes, level: int = FORMAT) -> Statement:
     claims = tuple(_snapshot_claims(body)) if trigger == SNAPSHOT else (_claim(body, "", withdrawn="old" in body),)
     prev = None if body.get("prev") is None else _text(body, "prev")
     old = None if body.get("old") is None else _id(body, "old")
-    seq, at, exp = (_number(body, field) for field in ("seq", "at", "exp"))
+    for field in ("seq", "at", "exp"):
+        if not _is_number(body.get(field)):
+            raise malformed(field, f"{body.get(field)!r} is not a number")
+    seq, at, exp = body["seq"], body["at"], body["exp"]
     statement = Statement(_text(body, "space"), _text(body, "aud"), seq, prev, at, exp, trigger, claims, old, version)
     if statement.payload() != payload:
         raise malformed("payload", "not in canonical form, or with unknown fields")
@@ -248,13 +249,6 @@ def _id(body: Mapping[str, Any], field: str, at: str = "") -> str:
     value = body.get(field)
     if not isinstance(value, str) or not names.is_id(value) or not value.strip("0"):
         raise malformed(at + field, f"{value!r} is not an object id")
-    return value
-
-
-def _number(body: Mapping[str, Any], field: str) -> int:
-    value = body.get(field)
-    if not _is_number(value):
-        raise malformed(field, f"{value!r} is not a number")
     return value
 
 

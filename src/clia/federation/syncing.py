@@ -199,9 +199,8 @@ class PeerSync(NamedTuple):
         effects = outstanding(list(peer.position.waiting.values()), self.tracked(peer), self.capabilities.asking(peer))
         withheld = [effect for effect in effects if isinstance(effect, Withheld) and effect.claim.ref in read.claimed]
         refused += [self._withheld_refusal(effect, read) for effect in withheld]
-        follow = [
-            effect for effect in effects if isinstance(effect, Follow) and peer.failed.get(effect.claim.ref) != effect.claim.new
-        ]
+        follow = [effect for effect in effects if isinstance(effect, Follow)]
+        follow = [effect for effect in follow if peer.failed.get(effect.claim.ref) != effect.claim.new]
         if any(refusal.code == "malformed-chain" for refusal in read.refused):
             follow = []  # objects that came with the chain must not be admitted
         good, bad = self._fetch(peer, follow, quarantine)

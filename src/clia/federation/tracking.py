@@ -144,9 +144,7 @@ class PeerTracking(NamedTuple):
             return CapabilityDenied(message, code="execute-denied", hints=hints, fields={"cid": cid})
         retired = any(cid in state.retired for _, state in states)
         code, state = ("retired", "is retired") if retired else ("not-adopted", "is only proposed")
-        hints = [
-            f"read it: clia behaviour show {cid[:12]}",
-            f"allow it to run: clia behaviour adopt {name} {cid[:12]} [--trial]",
-        ]
+        adopt = f"clia behaviour adopt {name} {cid[:12]} [--trial]"
+        hints = [f"read it: clia behaviour show {cid[:12]}", f"allow it to run: {adopt}"]
         message = f"version {cid} of {name!r} {state} and may not run"
         return CapabilityDenied(message, code=code, hints=hints, fields={"cid": cid, "behaviour": name})

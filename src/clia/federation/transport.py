@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from clia.errors import CliaError, NotFound, TransportError
 from clia.git.command import run_limited, without_credentials
@@ -46,7 +46,10 @@ class GitTransport:
         top = os.path.join(self._handle.common_dir, "clia", "quarantine")
         with ExitStack() as stack:
             with FileLocks(top).hold(_LOCK):  # a new quarantine must not look abandoned
-                _remove_abandoned(top)
+                for directory in filter(os.path.isdir, (os.path.join(top, name) for name in os.listdir(top))):
+                    with FileLocks(directory).attempt(_LOCK) as free:  # of a dead process
+                        if free:
+                            shutil.rmtree(directory, ignore_errors=True)
                 where = tempfile.mkdtemp(dir=top)
                 stack.callback(shutil.rmtree, where, ignore_errors=True)
                 stack.enter_context(FileLocks(where).hold(_LOCK))
@@ -68,8 +71,15 @@ class GitTransport:
 
     def show(self, audience: str, refs: Mapping[str, str]) -> None:
         """Publish exactly these names and targets for an audience, all at once; missing targets are left out."""
-        where = self._made(audience)
-        repo = self._handle.repo
+        where, repo = self.view(audience), self._handle.repo
+        if not os.path.isdir(where):
+            os.makedirs(os.path.dirname(where), exist_ok=True)
+            new = tempfile.mkdtemp(dir=os.path.dirname(where))
+            self._make_borrowing(new)
+            try:
+                os.rename(new, where)
+            except OSError:  # another process created it first
+                shutil.rmtree(new)
         present = sorted((ref, cid) for ref, cid in refs.items() if kind_of(repo, cid) is not None)  # a purge removes objects
         handle, draft = tempfile.mkstemp(dir=where, prefix="packed-refs.")
         try:
@@ -87,20 +97,6 @@ class GitTransport:
     def view(self, audience: str) -> str:
         """The path of the repository that an audience may fetch from."""
         return os.path.join(self._handle.common_dir, "clia", "shared", f"{audience}.git")
-
-    def _made(self, audience: str) -> str:
-        """The path of an audience's view; created atomically if it does not exist."""
-        where = self.view(audience)
-        if not os.path.isdir(where):
-            top = os.path.dirname(where)
-            os.makedirs(top, exist_ok=True)
-            draft = tempfile.mkdtemp(dir=top)
-            self._make_borrowing(draft)
-            try:
-                os.rename(draft, where)
-            except OSError:  # another process created it first
-                shutil.rmtree(draft)
-        return where
 
     def _make_borrowing(self, where: str) -> None:
         """Create a bare repository that borrows our objects and has the same file permissions."""
@@ -136,7 +132,9 @@ class GitTransport:
     def push(self, audience: str, remote: str) -> None:
         """Push what ``show`` published for an audience to a git remote. ``TransportError`` if it is refused."""
         self.check_remote(remote)
-        listed = self._shown(audience)
+        listed: dict[str, str] = {}
+        with suppress(FileNotFoundError), open(os.path.join(self.view(audience), "packed-refs"), encoding="ascii") as file:
+            listed = {ref: cid for cid, ref in (line.split() for line in file if not line.startswith("#"))}
         # Announced refs may be forced or removed. The chain is never forced and goes last, after the commits it names.
         announced = f"refs/clia/announced/{audience}/"
         listing = self._talk(remote, "ls-remote", "--refs", "--", remote, f"{announced}*").out.decode("utf-8", "replace")
@@ -158,21 +156,3 @@ class GitTransport:
             message = f"git could not push to {remote}: {first_line(reason)}"
             raise TransportError(message, fields={"remote": remote, "reason": reason})
         return result
-
-    def _shown(self, audience: str) -> dict[str, str]:
-        try:
-            with open(os.path.join(self.view(audience), "packed-refs"), encoding="ascii") as file:
-                lines = [line.split() for line in file if not line.startswith("#")]
-        except FileNotFoundError:
-            return {}
-        return {ref: cid for cid, ref in lines}
-
-
-def _remove_abandoned(top: str) -> None:
-    """Remove the quarantines of dead processes, whose locks are free."""
-    for name in os.listdir(top):
-        where = os.path.join(top, name)
-        if os.path.isdir(where):
-            with FileLocks(where).attempt(_LOCK) as free:
-                if free:
-                    shutil.rmtree(where, ignore_errors=True)
