@@ -1,4 +1,4 @@
-"""The program that is loaded already does what the installed one does, and dies with whoever asked it."""
+"""A command in a process that is already loaded does what the installed program does, and ends with its client."""
 
 from __future__ import annotations
 
@@ -65,6 +65,29 @@ def test_a_command_in_a_shell_has_its_streams_code_mask_variables_and_directory(
     assert answers[0] == answers[1]
     assert "fed" in answers[0][1]
     assert answers[0][2] == ""
+
+
+def test_a_program_in_a_session_of_its_own_reads_writes_and_ends_the_same(tmp_path: Path) -> None:
+    """As the client of an MCP server starts it."""
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    assert clia("init", cwd=tmp_path).code == 0
+    ran: list[tuple[int, bytes, bytes]] = []
+    for words in (["commit", "nobody", "finding", "--set", "x=-"], ["hook", "rehearse", "codex", "--script", "-"]):
+        for command in (warm.program(), warm.PROGRAM):
+            done = subprocess.run(
+                [command, *words], cwd=tmp_path, input=b"fed", capture_output=True, start_new_session=True, check=False
+            )
+            ran.append((done.returncode, done.stdout, done.stderr))
+    assert ran[0] == ran[1]
+    assert ran[2] == ran[3]
+    assert b"nobody" in ran[0][2]
+    assert b"JSON" in ran[2][2]
+
+
+def test_input_reaches_a_command(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    assert clia("init", cwd=tmp_path).code == 0
+    assert "not JSON" in clia("hook", "rehearse", "codex", "--script", "-", cwd=tmp_path, data=b"{").err
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

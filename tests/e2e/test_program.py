@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ import pytest
 
 import clia as library
 from clia.cli.registry import TREE, Group
+from docs import pages
+from support import clia as warm_clia
 from support import installed as clia
 from support import program
 
@@ -22,10 +25,16 @@ if TYPE_CHECKING:
 
 
 def commands(group: Group = TREE, words: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    found = []
-    for name, each in group.commands.items():
-        found += commands(each, (*words, name)) if isinstance(each, Group) else [(*words, name)]
-    return found
+    names = []
+    for name, command in group.commands.items():
+        names += commands(command, (*words, name)) if isinstance(command, Group) else [(*words, name)]
+    return names
+
+
+@cache
+def started_by_pages() -> set[str]:
+    """The commands for which the tests of the documentation start the installed program."""
+    return set().union(*pages.cold_commands().values())
 
 
 def test_the_version_is_told() -> None:
@@ -49,7 +58,8 @@ def test_an_unknown_command_is_bad_input() -> None:
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_every_command_has_help_and_json(words: tuple[str, ...]) -> None:
-    ran = clia(*words, "--help")
+    run = warm_clia if " ".join(words) in started_by_pages() else clia
+    ran = run(*words, "--help")
     assert ran.code == 0
     assert "--json" in ran.out
 

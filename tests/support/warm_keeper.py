@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("cryptography.hazmat.bindings._rust", "joserfc.jws", "jsonschema", "pydantic_monty", "rich.table", "rich.tree")
 """Other packages that many commands load."""
-WEB_COMMANDS = ("mcp", "serve")
+WEB_COMMANDS = (["mcp"], ["serve"])
 WEB = ("clia.forge", "clia.mcp")
 WEB_PACKAGES = ("uvicorn.lifespan.on", "uvicorn.loops.asyncio", "uvicorn.protocols.websockets.auto")
 """What the first of ``WEB_COMMANDS`` loads, into this process; it takes longer than all the rest."""
@@ -89,7 +89,7 @@ class Keeper:
             for handle in (*handles, client.detach()):
                 os.close(handle)
             return None
-        if request.words[:1] and request.words[0] in WEB_COMMANDS and not self._web_is_loaded:
+        if not self._web_is_loaded and request.words[:1] in WEB_COMMANDS:
             load_web()
             self._web_is_loaded = True
         child = os.fork()
