@@ -45,22 +45,20 @@ if TYPE_CHECKING:
     from clia.workers.worker import Worker
 
 PATIENCE = 120.0
-"""Seconds after which whatever does not come is a failure."""
+"""Seconds to wait before a test fails."""
 FROM_INTENT_ON = ["intent-recorded", "ref-locked", "hub-moved", "notes-bound"]
-"""The steps of a verb at which something has been begun and is not finished."""
+"""The steps of a verb at which something is begun and not finished."""
 
 
-def test_a_verb_killed_at_any_step_is_finished_or_undone_by_another_machine(
+def test_verb_killed_at_any_step_is_finished_or_undone_by_another_machine(
     tmp_path: Path, postgres_address: str, soak: bool
 ) -> None:
     store = postgres_url(postgres_address)
     apart(crash_at_each_point, str(tmp_path), store, ["commit", "decide", "end"], None if soak else FROM_INTENT_ON)
 
 
-def test_a_machine_that_was_only_slow_finishes_what_reached_the_hub_and_nothing_else(
-    tmp_path: Path, postgres_address: str, soak: bool
-) -> None:
-    """It stands still in the middle of a verb until the server has let go of its locks; another machine goes on meanwhile."""
+def test_stopped_process_finishes_only_what_had_reached_the_hub(tmp_path: Path, postgres_address: str, soak: bool) -> None:
+    """It is stopped in the middle of a verb until the server has dropped its locks; another machine continues in the meantime."""
     apart(stop_in_each_case, str(tmp_path), postgres_url(postgres_address), soak)
 
 
@@ -68,12 +66,12 @@ def test_a_machine_that_was_only_slow_finishes_what_reached_the_hub_and_nothing_
 
 
 def wait_for(condition: Callable[[], bool], *at_work: BaseProcess) -> None:
-    """Until processes have done something; none of them may end before."""
+    """Wait until a condition holds; none of the processes may end before."""
     never = threading.Event()
     until = monotonic() + PATIENCE
     while not condition():
-        assert {each.exitcode for each in at_work} <= {None}
-        assert monotonic() < until, "it never came"
+        assert {process.exitcode for process in at_work} <= {None}
+        assert monotonic() < until, "the condition did not hold in time"
         never.wait(0.02)
 
 
@@ -87,9 +85,9 @@ def killed_at_last(*processes: BaseProcess) -> Iterator[None]:
     try:
         yield
     finally:
-        for each in processes:
-            each.kill()
-            each.join()
+        for process in processes:
+            process.kill()
+            process.join()
 
 
 def check_each_step_once(machines: Machines, agents: Sequence[str], steps: int) -> None:

@@ -32,10 +32,10 @@ def start(machines: Machines, machine: str, name: str) -> BaseProcess:
 
 
 def hold(machines: Machines, name: str) -> Path:
-    """The handlers of a worker do not return while this file is there."""
-    made = Path(machines.top, f"hold-{name}")
-    made.touch()
-    return made
+    """Create the file that keeps a worker's handlers from returning."""
+    file = Path(machines.top, f"hold-{name}")
+    file.touch()
+    return file
 
 
 def is_busy(store: str, name: str) -> bool:

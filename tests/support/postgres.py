@@ -12,6 +12,7 @@ import pwd
 import shutil
 import subprocess
 import uuid
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ def fresh() -> str:
     return f"host={directory} user=clia dbname={worker} options='-c search_path={schema}'"
 
 
+@cache
 def binaries() -> Path:
     """A directory with the server's programs that work: a wrapper on the path may not."""
     on_path = [Path(found).resolve().parent for found in map(shutil.which, _PROGRAMS) if found]
