@@ -40,7 +40,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from clia.forge.forge import ExtraApp, Forge, Site
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).parent / "static"
 _OPEN = ("/login", "/static/", "/healthz")
 """Paths that need no login."""
+_FOR_PROGRAMS = ("/api/", "/events", "/healthz", "/metrics", "/mcp/", FEDERATION)
 _THREADS = 8
 _PROBE = 2.0
 
@@ -65,7 +65,18 @@ def create_app(forge: Forge, extras: Sequence[ExtraApp] = ()) -> ASGIApp:
 
     app = Starlette(
         routes=[
-            *_routes(),
+            Route("/healthz", _health, name="healthz"),
+            Route("/metrics", _metrics, name="metrics"),
+            Route("/api/v1/openapi.json", _openapi, name="openapi"),
+            Route("/api/v1/spaces", _spaces, name="api:spaces"),
+            Route("/api/v1/spaces/{space}", _space, name="api:space"),
+            Route("/api/v1/whoami", _whoami, name="api:whoami"),
+            *feed_routes(),
+            *verb_routes(),
+            *login_routes(),
+            Route("/s/{space}", _to_overview, methods=["GET"], name="overview:slash"),
+            *page_routes(),
+            Mount("/static", StaticFiles(directory=STATIC), name="static"),
             *listening.routes(),
             *fetching.routes(),
             *(Route(path, extra_app, name=extra_app.extra.name) for extra_app in hosted for path in extra_app.extra.paths),
@@ -78,23 +89,6 @@ def create_app(forge: Forge, extras: Sequence[ExtraApp] = ()) -> ASGIApp:
     forge.told_to_stop += [extra_app.stopping for extra_app in hosted]
     app.router.redirect_slashes = False  # redirects would trust the Host header
     return Guard(app, forge.options)
-
-
-def _routes() -> list[BaseRoute]:
-    return [
-        Route("/healthz", _health, name="healthz"),
-        Route("/metrics", _metrics, name="metrics"),
-        Route("/api/v1/openapi.json", _openapi, name="openapi"),
-        Route("/api/v1/spaces", _spaces, name="api:spaces"),
-        Route("/api/v1/spaces/{space}", _space, name="api:space"),
-        Route("/api/v1/whoami", _whoami, name="api:whoami"),
-        *feed_routes(),
-        *verb_routes(),
-        *login_routes(),
-        Route("/s/{space}", _to_overview, methods=["GET"], name="overview:slash"),
-        *page_routes(),
-        Mount("/static", StaticFiles(directory=STATIC), name="static"),
-    ]
 
 
 class Authentication:
@@ -149,11 +143,12 @@ def _failed(request: Request, err: Exception) -> Response:
         headers["www-authenticate"] = 'Bearer realm="clia"'
     if isinstance(err, HTTPException) and err.headers:
         headers |= dict(err.headers)
-    if _for_programs(request):
+    path = request.url.path
+    if path.startswith(_FOR_PROGRAMS) or path == "/mcp":
         return JSONResponse(problem(error, status), status_code=status, media_type=PROBLEM, headers=headers)
-    if isinstance(error, Unauthenticated) and request.method == "GET" and not request.url.path.startswith(_OPEN):
+    if isinstance(error, Unauthenticated) and request.method == "GET" and not path.startswith(_OPEN):
         query = f"?{request.url.query}" if request.url.query else ""
-        return RedirectResponse(f"/login?next={quote(request.url.path + query, safe='')}", status_code=303)
+        return RedirectResponse(f"/login?next={quote(path + query, safe='')}", status_code=303)
     page = render_bare(request, "error.html", status, error=error, code=status)
     page.headers.update(headers)
     return page
@@ -175,11 +170,6 @@ def _error_of(err: Exception) -> CliaError:
 def _disconnected(_request: Request, _err: Exception) -> Response:
     """The client disconnected; nobody reads this response."""
     return Response(status_code=400)
-
-
-def _for_programs(request: Request) -> bool:
-    path = request.url.path
-    return path.startswith(("/api/", "/events", "/healthz", "/metrics", "/mcp/", FEDERATION)) or path == "/mcp"
 
 
 def _to_overview(request: Request) -> Response:

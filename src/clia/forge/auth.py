@@ -50,8 +50,8 @@ def identify(forge: Forge, connection: HTTPConnection) -> RequestIdentity:
         user = forge.users.get(name)
         if user is None:
             raise NotAllowed(f"unknown user {name!r}", code="unknown-user", hints=[f"clia user add {name}"])
-        secret = f"proxy:{name}"
-        return RequestIdentity(user, _proxy_csrf(forge, name), secret)
+        csrf = hmac.new(forge.secret.encode("ascii"), name.encode("utf-8"), "sha256").hexdigest()
+        return RequestIdentity(user, csrf, f"proxy:{name}")
     cookie = connection.cookies.get(COOKIE)
     session = forge.users.session(cookie) if cookie else None
     return NOBODY if session is None else RequestIdentity(session.user, session.csrf, session.secret)
@@ -71,10 +71,6 @@ def _said_by_proxy(forge: Forge, connection: HTTPConnection) -> str | None:
     if options.proxy_header is None or peer not in options.proxies:
         return None
     return connection.headers.get(options.proxy_header) or None
-
-
-def _proxy_csrf(forge: Forge, name: str) -> str:
-    return hmac.new(forge.secret.encode("ascii"), name.encode("utf-8"), "sha256").hexdigest()
 
 
 def check_csrf(identity: RequestIdentity, headers: Mapping[str, str], field: str | None) -> None:

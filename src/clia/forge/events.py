@@ -148,15 +148,12 @@ class EventBus:
                     continue
                 entries = [news_of(site, position, body) for position, body in site.feed.read(at)] if now == epoch else []
                 epoch, at = now, entries[-1].position if entries else site.feed.end()
-                self._add(tail, entries, at, epoch)
+                if self._loop is not None and not self.closing:
+                    with suppress(RuntimeError):  # the loop is closing
+                        self._loop.call_soon_threadsafe(tail.add, entries, at, epoch)
             except CliaError as err:
                 _log.warning("%s: cannot read the feed: %s", site.name, err.message)
                 self._stop.wait(1.0)
-
-    def _add(self, tail: FeedTail, entries: Sequence[FeedMessage], end: int, epoch: str) -> None:
-        if self._loop is not None and not self.closing:
-            with suppress(RuntimeError):  # the loop is closing
-                self._loop.call_soon_threadsafe(tail.add, entries, end, epoch)
 
     def _scan(self, site: Site, _tail: FeedTail) -> None:
         """Add ref changes to the feed: commits of other processes and of plain git."""
@@ -273,7 +270,7 @@ class _EventStream(StreamingResponse):
             pulses = [bus.tails[site.name].pulse for site in self._sites]  # taken first, so that no wake-up is lost
             try:
                 if time() - checked_at >= ALLOWED:
-                    await run_in_threadpool(self._check_allowed)
+                    require(await run_in_threadpool(identify, forge_of(self._request), self._request), "viewer")
                     checked_at = time()
                 news = [text for site in self._sites for text in await self._news(site)]
             except CliaError as err:
@@ -283,9 +280,6 @@ class _EventStream(StreamingResponse):
                 yield text
             if not news and not await _first_of(pulses, BEAT):
                 yield ": beat\n\n"
-
-    def _check_allowed(self) -> None:
-        require(identify(forge_of(self._request), self._request), "viewer")
 
     def _now(self, site: Site) -> FeedPosition:
         tail = self._bus.tails[site.name]

@@ -163,7 +163,7 @@ def serve(
             )
             hooks.start()
             try:
-                with _marked(forge, address), _beating(forge, bound):
+                with _announced(forge, address, bound):
                     ForgeServer(config, lambda: say(banner), forge.stopping).run(sockets=[bound])
             finally:
                 hooks.stop()
@@ -172,26 +172,16 @@ def serve(
 
 
 @contextmanager
-def _marked(forge: Forge, address: str) -> Iterator[None]:
-    """Record where each space is served, for programs on this machine."""
-    for site in forge.sites.values():
-        top = address.rstrip("/")
-        mark(site.space.home, f"{top}/s/{site.name}", f"{top}{FEDERATION}{site.name}")
-    try:
-        yield
-    finally:
-        for site in forge.sites.values():
-            unmark(site.space.home)
-
-
-@contextmanager
-def _beating(forge: Forge, bound: socket.socket) -> Iterator[None]:
-    """Send heartbeats for each space and sync it with its hub in the background."""
+def _announced(forge: Forge, address: str, bound: socket.socket) -> Iterator[None]:
+    """Record where each space is served, for programs on this machine; send heartbeats and sync with the hub in the background."""
     host, port = bound.getsockname()[:2]
-    about = ProcessInfo(FORGE, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    process = ProcessInfo(FORGE, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    top = address.rstrip("/")
     with ExitStack() as stack:
         for site in forge.sites.values():
-            stack.enter_context(heartbeat(site.space, about))
+            mark(site.space.home, f"{top}/s/{site.name}", f"{top}{FEDERATION}{site.name}")
+            stack.callback(unmark, site.space.home)
+            stack.enter_context(heartbeat(site.space, process))
             stack.enter_context(periodic_sync(site.space, site.space.local.config.worker.hub_seconds))
         yield
 

@@ -19,8 +19,7 @@ from starlette.routing import BaseRoute, Match, NoMatchFound, request_response
 from clia.api.derivation import all_verbs
 from clia.errors import BackendError, CliaError, InvalidInput, NotAllowed, StaleRef
 from clia.forge.api.idempotency import Once, StoredResponse
-from clia.forge.api.paging import page_of, page_size
-from clia.forge.api.reading import arguments
+from clia.forge.api.reading import arguments, page_of, page_size
 from clia.forge.auth import check_csrf, require
 from clia.space.model import Landed
 from clia.values.commit_messages import check_text
@@ -160,7 +159,8 @@ def _execute(call: Call) -> StoredResponse:
     expected = _expected(call, args)
     # Read before the verb runs: a client that gets an older head asks once more, but never misses a newer one.
     shown = _etag(space.head(args[verb.route.shows])) if verb.route.shows else {}
-    if shown and _matches(call.headers.get("if-none-match", ""), shown["etag"]):
+    tags = {tag.strip().removeprefix("W/") for tag in call.headers.get("if-none-match", "").split(",")}
+    if shown and tags & {shown["etag"], "*"}:
         return StoredResponse(304, shown, "")
     if verb.is_personal:
         args["by"] = _user(call, args["by"])
@@ -181,11 +181,6 @@ def _execute(call: Call) -> StoredResponse:
 
 def _etag(head: str) -> dict[str, str]:
     return {"etag": f'"{head}"'}
-
-
-def _matches(if_none_match: str, etag: str) -> bool:
-    tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
-    return etag in tags or "*" in tags
 
 
 def _new_head(verb: Verb, result: Any) -> dict[str, str]:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.forge.pages.common import RefusedForm, Visit
     from clia.git.records import TreeEntry
-    from clia.sessions.checkpoints import CheckpointedSession
     from clia.space.model import AgentCommit, BlamedLine
 
 LINES_MAX, FILES_MAX, LISTED_MAX = 20_000, 300, 2000
@@ -72,7 +71,9 @@ def _shown(visit: Visit, refused: RefusedForm | None = None) -> Response:
     commit, space = find(visit), visit.space
     trace = space.traces.of(commit.cid)
     entries = trace.entries if trace is not None else ()
-    question, peer = asked_in(commit), _peer(visit, commit)
+    agent = commit.agent if commit.agent is not None and is_name(commit.agent) else None
+    question, peer = asked_in(commit), None if agent is None else space.views.peer_of(agent, commit.cid)
+    local = agent is not None and not peer
     return render(
         visit,
         "commit.html",
@@ -85,18 +86,12 @@ def _shown(visit: Visit, refused: RefusedForm | None = None) -> Response:
         entry_count=len(entries),
         trace_cid=space.traces.id_of(commit.cid),
         history=space.traces.history(commit.cid),
-        checkpoint=None if peer else _checkpoint(visit, commit),
+        checkpoint=if_found(space.views.checkpoint, agent, commit.cid, missing=CorruptJournal) if local else None,
         owner=commit.agent if commit.agent in space.agents() and not peer else None,
         peer=peer,
         refused=refused,
         **_changes(space, commit.cid),
     )
-
-
-def _peer(visit: Visit, commit: AgentCommit) -> str | None:
-    """The peer whose agent made the commit; None for local agents and people."""
-    agent = commit.agent
-    return None if agent is None or not is_name(agent) else visit.space.views.peer_of(agent, commit.cid)
 
 
 def _changes(space: Space, cid: str) -> dict[str, Any]:
@@ -117,13 +112,6 @@ def _changes(space: Space, cid: str) -> dict[str, Any]:
         "patch": patch,
         "undiffed": len(changes) - len(chosen),
     }
-
-
-def _checkpoint(visit: Visit, commit: AgentCommit) -> CheckpointedSession | None:
-    """The checkpoint to fork from; None if there is none."""
-    if commit.agent is None or not is_name(commit.agent):
-        return None
-    return if_found(visit.space.views.checkpoint, commit.agent, commit.cid, missing=CorruptJournal)
 
 
 # Actions

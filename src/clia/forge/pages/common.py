@@ -7,7 +7,6 @@ has changed.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -182,6 +181,11 @@ def redirect(address: str) -> RedirectResponse:
 def render(visit: Visit, template: str, status: int = 200, refused: RefusedForm | None = None, **context: Any) -> HTMLResponse:
     """Render a page of a space."""
     status = status if refused is None else form_status(refused.error)
+
+    def behaviour_at(cid: str) -> str | None:  # None if it is not in this clone, or something else
+        is_behaviour = if_found(visit.space.views.is_behaviour, cid, missing=CliaError)
+        return visit.address("behaviour-versions", cid) if is_behaviour else None
+
     values = {
         "visit": visit,
         "site": visit.site,
@@ -190,7 +194,7 @@ def render(visit: Visit, template: str, status: int = 200, refused: RefusedForm 
         "waiting": waiting_count(visit.site),
         "refused": refused,
         "agent_at": lambda name: agent_at(visit, name),
-        "behaviour_at": lambda cid: _behaviour_at(visit, cid),
+        "behaviour_at": behaviour_at,
     }
     return render_bare(visit.request, template, status, **(values | context))
 
@@ -258,14 +262,6 @@ def agent_at(visit: Visit, name: object) -> str | None:
         return None
     remote = names.remote_agent(name)
     return visit.address("agents", name) if remote is None else visit.address("peers", remote[0], "agents", remote[1])
-
-
-def _behaviour_at(visit: Visit, cid: str) -> str | None:
-    """The URL of a behaviour version; None if it is not in this clone or something else."""
-    with suppress(CliaError):
-        if visit.space.views.is_behaviour(cid):
-            return visit.address("behaviour-versions", cid)
-    return None
 
 
 def known_agent(visit: Visit, name: str | None = None) -> KnownAgent:

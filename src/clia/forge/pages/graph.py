@@ -99,8 +99,10 @@ def routes() -> list[Route]:
 
 def _graph(visit: Visit) -> Response:
     options = _options(visit)
-    tips = _tips(visit, options.agents)
-    key = _key(visit, tips)
+    # The heads by agent name; "" for the checked-out commit.
+    tips = [(name, visit.space.find(name)) for name in options.agents] if options.agents else visit.space.views.heads()
+    digest = hashlib.sha256(repr((tips, visit.space.types())).encode("utf-8")).hexdigest()
+    key = visit.site.path, visit.space.id, digest
     commits, heads = _windows.get(key, lambda: _window(visit, tips))
     path = _way(visit, commits, options)
     graph: GraphLayout = _graphs.get(
@@ -152,16 +154,6 @@ def _picture(visit: Visit, graph: GraphLayout, first: int) -> Any:
 # Data
 
 
-def _tips(visit: Visit, agents: Sequence[str]) -> list[tuple[str, str]]:
-    """The heads of the graph by agent name; "" for the checked-out commit."""
-    return [(name, visit.space.find(name)) for name in agents] if agents else visit.space.views.heads()
-
-
-def _key(visit: Visit, tips: Sequence[tuple[str, str]]) -> Hashable:
-    digest = hashlib.sha256(repr((tips, visit.space.types())).encode("utf-8")).hexdigest()
-    return visit.site.path, visit.space.id, digest
-
-
 def _window(visit: Visit, tips: Sequence[tuple[str, str]]) -> CommitWindow:
     # By id, so that the cached value matches these heads.
     commits = visit.space.window([head for _, head in tips], LIMIT) if tips else []
@@ -200,7 +192,13 @@ def _signed(visit: Visit, graph: GraphLayout, first: int) -> tuple[GraphLayout, 
     owners = sorted({owner for node in nodes if (owner := _owner(node.commit))})
     tips = tuple((name, visit.space.views.note_tips(name)) for name in owners)
     key = (visit.site.path, visit.space.id, tips, tuple(node.commit.cid for node in nodes))
-    signs: Signs = _signs.get(key, lambda: _marks(visit, [node.commit for node in nodes]))
+
+    def read() -> Signs:
+        cids = [(node.commit.cid, owner) for node in nodes if (owner := _owner(node.commit))]
+        marks = {cid: visit.space.views.marks(owner, cid) for cid, owner in cids}
+        return {cid: mark for cid, mark in marks.items() if mark.traced or mark.session is not None}
+
+    signs: Signs = _signs.get(key, read)
     marked = [
         node._replace(traced=sign[0], in_session=sign[1] is not None) if (sign := signs.get(node.commit.cid)) else node
         for node in nodes
@@ -212,8 +210,3 @@ def _owner(commit: AgentCommit) -> str | None:
     """The agent whose notes may refer to a commit."""
     owner = commit.agent or commit.landed
     return owner if names.is_name(owner) else None
-
-
-def _marks(visit: Visit, commits: Sequence[AgentCommit]) -> Signs:
-    marks = {commit.cid: visit.space.views.marks(owner, commit.cid) for commit in commits if (owner := _owner(commit))}
-    return {cid: mark for cid, mark in marks.items() if mark.traced or mark.session is not None}

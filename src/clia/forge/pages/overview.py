@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request as WebRequest
 
     from clia.facade.space import Space
-    from clia.forge.forge import Site
     from clia.forge.pages.common import Visit
     from clia.sessions.model import Request, Session
     from clia.space.model import AgentCommit, Spawned
@@ -102,13 +101,8 @@ def _spaces(request: WebRequest) -> Response:
     sites = list(forge_of(request).sites.values())
     if len(sites) == 1:
         return redirect(link("s", sites[0].name, ""))
-    rows = [(site, len(site.space.agents()), _questions(site)) for site in sites]
+    rows = [(site, len(site.space.agents()), list(filter(is_for_people, site.space.pending()))) for site in sites]
     return render_bare(request, "spaces.html", rows=rows, waiting=sum(len(questions) for _, _, questions in rows))
-
-
-def _questions(site: Site) -> list[Request]:
-    """The pending questions to people, oldest first."""
-    return [request for request in site.space.pending() if is_for_people(request)]
 
 
 def _waiting(visit: Visit) -> Response:

@@ -81,17 +81,13 @@ def escaped(text: str) -> Markup:
 def html(runs: Iterable[TextRun]) -> Markup:
     parts: list[str] = []
     for text, classes, marks in runs:
-        shown = _shown(text)
+        markup = escape(text)  # leaves invisible characters as they are
+        shown = markup if _is_simple(text) else _HIDDEN_FEW.sub(lambda match: _control(match[0]), markup)
         if classes or marks:
             parts += (_span(classes) if classes else "", *marks, shown, "</mark>" * len(marks), "</span>" if classes else "")
         else:
             parts.append(shown)
     return Markup("".join(parts))  # noqa: S704 - each part is escaped or trusted; Markup.join would escape again
-
-
-def _shown(text: str) -> str:
-    markup = escape(text)  # leaves invisible characters as they are
-    return markup if _is_simple(text) else _HIDDEN_FEW.sub(lambda match: _control(match[0]), markup)
 
 
 @lru_cache(maxsize=4096)

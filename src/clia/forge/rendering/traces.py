@@ -107,12 +107,9 @@ def _read(entry: Any) -> _Entry:
     """Normalize an entry; any program can write notes, so malformed values become JSON."""
     if not isinstance(entry, dict):
         return _Entry(jsons.plain(entry))
-    text, kind, at = (_text(entry.get(name)) for name in ("text", "kind", "at"))
+    values = [entry.get(name) for name in ("text", "kind", "at")]
+    text, kind, at = (value if isinstance(value, str) else "" if value is None else jsons.plain(value) for value in values)
     return _Entry(text, kind, at, entry.get("data"), _count(entry.get("redacted")), _count(entry.get("cut")))
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else jsons.plain(value)
 
 
 def _count(value: Any) -> int:
