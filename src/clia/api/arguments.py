@@ -40,13 +40,11 @@ _CODES = {
 }
 
 
-def request_for(
-    verb: Verb, arguments: Mapping[str, Any], pages: Mapping[str, str | int] | None = None
-) -> tuple[str, dict[str, Any]]:
+def request_for(verb: Verb, args: Mapping[str, Any], pages: Mapping[str, str | int] | None = None) -> tuple[str, dict[str, Any]]:
     """The target, below the space's address, and the body of a request for a verb; arguments by the library's names."""
     path, query, body = verb.path, [], {}
     for param in verb.params:
-        value = arguments[param.name]
+        value = args[param.name]
         if param.where == PATH:
             text = check_text(value, param.key, nul=True)
             path = path.replace("{" + param.key + "}", quote(text, safe=""))

@@ -306,9 +306,7 @@ class BehaviourService:
             )
         self._components.tracking.check_trying(version.cid)
         past = self._past(agent, session_id)
-        self._components.tracking.check_trying(
-            past.journal.origin.flow
-        )  # it also runs, because its requests are recorded nowhere else
+        self._components.tracking.check_trying(past.journal.origin.flow)  # it runs again to recover its requests
         sources = self._components.flows.source(past.journal.origin.flow), version.body
         return replayed(self._components.session_backend.engine, past, sources, version.cid)
 

@@ -326,13 +326,9 @@ class _PeopleBranches(ObservationSource):
             return []
         commit = agent_commit(core.objects.commit(target))
         if commit.landed:
-            landed = (landing for landing in self._landings.get(commit.landed, ()) if landing.cid == target)
-            return [
-                (landing, behaviour)
-                for landing in landed
-                for behaviour in landing.behaviours
-                if self._is_reverted(core, landing, revert)
-            ]
+            landed = [landing for landing in self._landings.get(commit.landed, ()) if landing.cid == target]
+            reverted = [landing for landing in landed if self._is_reverted(core, landing, revert)]
+            return [(landing, behaviour) for landing in reverted for behaviour in landing.behaviours]
         if not commit.agent or not commit.behaviour:
             return []
         first: dict[str, LandedWork] = {}  # by branch; later landings repeat the first

@@ -264,9 +264,7 @@ def _program_findings(tool: HookTool, places: Sequence[HookPlace], inspection: H
             yield HookFinding("clia-not-on-path", ERROR, tool.name, message, hint)
         elif not program.is_found:
             message = f"the hooks of {tool.title} run the clia on PATH, which is {program.found}, and not this one, {program.own}"
-            yield HookFinding(
-                "other-clia", WARNING, tool.name, message, "remove one of the two, or put the right one first on PATH"
-            )
+            yield HookFinding("other-clia", WARNING, tool.name, message, "keep one of the two, or put the right one first on PATH")
 
 
 def _silence(

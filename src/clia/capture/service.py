@@ -135,9 +135,7 @@ class Captures:
                 transaction.values.put(key, _as_row(purged))
         for path in sorted(transcripts):
             if path and holds(read_bytes(path, 0) or b"", text):
-                remaining.append(
-                    f"transcript {path}: it belongs to the tool, and clia will record the part that it has not read yet"
-                )
+                remaining.append(f"transcript {path}: it is the tool's own file, and clia will record its unread part")
         return remaining
 
     def spawned_for(self, name: str, tool: str, session: str, sub: str = "") -> bool:

@@ -22,10 +22,7 @@ class ToolReader(NamedTuple):
     from_line: Callable[[Mapping[str, Any]], list[ToolEvent]]
 
 
-TOOLS = {
-    module.NAME: ToolReader(module.NAME, module.PREFIX, module.from_hook, module.from_line)
-    for module in (claude_code, codex, gemini)
-}
+TOOLS = {tool.NAME: ToolReader(tool.NAME, tool.PREFIX, tool.from_hook, tool.from_line) for tool in (claude_code, codex, gemini)}
 
 
 def tool_of(name: str) -> ToolReader:

@@ -268,9 +268,7 @@ def _settings_restored(git: Git) -> Iterator[None]:
             _put_back(path, content)
         git.handle.renew()
         refs_now = _shared_refs(git)
-        for ref in sorted(
-            {*refs_before, *refs_now}, key=lambda ref: ref in refs_before
-        ):  # new refs are removed first: they may be in the way
+        for ref in sorted({*refs_before, *refs_now}, key=lambda ref: ref in refs_before):  # new refs first: they may be in the way
             with suppress(StaleRef):  # another process fetched from the hub in the meantime
                 if refs_before.get(ref) != refs_now.get(ref):
                     git.refs.move(ref, refs_now.get(ref), refs_before.get(ref), "clia: undo")

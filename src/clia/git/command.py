@@ -116,14 +116,12 @@ def run_limited(
     words: Sequence[str], environment: Mapping[str, str], cwd: str, limits: TransferLimits, stdin: str = os.devnull
 ) -> GitResult:
     """Run git with limits, and with a file as its input."""
-    script_words = ["sh", "-c", _SCRIPT, "sh", str(cut_at(limits) // _BLOCK), stdin, *words]
+    argv = ["sh", "-c", _SCRIPT, "sh", str(cut_at(limits) // _BLOCK), stdin, *words]
     end = monotonic() + limits.seconds
     pipe = subprocess.PIPE
     variables = {**environment, "GIT_ALLOC_LIMIT": _HELD}
     try:
-        process = subprocess.Popen(
-            script_words, cwd=cwd, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-        )
+        process = subprocess.Popen(argv, cwd=cwd, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
     except OSError as err:
         raise _no_git(f": {err.strerror}") from None
     with process:

@@ -245,20 +245,15 @@ class GitQuarantine:
         settings = _SETTINGS | {"core.alternateRefsPrefixes": self._way.told or _NO_REFS}
         if self._way.pass_ is not None:
             settings["http.extraHeader"] = f"Authorization: Bearer {self._way.pass_}"
-        variables = {
-            "GIT_CONFIG_COUNT": str(len(settings)),
-            "GIT_ALLOW_PROTOCOL": PROTOCOLS,
-            "GIT_NO_LAZY_FETCH": "1",
-            **self._reaching,
-        }
+        env = {"GIT_CONFIG_COUNT": str(len(settings)), "GIT_ALLOW_PROTOCOL": PROTOCOLS, "GIT_NO_LAZY_FETCH": "1", **self._reaching}
         for number, (key, value) in enumerate(settings.items()):
-            variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+            env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
         command, environment = self._command.whole(*words)
         listed = os.path.join(self._where, "given")
         with open(listed, "w", encoding="ascii") as file:
             file.writelines(f"{cid}\n" for cid in stdin)
         # An address such as ../other.git is relative to the top of the worktree.
-        return run_limited(command, environment | variables, self._ours.work_dir or self._ours.git_dir, limits, listed)
+        return run_limited(command, environment | env, self._ours.work_dir or self._ours.git_dir, limits, listed)
 
     def _unreachable(self, reason: str) -> TransportError:
         reason, url = without_credentials(reason), without_credentials(self._way.url)

@@ -263,32 +263,30 @@ def _row_spans(row: SecretPattern, text: str, *, cut: bool) -> list[_SecretSpan]
     spans = []
     for match in compiled(row.find).finditer(text):
         start, end = match.span("s")
-        is_complete = bool(compiled(row.full).fullmatch(match["s"])) if row.full else len(match["b"]) >= row.least
+        complete = bool(compiled(row.full).fullmatch(match["s"])) if row.full else len(match["b"]) >= row.least
         at_end = cut and end == len(text)
         value = SecretCandidate(match["b"], row.value)
-        is_complete = is_complete and (not row.value or is_secret(value))
-        if is_complete or (at_end and (not row.value or is_secret_so_far(value))):
-            spans.append(_SecretSpan(start, end, row.name, _inside(row, match["b"], is_complete=is_complete)))
+        complete = complete and (not row.value or is_secret(value))
+        if complete or (at_end and (not row.value or is_secret_so_far(value))):
+            spans.append(_SecretSpan(start, end, row.name, _inside(row, match["b"], complete=complete)))
     return spans
 
 
-def _inside(row: SecretPattern, secret: str, *, is_complete: bool) -> str:
+def _inside(row: SecretPattern, secret: str, *, complete: bool) -> str:
     """The state of a stream if the chunk ends after these characters; none if the secret cannot continue."""
     if row.exact and compiled(row.exact).fullmatch(secret):
         return ""
-    return row.name + _WHOLE if is_complete and len(secret) >= _WHOLE_LEAST.get(row.value, _WHOLE_LEAST[""]) else row.name
+    return row.name + _WHOLE if complete and len(secret) >= _WHOLE_LEAST.get(row.value, _WHOLE_LEAST[""]) else row.name
 
 
 def _named_spans(text: str, *, cut: bool) -> list[_SecretSpan]:
     spans = []
     for start, end, row, faint, shell in named_values(text):
         value = SecretCandidate(text[start:end], row.value, text[end : end + 1], faint, shell)
-        is_complete = is_secret(value)
-        if is_secret_so_far(value) if cut and end == len(text) else is_complete:
+        complete = is_secret(value)
+        if is_secret_so_far(value) if cut and end == len(text) else complete:
             # A quote that is not closed yet says that more will come.
-            spans.append(
-                _SecretSpan(start, end, row.name, _inside(row, value.text, is_complete=is_complete and row.value != "quoted"))
-            )
+            spans.append(_SecretSpan(start, end, row.name, _inside(row, value.text, complete=complete and row.value != "quoted")))
     return spans
 
 

@@ -162,9 +162,8 @@ class SpanBuilder:
                 contents[above].covers(contents[key].start, contents[key].end)
         spans: dict[tuple[str, str], list[Span]] = {}
         for key, run in runs.items():
-            if contents[key].start <= contents[key].end and (
-                selected is None or run.agent in selected
-            ):  # else nothing was recorded
+            is_recorded = contents[key].start <= contents[key].end
+            if is_recorded and (selected is None or run.agent in selected):
                 listed = spans.setdefault(run.top, [])
                 listed.append(self._of_run(run, runs_by_agent[run.agent], contents[key]))
                 listed += sorted(contents[key].children, key=lambda span: (span.start, span.end, span.id))
