@@ -182,8 +182,11 @@ def copy_mark(keys: StoreKeys) -> str:
 def import_store(connection: GuardedConnection, export: SqliteExport, keys: StoreKeys) -> None:
     """Import the rows of another store. The caller holds the lock of the space."""
     alone = keys.own == keys.shared
-    if alone:
-        _drop_unused_copy(connection, keys)
+    if alone:  # replace an unused copy
+        rows = connection.fetch(_GET, keys.shared, copy_mark(keys))
+        if rows and rows[0][0] == f'"{_digest(connection, keys)}"':
+            for sql in _DROP_SPACE:
+                connection.write(sql, keys.shared)
     staging = f"{keys.own}/passage"
     clone_keys = _write_rows(connection, export, staging)
     connection.write(_MOVE_CLONE_KEYS, keys.own, staging, clone_keys, keys.own)
@@ -211,13 +214,6 @@ def _write_rows(connection: GuardedConnection, export: SqliteExport, staging: st
     for batch in export.entries():
         connection.write_many("INSERT INTO clia_entries VALUES (?, ?, ?, ?)", [(staging, *row) for row in batch])
     return clone_keys
-
-
-def _drop_unused_copy(connection: GuardedConnection, keys: StoreKeys) -> None:
-    rows = connection.fetch(_GET, keys.shared, copy_mark(keys))
-    if rows and rows[0][0] == f'"{_digest(connection, keys)}"':
-        for sql in _DROP_SPACE:
-            connection.write(sql, keys.shared)
 
 
 def _digest(connection: GuardedConnection, keys: StoreKeys) -> str:

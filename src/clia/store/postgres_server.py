@@ -66,16 +66,10 @@ class PostgresAddress:
     def pool_settings(self, size: int, **settings: Any) -> dict[str, Any]:
         # The pool logs lost connections; the next caller gets an error anyway.
         logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
-        return {
-            "conninfo": self._dsn,
-            "kwargs": {**self._settings, **settings},
-            "min_size": 0,
-            "max_size": size,
-            "num_workers": 1,
-            "timeout": self._timeout,
-            # The pool doubles its pause after each failure; limit it, so that a returning server is noticed.
-            "reconnect_timeout": min(self._timeout, _RECONNECT_SECONDS),
-        }
+        # The pool doubles its pause after each failure; limit it, so that a returning server is noticed.
+        limits = {"timeout": self._timeout, "reconnect_timeout": min(self._timeout, _RECONNECT_SECONDS)}
+        sizes = {"min_size": 0, "max_size": size, "num_workers": 1}
+        return {"conninfo": self._dsn, "kwargs": {**self._settings, **settings}, **sizes, **limits}
 
     @contextmanager
     def translated(self) -> Iterator[None]:

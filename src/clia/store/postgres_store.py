@@ -125,11 +125,9 @@ class PostgresStore(SqlStore):
             connection.finish(commit=False)
 
     def _moved(self) -> StoreError:
-        return self.address.error(
-            "the live state of this clone is now shared with other machines",
-            code="store-moved",
-            hints=["restart programs that were running before"],
-        )
+        message = "the live state of this clone is now shared with other machines"
+        hints = ["restart programs that were running before"]
+        return self.address.error(message, code="store-moved", hints=hints)
 
     def listen(self) -> FeedListener:
         """Return a connection that receives a notification for each transaction that appends to the feed."""
@@ -169,10 +167,12 @@ class PostgresStore(SqlStore):
             transaction.values.delete(migration.copy_mark(self._keys))
 
     def _rewrite_files(self) -> str | None:
-        dead_rows: list[int] = []
+        dead_rows: list[int] = []  # deleted rows that VACUUM kept for open transactions
 
         def count(report: psycopg.errors.Diagnostic) -> None:  # its texts are gone when the statement has ended
-            dead_rows.append(_dead_rows(report))
+            # The first number of the detail, in every language.
+            number = re.search(r"\d+", report.message_detail or "")
+            dead_rows.append(int(number[0]) if number else 0)
 
         with self.address.translated(), self.pool().connection() as connection:
             connection.execute(f"SET lock_timeout = {self._lock_milliseconds}")
@@ -213,9 +213,8 @@ class PostgresStore(SqlStore):
 
     def _create_schema(self, connection: psycopg.Connection) -> None:
         if _scalar(connection, _ENCODING) != "UTF8":
-            raise self.address.error(
-                "the database encoding is not UTF8", hints=["createdb --encoding=UTF8 --template=template0 NAME"]
-            )
+            hints = ["createdb --encoding=UTF8 --template=template0 NAME"]
+            raise self.address.error("the database encoding is not UTF8", hints=hints)
         if not _scalar(connection, _HAS_TABLE, "clia_schema"):
             with connection.transaction():
                 connection.execute(_LOCK_SCHEMA)
@@ -310,11 +309,9 @@ class _PostgresConnection:
             with self._address.translated():
                 self._connection.execute(self._commit if commit else "ROLLBACK")
         except StoreError as err:
-            if commit:
-                # Not retryable: it could be committed twice.
-                raise self._address.error(
-                    f"connection lost during commit, which may have succeeded: {err.message}", code="store-unsure"
-                ) from None
+            if commit:  # not retryable: it could be committed twice
+                message = f"connection lost during commit, which may have succeeded: {err.message}"
+                raise self._address.error(message, code="store-unsure") from None
             raise
         finally:
             self._pool.putconn(self._connection)  # rolls back what is open and drops broken connections
@@ -387,9 +384,3 @@ class StoreClock:
                 self._offset = timedelta(seconds=time_of(self._store, self.own) - self.own().timestamp())
         finally:
             self._queried_at, self._querying.now = time.monotonic(), False
-
-
-def _dead_rows(report: psycopg.errors.Diagnostic) -> int:
-    """How many deleted rows VACUUM kept for open transactions: the first number of its report's detail, in every language."""
-    number = re.search(r"\d+", report.message_detail or "")
-    return int(number[0]) if number else 0

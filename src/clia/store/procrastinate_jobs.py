@@ -215,9 +215,18 @@ class Jobs:
             self._closed = True
             links = [link for link in self._links if link.process == os.getpid()]
             self._links = []
+
+        async def shut_down(link: _ProcessLink) -> None:
+            """Cancel open calls and close the pool."""
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await link.connector.close_async()
+
         for link in links:
             with suppress(Exception):  # nobody is left to report it to
-                asyncio.run_coroutine_threadsafe(_shut_down(link), link.loop).result(self._timeout)
+                asyncio.run_coroutine_threadsafe(shut_down(link), link.loop).result(self._timeout)
             link.loop.call_soon_threadsafe(link.loop.stop)
             link.thread.join()
             link.loop.close()
@@ -321,12 +330,3 @@ def _delete(manager: JobManager, job: int) -> Coroutine[Any, Any, None]:
     from procrastinate.jobs import Status
 
     return manager.finish_job_by_id_async(job, Status.SUCCEEDED, delete_job=True)
-
-
-async def _shut_down(link: _ProcessLink) -> None:
-    """Cancel open calls and close the pool."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    await link.connector.close_async()

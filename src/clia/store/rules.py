@@ -84,19 +84,13 @@ REBUILD = "move it aside and run 'clia rebuild'"
 
 
 def stale_position(stream: str, expected: int, actual: int) -> Conflict:
-    return Conflict(
-        f"{stream} ends at {actual}, expected {expected}",
-        code="stale-position",
-        fields={"stream": stream, "expected": expected, "actual": actual},
-    )
+    fields = {"stream": stream, "expected": expected, "actual": actual}
+    return Conflict(f"{stream} ends at {actual}, expected {expected}", code="stale-position", fields=fields)
 
 
 def stale_value(key: str, expected: int, actual: int) -> Conflict:
-    return Conflict(
-        f"{key} has version {actual}, expected {expected}" if actual else f"{key} does not exist, expected version {expected}",
-        code="stale-value",
-        fields={"key": key, "expected": expected, "actual": actual},
-    )
+    problem = f"has version {actual}, expected {expected}" if actual else f"does not exist, expected version {expected}"
+    return Conflict(f"{key} {problem}", code="stale-value", fields={"key": key, "expected": expected, "actual": actual})
 
 
 def no_entry(stream: str, position: int) -> NotFound:

@@ -71,8 +71,5 @@ def check_mark(mark: int, **store: str) -> None:
     """``UnsupportedFormat`` if the store needs newer code; ``store`` names it in the error's fields."""
     if mark > KNOWN:
         (where,) = store.values()
-        raise UnsupportedFormat(
-            f"{where}: store format {mark} is newer than this clia supports ({KNOWN})",
-            hints=["upgrade clia"],
-            fields={**store, "version": mark, "known": KNOWN},
-        )
+        message = f"{where}: store format {mark} is newer than this clia supports ({KNOWN})"
+        raise UnsupportedFormat(message, hints=["upgrade clia"], fields={**store, "version": mark, "known": KNOWN})

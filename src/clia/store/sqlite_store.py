@@ -153,13 +153,11 @@ class SqliteStore(SqlStore):
         waited, pause = 0.0, _FIRST_PAUSE
         try:
             while True:
-                try:
+                with suppress(BlockingIOError):
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    if waited >= self._timeout:
-                        raise _locked(self.path, f"other processes kept writing for {self._timeout:g} s") from None
-                else:
                     return handle
+                if waited >= self._timeout:
+                    raise _locked(self.path, f"other processes kept writing for {self._timeout:g} s")
                 time.sleep(pause)
                 waited += pause
                 pause = min(pause * 2, _LONGEST_PAUSE)
@@ -388,12 +386,8 @@ def _error(path: str, err: Exception) -> StoreError:
 
 
 def _locked(path: str, reason: str) -> StoreError:
-    error = StoreError(
-        f"{path}: the store is locked: {reason}",
-        code="store-locked",
-        hints=["another program is using it; try again"],
-        fields={"path": path, "reason": reason},
-    )
+    message, hints = f"{path}: the store is locked: {reason}", ["another program is using it; try again"]
+    error = StoreError(message, code="store-locked", hints=hints, fields={"path": path, "reason": reason})
     error.retryable = True
     return error
 
@@ -408,16 +402,12 @@ def is_moved(path: str) -> bool:
 
 
 def _moved(path: str) -> StoreError:
-    return StoreError(
-        f"{path}: the live state has moved to PostgreSQL",
-        code="store-moved",
-        hints=[
-            "restart programs that were running before the move",
-            "git config clia.store shows its address; if unset, run clia init --store postgresql://… again",
-            f"to start with an empty store instead: move {path} aside and run 'clia rebuild'",
-        ],
-        fields={"path": path},
-    )
+    hints = [
+        "restart programs that were running before the move",
+        "git config clia.store shows its address; if unset, run clia init --store postgresql://… again",
+        f"to start with an empty store instead: move {path} aside and run 'clia rebuild'",
+    ]
+    return StoreError(f"{path}: the live state has moved to PostgreSQL", code="store-moved", hints=hints, fields={"path": path})
 
 
 _STORES: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
@@ -436,7 +426,5 @@ def _after_fork(*, child: bool) -> None:
 
 
 os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=lambda: _after_fork(child=False),
-    after_in_child=lambda: _after_fork(child=True),
+    before=_before_fork, after_in_parent=lambda: _after_fork(child=False), after_in_child=lambda: _after_fork(child=True)
 )
