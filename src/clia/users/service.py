@@ -139,10 +139,11 @@ class Users:
             if row is None:
                 raise _no_such_user(name)
             user = _as_user(name, row)
-            changed = user._replace(**{key: value for key, value in changes.items() if value is not None})
+            new = {key: value for key, value in changes.items() if value is not None}
+            changed = user._replace(**new)
             if not changed.may(ADMIN):
                 _check_not_last_admin(transaction, user)
-            transaction.values.put(_USER + name, {**row, **_row_of(changed)})
+            transaction.values.put(_USER + name, {**row, **new})
         return changed
 
     def get(self, name: str) -> User | None:
@@ -192,11 +193,9 @@ class Users:
         with self._store.writing() as transaction:
             user = _existing_user(transaction, name)
             if new_role is not None and not user.may(new_role):
-                raise NotAllowed(
-                    f"{name} has the role {user.role}; a token cannot have {new_role}",
-                    code="role-too-high",
-                    fields={"field": "role", "role": new_role, "user": name},
-                )
+                message = f"{name} has the role {user.role}; a token cannot have {new_role}"
+                fields = {"field": "role", "role": new_role, "user": name}
+                raise NotAllowed(message, code="role-too-high", fields=fields)
             row: StoredRow = {"user": name, "label": label, "role": new_role or user.role}
             row |= {"created_at": timestamp(now), "last_used_at": None, "expires_at": until}
             transaction.values.put(key, row, ABSENT)
@@ -209,12 +208,8 @@ class Users:
             tokens = transaction.values.scan(_TOKEN)
             keys = [key for key, row in tokens if _token_id(key) == token_id and isinstance(row, dict) and row.get("user") == name]
             if not keys:
-                raise NotFound(
-                    f"{name} has no token {token_id!r}",
-                    code="no-such-token",
-                    hints=["clia user list shows the tokens"],
-                    fields={"user": name, "token": token_id},
-                )
+                hints, fields = ["clia user list shows the tokens"], {"user": name, "token": token_id}
+                raise NotFound(f"{name} has no token {token_id!r}", code="no-such-token", hints=hints, fields=fields)
             for key in keys:
                 transaction.values.delete(key)
 
@@ -278,7 +273,8 @@ class Users:
     def _put_new(self, transaction: Transaction, user: User) -> None:
         if transaction.values.get(_USER + user.name) is not None:
             raise AlreadyExists(f"user {user.name!r} already exists", fields={"user": user.name})
-        transaction.values.put(_USER + user.name, {**_row_of(user), "created_at": timestamp(self._clock())})
+        row = {key: value for key, value in user._asdict().items() if key != "name"}
+        transaction.values.put(_USER + user.name, {**row, "created_at": timestamp(self._clock())})
 
     def _create_login(self, transaction: Transaction, user: User, now: datetime) -> WebSession:
         secret, until = self._token(), timestamp(now + _IDLE_LOGIN)
@@ -393,29 +389,20 @@ def _existing_user(view: Transaction, name: str) -> User:
 
 
 def _no_such_user(name: str) -> NotFound:
-    return NotFound(
-        f"user {name!r} not found", code="no-such-user", hints=["clia user list shows the users"], fields={"user": name}
-    )
+    hints = ["clia user list shows the users"]
+    return NotFound(f"user {name!r} not found", code="no-such-user", hints=hints, fields={"user": name})
 
 
 def _check_not_last_admin(view: Transaction, user: User, hints: list[str] | None = None) -> None:
     """``NotAllowed`` if nobody else is an admin."""
     others = [row for key, row in view.values.scan(_USER) if key != _USER + user.name and _is_valid(row, _USER_ROW)]
     if user.role == ADMIN and not any(row["role"] == ADMIN for row in others):
-        raise NotAllowed(
-            f"{user.name} is the last admin",
-            code="last-admin",
-            hints=["add another admin first: clia user add NAME --role admin", *(hints or [])],
-            fields={"user": user.name},
-        )
+        hints = ["add another admin first: clia user add NAME --role admin", *(hints or [])]
+        raise NotAllowed(f"{user.name} is the last admin", code="last-admin", hints=hints, fields={"user": user.name})
 
 
 def _as_user(name: str, row: StoredRow) -> User:
     return User(name, row["role"], row["display"], row["email"])
-
-
-def _row_of(user: User) -> StoredRow:
-    return {"role": user.role, "display": user.display, "email": user.email}
 
 
 def _valid_row(view: Transaction, key: str, schema: RowSchema) -> StoredRow | None:
@@ -446,13 +433,8 @@ def _is_time_or_none(value: Any) -> bool:
 _USER_ROW: RowSchema = {"role": ROLES.__contains__, "display": _is_text, "email": _is_text, "created_at": _is_time}
 _LOGIN_ROW: RowSchema = {"user": _is_text, "expires_at": _is_time}
 _WEB_ROW: RowSchema = {**_LOGIN_ROW, "created_at": _is_time}
-_TOKEN_ROW: RowSchema = {
-    **_WEB_ROW,
-    "label": _is_text,
-    "role": ROLES.__contains__,
-    "last_used_at": _is_time_or_none,
-    "expires_at": _is_time_or_none,
-}
+_TOKEN_TIMES = dict.fromkeys(("last_used_at", "expires_at"), _is_time_or_none)
+_TOKEN_ROW: RowSchema = {**_WEB_ROW, **_TOKEN_TIMES, "label": _is_text, "role": ROLES.__contains__}
 
 
 # Validation
