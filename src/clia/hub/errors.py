@@ -57,8 +57,6 @@ def checked_out(name: str, worktree: str) -> Conflict:
 
 
 def nothing_elsewhere(name: str) -> NotFound:
-    message, hints = (
-        f"no other machine has unpublished work of {name!r}",
-        ["clia hub status shows the unpublished work of other machines"],
-    )
+    hints = ["clia hub status shows the unpublished work of other machines"]
+    message = f"no other machine has unpublished work of {name!r}"
     return NotFound(message, code="nothing-elsewhere", hints=hints, fields={"agent": name})

@@ -155,9 +155,8 @@ class RemoteHub:
         if agent is None and not self._fetch(self._rules([names.SPACE]), self._seconds):
             return False
         kinds = _ALL_KINDS if agent is None else names.of_agent(agent)
-        return self._fetch(
-            [*self._rules([*kinds, *_SHARED_CHAINS]), self._mark_rule()], _FULL_SECONDS if agent is None else self._seconds
-        )
+        rules = [*self._rules([*kinds, *_SHARED_CHAINS]), self._mark_rule()]
+        return self._fetch(rules, _FULL_SECONDS if agent is None else self._seconds)
 
     def _fetch(self, rules: Sequence[str], seconds: float) -> bool:
         locks: dict[str, LockFile] = {}
@@ -166,19 +165,17 @@ class RemoteHub:
             result = self._git(seconds, *_FETCH, "--", self.remote, *rules)
             if not (result.code and not result.late and _CONTENDED.search(result.err) and time.monotonic() < until):
                 break
-            for path in self._tracking_locks() if _LOCK.search(result.err) else ():
-                locks.setdefault(path, LockFile(path)).break_if_stale()
+            # A killed fetch leaves the lock file of each tracking ref; git names only the first.
+            top = os.path.join(self._handle.common_dir, f"{names.TRACKING}{self.remote}")
+            for directory, _, files in os.walk(top) if _LOCK.search(result.err) else ():
+                for path in (os.path.join(directory, name) for name in files if name.endswith(".lock")):
+                    locks.setdefault(path, LockFile(path)).break_if_stale()
             _pause()
         if result.code == 0 and not result.late:
             self.clear_outage()
             return True
         self._record_outage(_reason(result))
         return False
-
-    def _tracking_locks(self) -> list[str]:
-        """Return the lock files of tracking refs. A killed fetch leaves one per ref; git names only the first."""
-        top = os.path.join(self._handle.common_dir, f"{names.TRACKING}{self.remote}")
-        return [os.path.join(directory, name) for directory, _, files in os.walk(top) for name in files if name.endswith(".lock")]
 
     def _hub_name(self, ref: str) -> str:
         """Return the name of a ref at the hub."""
@@ -214,9 +211,8 @@ class RemoteHub:
         listed = self._git(self._seconds, "ls-remote", "--quiet", "--", self.remote, *probes)
         self._git(self._seconds, *_PUSH, "--", self.remote, *(f":{probe}" for probe in probes))
         if "hash algorithm" in result.err:
-            raise self._unfit(
-                "uses another object format than this repository, such as SHA-256", "git init --bare --object-format=sha1"
-            )
+            problem = "uses another object format than this repository, such as SHA-256"
+            raise self._unfit(problem, "git init --bare --object-format=sha1")
         if refusal is not None:
             raise self._refused(refusal)
         if result.code and _SERVER_FAILED.search(result.err):
@@ -257,7 +253,12 @@ class RemoteHub:
         for _ in range(TRIES):
             if result.code == 0 and not result.late:
                 self.clear_outage()
-                self._update_tracking(moves)
+                for ref, _, new in moves:
+                    tracked = names.tracking(self.remote, ref)
+                    before = self.local_refs.get(tracked)
+                    if before != new:
+                        with suppress(StaleRef):  # a concurrent fetch is newer and wins
+                            self.local_refs.move(tracked, before, new, "clia: hub")
                 return
             # It may have succeeded anyway: ask the hub.
             if not self._fetch(self._rules([ref for ref, _, _ in moves]), self._seconds):
@@ -293,15 +294,6 @@ class RemoteHub:
         plain = ("-c", f"remote.{self.remote}.mirror=false", *_PLAIN)
         specs = (f"{new or ''}:{self._hub_name(ref)}" for ref, _, new in moves)
         return self._git(seconds, *plain, *_PUSH, *leases, "--", self.remote, *specs)
-
-    def _update_tracking(self, moves: Sequence[Move]) -> None:
-        """Update tracking refs after a push. A concurrent fetch is newer and wins."""
-        for ref, _, new in moves:
-            tracked = names.tracking(self.remote, ref)
-            before = self.local_refs.get(tracked)
-            if before != new:
-                with suppress(StaleRef):
-                    self.local_refs.move(tracked, before, new, "clia: hub")
 
     def _git(self, seconds: float, *words: str) -> GitResult:
         command, environment = self._command.whole(*words)

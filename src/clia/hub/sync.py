@@ -66,7 +66,9 @@ class HubSync:
         """
         if not names.is_name(name):
             return True  # chains follow the hub when they are moved
-        self._check_not_elsewhere(name)
+        works, refs = self.unpublished.elsewhere(name), self.unpublished.announced(name)
+        if works and not self._has_all(refs) and not (self.hub.fetch(name) and self._has_all(refs, self.hub.tracked)):
+            raise errors.unpublished_elsewhere(works[0])  # neither this clone nor the hub has all of it
         if self._is_current(name):
             return True
         for _ in range(_ROUNDS):
@@ -84,12 +86,6 @@ class HubSync:
             except (TransportError, Denied):
                 return self._is_exclusive(name)  # readable but not writable: work continues here, unpublished
         raise errors.busy(name)
-
-    def _check_not_elsewhere(self, name: str) -> None:
-        """``Conflict`` if another machine has unpublished work, unless this clone or the hub has all of it."""
-        works, refs = self.unpublished.elsewhere(name), self.unpublished.announced(name)
-        if works and not self._has_all(refs) and not (self.hub.fetch(name) and self._has_all(refs, self.hub.tracked)):
-            raise errors.unpublished_elsewhere(works[0])
 
     def _check_space(self) -> None:
         """``Conflict`` if the remote holds another space or is another hub."""
@@ -140,8 +136,10 @@ class HubSync:
 
         ``Conflict`` as for ``sync_agent``: acknowledged work must not be left out silently.
         """
-        if not names.is_name(name):
-            self._publish_chain(name)
+        if not names.is_name(name):  # publish unpublished work of a chain, if the hub is reachable
+            if self.unpublished.has_under(name) and self.hub.read(*self._refs(name)):
+                with suppress(Conflict, Denied, TransportError), self.hold(name):
+                    self._publish(name, self._settle(name)[1])
         elif not self._is_current(name):
             with self.hold(name):
                 self.sync_agent(name)
@@ -161,12 +159,6 @@ class HubSync:
         if not last:
             return False
         raise errors.chains_not_fetched()
-
-    def _publish_chain(self, lock: str) -> None:
-        """Publish unpublished work of a chain, if the hub is reachable."""
-        if self.unpublished.has_under(lock) and self.hub.read(*self._refs(lock)):
-            with suppress(Conflict, Denied, TransportError), self.hold(lock):
-                self._publish(lock, self._settle(lock)[1])
 
     def seek(self, name: str) -> None:
         """Adopt an agent that another machine created. No lock is needed: refs are only created."""
@@ -295,17 +287,11 @@ class HubSync:
         alone = self._alone
         for ref in (*_CHAINS, *(ref for ref, _ in self.hub.tracked_under(names.BEHAVIOURS))):
             ours, theirs = alone.refs.get(ref), self.hub.tracked(ref)
-            if theirs is None or ours == theirs or not self._is_sound(ref, theirs):
+            if theirs is None or ours == theirs:
                 continue
             with suppress(StaleRef, GitError, NotFound):  # another process did it, or it is not a chain
-                if ours is None or alone.graph.descends(theirs, ours):
+                if self._adoption.is_sound(ref, theirs) and (ours is None or alone.graph.descends(theirs, ours)):
                     alone.refs.move(ref, ours, theirs, "clia: follow the hub")
-
-    def _is_sound(self, ref: str, cid: str) -> bool:
-        try:
-            return self._adoption.is_sound(ref, cid)
-        except (GitError, NotFound):
-            return False
 
     # Everything
 
