@@ -178,20 +178,15 @@ def _typed(source: str, stubs: str, open_session: Open) -> list[Problem]:
     """Return the problems that the engine's type checker reports. It always raises: the line that stops the flow is unknown."""
     from pydantic_monty import MontyTypingError
 
+    problems = []
     try:
         with _released(open_session(type_check=True, type_check_stubs=stubs, type_check_format="json")) as session:
             session.feed_start(f"{_STOP}\n{source}")
     except MontyTypingError as err:
         reports = [(report, report["location"], int(report["location"]["row"]) - _SHIFT) for report in json.loads(err.display())]
-        return [
-            Problem(
-                "type",
-                f"{report['message']} [{report['code']}]",
-                line,
-                int(location["column"]),
-                "error" if report.get("severity") == "error" else "warning",
-            )
-            for report, location, line in reports
-            if line >= 1 and report["code"] not in _NOT_TYPES
-        ]
-    return []
+        for report, location, line in reports:
+            if line >= 1 and report["code"] not in _NOT_TYPES:
+                severity = "error" if report.get("severity") == "error" else "warning"
+                message = f"{report['message']} [{report['code']}]"
+                problems.append(Problem("type", message, line, int(location["column"]), severity))
+    return problems

@@ -89,14 +89,10 @@ class Scope:
 
     def sees(self, name: str) -> bool:
         """Whether the source binds the name for this scope."""
-        if name in self.bound:
-            return True
         scope = self.parent
-        while scope is not None:
-            if name in scope.bound and not isinstance(scope.node, ast.ClassDef):
-                return True
+        while scope is not None and (name not in scope.bound or isinstance(scope.node, ast.ClassDef)):
             scope = scope.parent
-        return False
+        return name in self.bound or scope is not None
 
 
 def scopes_of(tree: ast.Module) -> list[Scope]:

@@ -157,13 +157,8 @@ def _policy(program: FlowProgram) -> OSPolicy:
     except ValueError:
         message = f"started_at {program.started_at!r} must be an instant with its offset, such as 2026-01-31T12:00:00+00:00"
         raise InvalidInput(message, fields={"field": "started_at"}) from None
-    return {
-        "datetime": started_at,
-        "timezone": program.timezone,
-        "sleep": "call_host",
-        "process_time": "zero",
-        "random_start": {"seed": program.seed},
-    }
+    clocks: OSPolicy = {"datetime": started_at, "timezone": program.timezone, "sleep": "call_host", "process_time": "zero"}
+    return {**clocks, "random_start": {"seed": program.seed}}
 
 
 def _no_worker(reason: str) -> EngineError:

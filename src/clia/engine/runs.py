@@ -57,11 +57,8 @@ def claim_threads() -> None:
         _in_use.append(os.getpid())
         os.register_at_fork(after_in_child=_abandon_all)
     if _in_use[0] != os.getpid():
-        raise EngineError(
-            "a process forked after its parent ran a flow cannot run flows",
-            code="engine-forked",
-            hints=["start a new process (multiprocessing: spawn), or fork before the first flow runs"],
-        )
+        hints = ["start a new process (multiprocessing: spawn), or fork before the first flow runs"]
+        raise EngineError("a process forked after its parent ran a flow cannot run flows", code="engine-forked", hints=hints)
 
 
 def _abandon_all() -> None:
