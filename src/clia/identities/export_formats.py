@@ -34,11 +34,9 @@ def check_complete(merged: MergedDocument) -> None:
     """Refuse a document with an unusable layer: it could be the one with the guardrails."""
     wrong = [diagnostic.message for diagnostic in merged.diagnostics if diagnostic.severity == ERROR]
     if wrong:
-        raise InvalidDocument(
-            f"the {merged.kind} document of {merged['slug']} is incomplete: {wrong[0]}",
-            hints=[*wrong[1:], "nothing was written, because guardrails could be missing; see clia agents lint"],
-            fields={"slug": merged["slug"], "findings": wrong},
-        )
+        message = f"the {merged.kind} document of {merged['slug']} is incomplete: {wrong[0]}"
+        hints = [*wrong[1:], "nothing was written, because guardrails could be missing; see clia agents lint"]
+        raise InvalidDocument(message, hints=hints, fields={"slug": merged["slug"], "findings": wrong})
 
 
 def profile_summary(merged: MergedDocument) -> str:
@@ -101,12 +99,8 @@ def check_card_url(url: str | None) -> str:
     from urllib.parse import urlsplit
 
     if url is None:
-        raise InvalidInput(
-            "an a2a-card needs the agent's URL",
-            code="url-needed",
-            hints=["add --url https://…, or omit a2a-card from --to"],
-            fields={"option": "--url"},
-        )
+        hints = ["add --url https://…, or omit a2a-card from --to"]
+        raise InvalidInput("an a2a-card needs the agent's URL", code="url-needed", hints=hints, fields={"option": "--url"})
     try:
         parts = urlsplit(url)
         has_credentials = parts.username is not None or parts.password is not None  # a card is public
@@ -114,12 +108,9 @@ def check_card_url(url: str | None) -> str:
     except ValueError:
         usable = False
     if not usable or not url.isprintable() or " " in url:
-        raise InvalidInput(
-            "--url must be an absolute http or https URL without a user name",
-            code="invalid-url",
-            hints=["for example https://agents.example.org/scout"],
-            fields={"option": "--url"},
-        )
+        hints = ["for example https://agents.example.org/scout"]
+        message = "--url must be an absolute http or https URL without a user name"
+        raise InvalidInput(message, code="invalid-url", hints=hints, fields={"option": "--url"})
     return url
 
 
@@ -129,24 +120,17 @@ def _card_skills(merged: MergedDocument) -> list[dict[str, Any]]:
     skills: list[dict[str, Any]] = []
     ids: set[str] = set()
     for item in merged.get("focusDomains") or ():
-        name = markdown.one_line(label_of(item) if isinstance(item, dict) else "") or markdown.one_line(
-            " ".join(projected_lines(item))
-        )
+        fields: dict[str, Any] = item if isinstance(item, dict) else {}
+        name = markdown.one_line(label_of(fields)) or markdown.one_line(" ".join(projected_lines(item)))
         if name:
             own = _unique_id(name, len(skills) + 1, ids)
-            skills.append({"id": own, "name": name, "description": _domain_description(item) or name, "tags": tags or [own]})
+            texts = [fields.get(key) for key in ("description", "summary", "notes")]
+            description = next((markdown.one_line(text) for text in texts if isinstance(text, str) and text.strip()), name)
+            skills.append({"id": own, "name": name, "description": description, "tags": tags or [own]})
     if skills:
         return skills
     slug, name = merged["slug"], markdown.one_line(merged.get("title") or merged["slug"])
     return [{"id": slug, "name": name, "description": profile_summary(merged), "tags": tags or [slug]}]
-
-
-def _domain_description(item: Any) -> str:
-    """The description of a focus domain."""
-    if not isinstance(item, dict):
-        return ""
-    texts = [item[key] for key in ("description", "summary", "notes") if isinstance(item.get(key), str)]
-    return next((markdown.one_line(text) for text in texts if text.strip()), "")
 
 
 def _unique_id(name: str, position: int, taken: set[str]) -> str:
@@ -267,11 +251,8 @@ def chosen_formats(options: ExportOptions) -> list[str]:
     formats = set(FORMATS) if ALL_FORMATS in options.formats else set(options.formats)
     unknown = sorted(formats - set(FORMATS))
     if unknown or not formats:
-        raise UnknownKind(
-            f"{', '.join(map(repr, unknown))} is not an export format" if unknown else "no export format given",
-            hints=[f"one of {', '.join(FORMATS)}, {ALL_FORMATS}"],
-            fields={"formats": unknown},
-        )
+        message = f"{', '.join(map(repr, unknown))} is not an export format" if unknown else "no export format given"
+        raise UnknownKind(message, hints=[f"one of {', '.join(FORMATS)}, {ALL_FORMATS}"], fields={"formats": unknown})
     if A2A_CARD in formats:
         check_card_url(options.url)
     for option, needed in _OPTION_FORMATS.items():

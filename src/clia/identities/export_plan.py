@@ -104,11 +104,9 @@ def parse_manifest(data: bytes, path: str) -> dict[str, ManifestEntry]:
     """Path below the root -> its entry; errors name ``path`` and the pointer."""
     manifest = documents.parse(data, path)
     if manifest.get("version") != _MANIFEST_VERSION:
-        raise UnsupportedFormat(
-            f"{path}: /version is {manifest.get('version')!r}, this version of clia supports {_MANIFEST_VERSION}",
-            hints=["nothing was changed; it is not a manifest, or from another version of clia"],
-            fields={"path": path, "pointer": "/version"},
-        )
+        message = f"{path}: /version is {manifest.get('version')!r}, this version of clia supports {_MANIFEST_VERSION}"
+        hints = ["nothing was changed; it is not a manifest, or from another version of clia"]
+        raise UnsupportedFormat(message, hints=hints, fields={"path": path, "pointer": "/version"})
     files = manifest.get("files")
     if not isinstance(files, dict):
         raise _invalid_manifest(path, "/files", "must be an object")
@@ -126,11 +124,8 @@ def _manifest_entry(path: str, name: str, value: Any) -> ManifestEntry:
 
 
 def _invalid_manifest(path: str, pointer: str, problem: str) -> InvalidDocument:
-    return InvalidDocument(
-        f"{path}: {pointer} {problem}",
-        hints=["nothing was changed; restore the manifest from git"],
-        fields={"path": path, "pointer": pointer},
-    )
+    hints = ["nothing was changed; restore the manifest from git"]
+    return InvalidDocument(f"{path}: {pointer} {problem}", hints=hints, fields={"path": path, "pointer": pointer})
 
 
 FRESH, NEW, STALE, EDITED, REFUSED = "fresh", "missing", "stale", "edited", "refused"

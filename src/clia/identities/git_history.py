@@ -171,9 +171,8 @@ def removal_findings(
         for document in lost:
             if document.content not in archived:
                 path = f"{root}/{document.path}"
-                yield diagnostic(
-                    "removed-without-archive", path, f"{path} was removed, and its last content is not in any {ARCHIVE}/"
-                )
+                message = f"{path} was removed, and its last content is not in any {ARCHIVE}/"
+                yield diagnostic("removed-without-archive", path, message)
 
 
 def _is_removed(files: LocalFiles, top: WorkingPath, root: str, document: RemovedDocument, slugs: Collection[str]) -> bool:

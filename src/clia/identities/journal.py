@@ -64,11 +64,8 @@ def target_at(files: LocalFiles, place: WorkingPath, directory: str, slug: str) 
     home = files.real(path)
     boundary = next((root for root in reversed(place.repositories) if inside(directory, root)), directory)
     if not inside(home, boundary) or "/.git/" in f"{home.removeprefix(boundary)}/":
-        raise UnsafePath(
-            f"{path} leads to {home}, outside {boundary}",
-            hints=["nothing was written; replace the link with a directory"],
-            fields={"path": home, "boundary": boundary},
-        )
+        hints, fields = ["nothing was written; replace the link with a directory"], {"path": home, "boundary": boundary}
+        raise UnsafePath(f"{path} leads to {home}, outside {boundary}", hints=hints, fields=fields)
     return WriteTarget(directory, home, _short_name(directory), boundary, False)
 
 
@@ -100,12 +97,9 @@ def agency_entries(files: LocalFiles, path: str) -> tuple[list[Any], str]:
     document = documents.parse(data, path)
     entries = document.get("entries")
     if entries is not None and not isinstance(entries, list):
-        raise InvalidDocument(
-            f"{path}: /entries must be an array, not {documents.type_name(entries)}",
-            code="wrong-type",
-            hints=["nothing was written; fix the document first"],
-            fields={"path": path, "pointer": "/entries"},
-        )
+        message = f"{path}: /entries must be an array, not {documents.type_name(entries)}"
+        hints, fields = ["nothing was written; fix the document first"], {"path": path, "pointer": "/entries"}
+        raise InvalidDocument(message, code="wrong-type", hints=hints, fields=fields)
     return entries or [], data.decode("utf-8")
 
 
@@ -252,11 +246,8 @@ class TransferPlan(NamedTuple):
 def plan_transfer(files: LocalFiles, slug: str, source: WriteTarget, target: WriteTarget, selectors: Sequence[str]) -> TransferPlan:
     """Plan a transfer; changes nothing."""
     if source.directory == target.directory or not inside(source.directory, target.directory):
-        raise InvalidInput(
-            f"{target.directory} does not enclose {source.directory}: entries can only be copied upwards",
-            code="not-enclosing",
-            fields={"from": source.directory, "to": target.directory},
-        )
+        message = f"{target.directory} does not enclose {source.directory}: entries can only be copied upwards"
+        raise InvalidInput(message, code="not-enclosing", fields={"from": source.directory, "to": target.directory})
     path = agency_path(files, source)
     if path is None:
         raise NotFound(f"{source.home} has no agency document", fields={"path": source.home})
@@ -306,12 +297,9 @@ def _select_entries(entries: list[dict[str, Any]], selectors: Sequence[str], pat
     for selector in selectors:
         hits = [index for index, entry in enumerate(entries) if _matches_selector(entry, selector)]
         if not hits:
-            raise NotFound(
-                f"{path}: no entry matches {selector!r}",
-                code="no-such-entry",
-                hints=["select by sha256 (at least six digits), timestamp or its start, or tag:NAME"],
-                fields={"selector": selector, "path": path},
-            )
+            message, fields = f"{path}: no entry matches {selector!r}", {"selector": selector, "path": path}
+            hints = ["select by sha256 (at least six digits), timestamp or its start, or tag:NAME"]
+            raise NotFound(message, code="no-such-entry", hints=hints, fields=fields)
         chosen.update(hits)
     return [entries[index] for index in sorted(chosen)]
 

@@ -140,11 +140,9 @@ class Lineage:
         if not default:
             searched = [below(ancestor, f"{AGENTS}/{slug}") for ancestor in reversed(place.ancestors)]
             trouble = [item.message for item in in_order(search.diagnostics)]
-            raise AgentNotFound(
-                f"no identity {slug!r} at {place.path} or above",
-                hints=[*trouble, f"searched: {', '.join(searched)}", f"create it: clia agents init {slug}"],
-                fields={"slug": slug, "path": place.path, "searched": searched},
-            )
+            hints = [*trouble, f"searched: {', '.join(searched)}", f"create it: clia agents init {slug}"]
+            fields = {"slug": slug, "path": place.path, "searched": searched}
+            raise AgentNotFound(f"no identity {slug!r} at {place.path} or above", hints=hints, fields=fields)
         self._default = tuple(default)
         self._reader.knows(default)
         self._chain = contexts.resolve_chain(search, self._reader, default, allow_uncontained=allow_uncontained)
@@ -156,11 +154,9 @@ class Lineage:
 
     def context(self) -> ContextReport:
         """The chain, and why each context is in or out; the diagnostics cover all three kinds."""
-        diagnostics = in_order(item for kind in KINDS for item in self.merged(kind).diagnostics)
-        mode, contexts, injected = self._chain[:3]
-        return ContextReport(
-            self.slug, self.place.path, mode, self._default, contexts, injected, self._excluded, tuple(diagnostics)
-        )
+        diagnostics = tuple(in_order(item for kind in KINDS for item in self.merged(kind).diagnostics))
+        mode, chain, injected, _ = self._chain
+        return ContextReport(self.slug, self.place.path, mode, self._default, chain, injected, self._excluded, diagnostics)
 
     def profile(self) -> MergedDocument:
         """The merged agent document: title, purpose, guardrails and more."""

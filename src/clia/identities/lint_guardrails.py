@@ -157,9 +157,8 @@ def _repeated(layers: Sequence[Layer], field: str) -> Iterator[tuple[str, RuleSt
     """(path, statement, outer path, outer statement) for each rule that an inner document repeats."""
     declared: dict[object, list[tuple[str, RuleStatement]]] = {}
     for layer in layers:
-        own = [
-            (statement, key) for statement in statements(layer.document.get(field), f"/{field}") for key in statement.rule_keys()
-        ]
+        rules = statements(layer.document.get(field), f"/{field}")
+        own = [(statement, key) for statement in rules for key in statement.rule_keys()]
         for statement, key in own:
             yield from ((layer.path, statement, *outer) for outer in declared.get(key, ()))
         for statement, key in own:

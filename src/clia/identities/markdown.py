@@ -224,19 +224,14 @@ def _grouped(described: Iterable[tuple[tuple[str, ...], list[str]]]) -> list[Mar
 
 def _field_lines(field: str, value: Any, waived: Collection[str]) -> list[str]:
     if field == GUARDRAILS and isinstance(value, list):
-        return [line for item in value for line in _guardrail(item, waived)]
+        rules = [(item, list(_item(item, ""))) for item in value]
+        for item, lines in rules:
+            if lines and guardrail_digest(item) in waived:
+                lines[0] = f"- **Waived by an operator:** {lines[0][2:]}"
+        return [line for _, lines in rules for line in lines]
     if isinstance(value, str):
         return ["\n\n".join(prose(paragraph) for paragraph in paragraphs(value))]
     return bullets(value)
-
-
-def _guardrail(item: Any, waived: Collection[str]) -> Iterator[str]:
-    lines = _item(item, "")
-    first = next(lines, None)
-    if first is not None:
-        is_waived = guardrail_digest(item) in waived
-        yield f"- **Waived by an operator:** {first[2:]}" if is_waived else first
-        yield from lines
 
 
 def _item(value: Any, indent: str) -> Iterator[str]:

@@ -59,18 +59,6 @@ class MirrorPlan(NamedTuple):
         return all(mirror.state == FRESH for mirror in self.mirrors)
 
 
-def mirror_root(files: LocalFiles, place: WorkingPath, slug: str | None) -> str:
-    """The root for mirrors: the nearest repository, or the path itself if it has identities."""
-    if slug is not None:
-        check_slug(slug)
-    if place.repositories:
-        return place.repositories[-1]
-    if files.kind(below(place.path, f"{AGENTS}/{slug}" if slug else AGENTS)) != MISSING:
-        return place.path
-    hint = "run the command inside a git repository, or in the directory with the identities"
-    raise no_repository(place.path, f"is not inside a repository and has no {AGENTS}", hint)
-
-
 def _plan_mirrors(files: LocalFiles, place: WorkingPath, slug: str | None, *, merged: bool) -> MirrorPlan:
     root = place.path
     diagnostics: list[Diagnostic] = []
@@ -200,9 +188,17 @@ def _with_state(files: LocalFiles, mirror: Mirror) -> Mirror:
 
 
 def mirrors(path: Path, slug: str | None = None, *, merged: bool = False, write: bool = True) -> MirrorPlan:
-    """Render the documents of one identity, or of all, as Markdown; without ``write`` only plan it."""
-    files = WritableLocalFiles()
-    root = mirror_root(files, survey_path(path), slug)
+    """Render the documents of one identity, or of all, as Markdown; without ``write`` only plan it.
+
+    The root is the nearest repository, or the path itself if it has identities.
+    """
+    files, outer = WritableLocalFiles(), survey_path(path)
+    if slug is not None:
+        check_slug(slug)
+    root = outer.repositories[-1] if outer.repositories else outer.path
+    if not outer.repositories and files.kind(below(root, f"{AGENTS}/{slug}" if slug else AGENTS)) == MISSING:
+        hint = "run the command inside a git repository, or in the directory with the identities"
+        raise no_repository(root, f"is not inside a repository and has no {AGENTS}", hint)
     place = survey_path(root)  # the pages must not depend on the path inside the repository
     with files.exclusive(root) if write else nullcontext():
         planned = _plan_mirrors(files, place, slug, merged=merged)

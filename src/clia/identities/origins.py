@@ -130,12 +130,9 @@ def _value_at(document: dict[str, Any], parts: list[str], pointer: str) -> Any:
             value = pointers.step(value, part)
         except KeyError:
             names = list(value) if isinstance(value, dict) else []
-            raise NotFound(
-                f"the merged document has no value at {pointer}",
-                code="no-such-value",
-                hints=[f"available: {', '.join(sorted(names)[:20])}"] if names else [],
-                fields={"pointer": pointer},
-            ) from None
+            message, fields = f"the merged document has no value at {pointer}", {"pointer": pointer}
+            hints = [f"available: {', '.join(sorted(names)[:20])}"] if names else []
+            raise NotFound(message, code="no-such-value", hints=hints, fields=fields) from None
     return value
 
 

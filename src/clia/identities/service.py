@@ -182,12 +182,8 @@ def lineage_at(path: str, slug: str) -> Lineage:
 def kind_of(document: str) -> str:
     """The document kind for a name in a URL."""
     if document not in DOCUMENTS:
-        raise NotFound(
-            f"unknown document {document!r}",
-            code="no-such-document",
-            hints=[f"one of {', '.join(DOCUMENTS)}"],
-            fields={"document": document},
-        )
+        hints, fields = [f"one of {', '.join(DOCUMENTS)}"], {"document": document}
+        raise NotFound(f"unknown document {document!r}", code="no-such-document", hints=hints, fields=fields)
     return DOCUMENTS[document]
 
 

@@ -55,7 +55,12 @@ def parents(path: str) -> list[str]:
 
 def survey(files: LocalFiles, path: str, *, ceiling: str | None = None, trusted: frozenset[int] | None = None) -> WorkingPath:
     """Survey ``path`` (absolute) and every directory above it, up to and including ``ceiling``."""
-    start = _directory(files, path)
+    start = files.real(path)
+    kind = files.kind(start)
+    if kind not in (DIRECTORY, FILE):
+        raise NotFound(f"{path} does not exist", code="no-such-path", fields={"path": path})
+    if kind == FILE:
+        start = start.rpartition("/")[0] or "/"
     ancestors = parents(start)[::-1]
     if ceiling is not None:
         top = files.real(ceiling)
@@ -127,16 +132,6 @@ def find_target(files: LocalFiles, roots: Sequence[str], declared: str, kind: st
         elif files.kind(real) == kind:
             return real
     return outside
-
-
-def _directory(files: LocalFiles, path: str) -> str:
-    real = files.real(path)
-    kind = files.kind(real)
-    if kind == DIRECTORY:
-        return real
-    if kind == FILE:
-        return real.rpartition("/")[0] or "/"
-    raise NotFound(f"{path} does not exist", code="no-such-path", fields={"path": path})
 
 
 def _submodule_roots(files: LocalFiles, directory: str, diagnostics: list[Diagnostic]) -> list[str]:

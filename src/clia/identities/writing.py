@@ -133,11 +133,8 @@ def _is_archived(files: LocalFiles, path: str, data: bytes) -> bool:
     """Whether the archive has the file; ``AlreadyExists`` if it has another of that name."""
     archived = files.read(path, MAX_FILE_BYTES)
     if archived not in (None, data):
-        raise AlreadyExists(
-            f"{path} exists with other content; nothing was removed",
-            hints=["move the earlier archive away, then try again"],
-            fields={"path": path},
-        )
+        hints = ["move the earlier archive away, then try again"]
+        raise AlreadyExists(f"{path} exists with other content; nothing was removed", hints=hints, fields={"path": path})
     return archived is not None
 
 
