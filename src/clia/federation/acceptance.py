@@ -14,17 +14,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.errors import CliaError
-from clia.federation.statements import (
-    REFS_MAX,
-    TOKEN_MAX,
-    TOKEN_TYPE,
-    TYPES_PREFIX,
-    RefClaim,
-    Statement,
-    digest,
-    read_statement,
-    refusal,
-)
+from clia.federation import statements
+from clia.federation.statements import REFS_MAX, TOKEN_MAX, TYPES_PREFIX, RefClaim, Statement, digest, read_statement, refusal
 from clia.values import refs as names
 from clia.values.types import BUILT_IN
 
@@ -125,7 +116,7 @@ def _authentic(position: Position, token: str, listener: ListenerContext) -> Sta
     """The statement in a token, if the peer's newest key signed it for this space."""
     if len(token) > TOKEN_MAX:
         raise refusal("statement-too-large", f"a statement has at most {TOKEN_MAX} characters; this one has {len(token)}")
-    signed = listener.verifier.read(token, TOKEN_TYPE, listener.keys)
+    signed = listener.verifier.read(token, statements.TOKEN_TYPE, listener.keys)
     if signed.key != listener.keys[-1]:
         raise refusal("revoked-key", "the statement is signed with a key that the peer has replaced", key=signed.key)
     return read_statement(signed.payload, position.level)

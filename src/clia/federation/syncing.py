@@ -12,18 +12,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from clia.errors import CliaError, Conflict, Denied, InvalidInput, NotFound
-from clia.federation.acceptance import (
-    CLASH,
-    DENIED,
-    Follow,
-    Forget,
-    ListenerContext,
-    Withheld,
-    accept,
-    is_clash,
-    outstanding,
-    unsettled,
-)
+from clia.federation import acceptance
+from clia.federation.acceptance import Follow, Forget, ListenerContext, Withheld, accept, is_clash, outstanding, unsettled
 from clia.federation.announcing import chain_tokens, commit_token
 from clia.federation.claim_checks import ClaimChecker
 from clia.federation.keys import continue_chain, key_tokens
@@ -214,9 +204,7 @@ class PeerSync(NamedTuple):
             left = {effect.claim.ref: effect.tracked for effect in forget if effect.claim.ref.startswith(names.HEADS)}
             if failed or left:  # before the refs are removed, to survive a crash in between
                 why = f"peer {peer.name}: {len(failed)} refused, {len(left)} no longer shared"
-                self.peers.update(
-                    peer.name, lambda now: now._replace(failed={**now.failed, **failed}, left={**now.left, **left}), why
-                )
+                self.peers.update(peer.name, lambda now: now._replace(failed=now.failed | failed, left=now.left | left), why)
             moves += self._track(peer, [*good, *forget], progress)
             if read.chain is not None:  # evidence, and it makes the next fetch incremental
                 ref = names.remote(peer.name, "announce")
@@ -229,7 +217,7 @@ class PeerSync(NamedTuple):
     def _withheld_refusal(self, withheld: Withheld, read: _ReadStatements) -> Refused:
         claim = withheld.claim
         message = f"{claim.ref}: no grant allows {claim.parent or claim.type} by {claim.trigger} from {read.peer.name}"
-        if withheld.code == CLASH:
+        if withheld.code == acceptance.CLASH:
             message = f"{claim.ref}: type {claim.type} has another meaning here"
         return self._refused(withheld.code, message, claim.ref, read.claimed.get(claim.ref))
 
@@ -328,10 +316,10 @@ class PeerSync(NamedTuple):
             missing = denied(claim.parent or claim.type, claim.trigger) if claim.new is not None else ()
             refused = last.get(claim.ref)
             if claim.type in clashing:
-                why = (CLASH, f"type {claim.type} has another meaning here", "")
+                why = (acceptance.CLASH, f"type {claim.type} has another meaning here", "")
             elif missing:
-                why = (DENIED, "; ".join(reason.message for reason in missing), missing[0].hint)
-            elif refused is not None and refused.code != DENIED:
+                why = (acceptance.DENIED, "; ".join(reason.message for reason in missing), missing[0].hint)
+            elif refused is not None and refused.code != acceptance.DENIED:
                 why = (refused.code, refused.message, "")
             else:
                 state = "allowed; it will be fetched" if claim.new is not None else "no longer shared; it will be removed"
