@@ -46,21 +46,15 @@ def unique_clone_id(common_dir: str, locks: Locks) -> str:
     clone = clone_id(common_dir)
     if _recorded_inode(common_dir) == (clone, _inode(common_dir)):
         return clone
-    try:
-        with locks.hold(_LOCK):
-            return _settle(common_dir)
-    except FileError:
-        return clone  # read-only: nothing of it reaches others
-
-
-def _settle(common_dir: str) -> str:
-    """Replace the id of a copied clone. Requires the lock. The id is written before the inode: a crash between is harmless."""
     files, directory = WritableLocalFiles(), os.path.join(common_dir, "clia")
-    clone, inode, recorded = clone_id(common_dir), _inode(common_dir), _recorded_inode(common_dir)
-    if recorded is not None and recorded[0] == clone and recorded[1] != inode:
-        clone = str(uuid4())
-        files.replace(os.path.join(directory, "clone"), clone.encode("ascii"))
-    files.replace(os.path.join(directory, "clone-place"), f"{clone} {inode}".encode("ascii"))
+    with suppress(FileError), locks.hold(_LOCK):  # read-only: nothing of it reaches others
+        new, inode, recorded = clone_id(common_dir), _inode(common_dir), _recorded_inode(common_dir)
+        if recorded is not None and recorded[0] == new and recorded[1] != inode:
+            new = str(uuid4())
+            # The id is written before the inode: a crash between is harmless.
+            files.replace(os.path.join(directory, "clone"), new.encode("ascii"))
+        files.replace(os.path.join(directory, "clone-place"), f"{new} {inode}".encode("ascii"))
+        return new
     return clone
 
 
