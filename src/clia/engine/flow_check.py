@@ -135,7 +135,7 @@ def _missing(session: MontySession, line: str) -> str | None:
 def _names(text: FlowText, missing: Missing) -> Iterator[Problem]:
     yield from _imports(text, missing)
     exists: dict[str, bool] = {}
-    for use in text.free_names():
+    for use in (name for scope in text.scopes for name in scope.used if not scope.sees(name.id)):
         if use.id in HOST or exists.setdefault(use.id, missing(use.id) is None):
             continue
         if hasattr(builtins, use.id):

@@ -10,7 +10,7 @@ import ast
 import builtins
 
 from clia.engine.calls import bound_arguments, label
-from clia.engine.flow_source import HOST, STOPS, FlowText, calls_in
+from clia.engine.flow_source import FUNCTIONS, HOST, STOPS, FlowText, calls_in
 from clia.values.json_values import CannotCross
 
 TYPE_CHECKING = False
@@ -160,7 +160,8 @@ def _awaits_in_async(text: FlowText) -> Iterator[Problem]:
 def _needs_await(text: FlowText, call: ast.Call) -> bool:
     parent = text.parents[call]
     if isinstance(parent, ast.Return):
-        return isinstance(text.function_around(call), ast.AsyncFunctionDef)
+        functions = (node for node in text.around(call) if isinstance(node, FUNCTIONS))
+        return isinstance(next(functions, None), ast.AsyncFunctionDef)
     if isinstance(parent, (ast.If, ast.While, ast.IfExp, ast.Assert)):
         return parent.test is call
     if isinstance(parent, (ast.For, ast.comprehension)):

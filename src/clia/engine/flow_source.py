@@ -69,7 +69,7 @@ def form_of(source: str) -> FlowForm:
     return FlowForm(is_async=True, discarded=discarded)
 
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -104,7 +104,7 @@ def scopes_of(tree: ast.Module) -> list[Scope]:
         node, scope = stack.pop()
         _bind(node, scope)
         inner = scope
-        if isinstance(node, (*_FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef)):
+        if isinstance(node, (*FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef)):
             inner = Scope(node, scope)
             inner.outside = _declared(node)
             scopes.append(inner)
@@ -117,7 +117,7 @@ def _children(node: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns"):
             continue  # the engine ignores them
-        outer = field in ("decorator_list", "bases", "keywords") and isinstance(node, (*_FUNCTIONS, ast.ClassDef))
+        outer = field in ("decorator_list", "bases", "keywords") and isinstance(node, (*FUNCTIONS, ast.ClassDef))
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
                 yield child, not outer
@@ -131,7 +131,7 @@ def _declared(node: ast.AST) -> set[str]:
         item = stack.pop()
         if isinstance(item, (ast.Global, ast.Nonlocal)):
             names.update(item.names)
-        if not isinstance(item, (*_FUNCTIONS, ast.ClassDef)):
+        if not isinstance(item, (*FUNCTIONS, ast.ClassDef)):
             stack.extend(ast.iter_child_nodes(item))
     return names
 
@@ -188,10 +188,6 @@ class FlowText:
     def bound(self) -> set[str]:
         """All names that the source binds."""
         return {name for scope in self.scopes for name in scope.bound}
-
-    def free_names(self) -> Iterator[ast.Name]:
-        """Yield the uses of names that the source does not bind."""
-        return (name for scope in self.scopes for name in scope.used if not scope.sees(name.id))
 
     @cached_property
     def imported(self) -> dict[str, str]:
@@ -255,17 +251,14 @@ class FlowText:
             yield parent
             node = parent
 
-    def function_around(self, node: ast.AST) -> ast.AST | None:
-        return next((parent for parent in self.around(node) if isinstance(parent, _FUNCTIONS)), None)
-
 
 def calls_in(node: ast.AST) -> Iterator[ast.Call]:
     """Yield the calls that happen when this function or expression runs; not those in functions that it only defines."""
-    body = node.body if isinstance(node, _FUNCTIONS) else node
+    body = node.body if isinstance(node, FUNCTIONS) else node
     stack: list[ast.AST] = list(body) if isinstance(body, list) else [body]
     while stack:
         item = stack.pop()
         if isinstance(item, ast.Call):
             yield item
-        if not isinstance(item, _FUNCTIONS):
+        if not isinstance(item, FUNCTIONS):
             stack.extend(ast.iter_child_nodes(item))

@@ -323,15 +323,13 @@ def failure_of(error: MontyRuntimeError | MontySyntaxError, call_of_main: str, l
 
 def _trace(frames: Sequence[Frame], text: str) -> str:
     """Return a traceback as Python prints it, oldest call first; the middle of a long one is left out."""
-    shown = [_shown(frame) for frame in frames]
+    shown = []
+    for frame in frames:
+        place = "line" if frame.filename == FLOW_FILE else f"{frame.filename}, line"
+        shown.append(f"  {place} {frame.line}, in {frame.function_name or '<module>'}")
+        shown[-1] += f"\n    {frame.source_line.strip()[:200]}" if frame.source_line else ""
     if len(shown) > _MAX_FRAMES:
         left_out = len(shown) - _MAX_FRAMES
         shown[10 : 10 + left_out] = [f"  … {left_out} more …"]
     trace = "\n".join(["Traceback (most recent call last):", *shown, text[: _MAX_TRACE // 2]])
     return trace if len(trace) <= _MAX_TRACE else trace[: _MAX_TRACE // 2] + "\n…\n" + trace[3 - _MAX_TRACE // 2 :]
-
-
-def _shown(frame: Frame) -> str:
-    place = "line" if frame.filename == FLOW_FILE else f"{frame.filename}, line"
-    head = f"  {place} {frame.line}, in {frame.function_name or '<module>'}"
-    return f"{head}\n    {frame.source_line.strip()[:200]}" if frame.source_line else head
