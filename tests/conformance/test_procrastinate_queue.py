@@ -67,8 +67,8 @@ def rows(address: str, table: str) -> int:
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 def test_processes_that_all_start_on_an_empty_database_make_its_tables_once_and_take_each_task_once(postgres_address: str) -> None:
     tasks = [Task("scout", f"1.{number}", "llm") for number in range(24)]
-    pipes = [FORK.Pipe(duplex=False) for _ in range(4)]
-    started = [FORK.Process(target=_take_all, args=(postgres_address, tasks, str(at), pipes[at][1])) for at in range(4)]
+    pipes, all_done = [FORK.Pipe(duplex=False) for _ in range(4)], FORK.Barrier(4)
+    started = [FORK.Process(target=_take_all, args=(postgres_address, tasks, str(at), pipes[at][1], all_done)) for at in range(4)]
     for each, (_, theirs) in zip(started, pipes, strict=True):
         each.start()
         theirs.close()  # whoever dies is not waited for
@@ -86,13 +86,14 @@ def test_processes_that_all_start_on_an_empty_database_make_its_tables_once_and_
     assert [rows(postgres_address, f"procrastinate_{table}") for table in ("jobs", "events")] == [0, 0]
 
 
-def _take_all(address: str, tasks: list[Task], worker: str, pipe: Any) -> None:
+def _take_all(address: str, tasks: list[Task], worker: str, pipe: Any, all_done: Any) -> None:
     with opened(address, "one") as queue:
         taken = []
         while (claim := queue.claim(tasks, worker, time.time(), LEASE)) is not None:
             taken.append(claim.task.request)
         pipe.send(taken)
         pipe.close()
+        all_done.wait()  # a queue that is closed gives its tasks back
         assert len(queue.waiting()) <= len(tasks)
 
 
