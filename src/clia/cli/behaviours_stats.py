@@ -18,7 +18,7 @@ from clia.cli.behaviours_versions import (
 )
 from clia.cli.command import Answer, arg, command, opt
 from clia.cli.output import console, counted, one_line, write
-from clia.cli.rendering import facts_table, only_ascii, short, show_block, show_line, show_rows
+from clia.cli.rendering import facts_table, largest_unit, only_ascii, short, show_block, show_line, show_rows
 from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from clia.behaviours.model import BehaviourStats, Candidate, Compared, Comparison, Rate, Suggestion
     from clia.facade.space import Space
 
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _ACTION_STYLES = {ADOPT: "green", KEEP: "cyan", RETIRE: "red", NOT_ENOUGH: "yellow"}
 CHART_WIDTH = 25
 BETTER, WORSE, NO_DIFFERENCE, TOO_FEW = "better", "worse", "no-difference", "not-enough-data"
@@ -156,28 +155,24 @@ def _durations(seconds: Mapping[str, int]) -> str:
 
 
 def _duration(seconds: int) -> str:
-    size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size or size == 1)
+    size, unit = largest_unit(seconds)
     return f"{seconds / size:.3g} {unit}"
 
 
 def _show_over_time(versions: Sequence[BehaviourStats], over: str, kinds: Mapping[str, str]) -> None:
+    """Draw the usual measure of each version, else the first with observations."""
+    from clia.behaviours.measures import usual_measure
+
     for stats in versions:
-        measure = _charted_measure(stats, kinds.get(stats.cid))
-        if measure is None:
+        if not stats.rates:
             continue
+        usual = usual_measure(kinds[stats.cid]) if stats.cid in kinds else ""
+        measure = usual if rate_by(stats.rates, usual) else stats.rates[0].measure
         console().print()
         write(f"{short(stats.cid)}  {measure} by {over}\n")
         dated = [(period.start, rate_by(period.rates, measure)) for period in stats.series]
         rows = [(start, rate_text(rate), interval_line(rate)) for start, rate in dated if rate is not None]
         show_rows((over, "rate (95 % interval)", chart_axis()), rows, indent=2)
-
-
-def _charted_measure(stats: BehaviourStats, kind: str | None) -> str | None:
-    """The measure to draw over time: the usual one, else the first with observations."""
-    from clia.behaviours.measures import usual_measure
-
-    usual = usual_measure(kind) if kind else ""
-    return usual if rate_by(stats.rates, usual) else next((rate.measure for rate in stats.rates), None)
 
 
 @json_form(compared=EMBED)

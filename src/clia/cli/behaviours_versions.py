@@ -6,7 +6,6 @@ Invariant: a rate is always shown with its interval and the number of observatio
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from clia.behaviours.model import CURRENT, FOREIGN, FORMER, PROPOSED, RETIRED, TRIAL
@@ -30,12 +29,14 @@ from clia.sessions.model import CANCELLED, FINISHED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from rich.text import Text
 
     from clia.behaviours.model import BehaviourVersion, KnownBehaviour, Rate, Replayed, ReplayStep
+    from clia.cli.rendering import ProgressUpdate
     from clia.facade.space import Space
 
 _MAX_DEPTH = 8  # levels of indentation; deeper versions start at the left again
@@ -85,10 +86,8 @@ def some_ids(cids: Sequence[str], most: int = 3) -> str:
     return ", ".join(short(cid) for cid in cids[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-@contextmanager
-def reading(*, hidden: bool) -> Iterator[Callable[[int, int], None] | None]:
-    with progress_bar("Reading the record", hidden=hidden) as progress:
-        yield progress
+def reading(*, hidden: bool) -> AbstractContextManager[ProgressUpdate | None]:
+    return progress_bar("Reading the record", hidden=hidden)
 
 
 def note_gaps(gaps: int) -> None:

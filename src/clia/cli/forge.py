@@ -75,12 +75,11 @@ def _mcp_endpoint(forge: Forge) -> LoadedApp:
     """The MCP endpoint. The web and MCP packages do not import each other, so it is added here."""
     from clia.forge.forge import LoadedApp
     from clia.identities.service import RelativePaths
-    from clia.mcp.calls import RemotePaths, SpaceContext, WaitSlots
+    from clia.mcp.calls import SpaceContext, WaitSlots
     from clia.mcp.http import Endpoint, EndpointOptions  # loads the MCP package: 1 s, on the first request
 
     def context(site: Site) -> SpaceContext:
-        relative, address = RelativePaths(site.path), f"{forge.options.address}/s/{site.name}"
-        paths = RemotePaths(relative.in_json, relative.in_error)
+        paths, address = RelativePaths(site.path), f"{forge.options.address}/s/{site.name}"
         return SpaceContext(site.path, lambda: site.space, address=lambda _: address, paths=paths, waits=waits)
 
     options, waits = forge.options, WaitSlots()

@@ -122,7 +122,22 @@ def show(
     """Show an agent or a commit."""
     archived = name in space.agents(archived=True)
     if archived or name in space.agents():
-        details = _agent_details(space, name, archived)
+        record = _unless_missing(space.agents.record, name) or {}
+        details = ShownAgent(
+            name,
+            archived,
+            None if archived else f"agents/{name}",
+            space.find(name),
+            _unless_missing(space.agents.genesis, name),
+            space.relations.parent(name),
+            space.relations.sub_agents(name),
+            _unless_missing(space.agents.briefing, name),
+            record.get("profile.json"),
+            0 if archived else len(space.traces.pending(name)),
+            space.history.landings(name),
+            _unless_missing(space.sessions.get, name),
+            [request for request in space.sessions.pending(name) if request.session.startswith(ASK)],
+        )
         return Answer(details, lambda: _show_agent(details))
     commit = space.show(name)
     files = space.history.changed(commit.cid)
@@ -130,25 +145,6 @@ def show(
     entries = len(trace.entries) if trace else 0
     value = ShownCommit(commit, files, TraceSize(cid, entries) if trace else None)
     return Answer(value, lambda: _show_commit(commit, files, entries))
-
-
-def _agent_details(space: Space, name: str, archived: bool) -> ShownAgent:
-    record = _unless_missing(space.agents.record, name) or {}
-    return ShownAgent(
-        name,
-        archived,
-        None if archived else f"agents/{name}",
-        space.find(name),
-        _unless_missing(space.agents.genesis, name),
-        space.relations.parent(name),
-        space.relations.sub_agents(name),
-        _unless_missing(space.agents.briefing, name),
-        record.get("profile.json"),
-        0 if archived else len(space.traces.pending(name)),
-        space.history.landings(name),
-        _unless_missing(space.sessions.get, name),
-        [request for request in space.sessions.pending(name) if request.session.startswith(ASK)],
-    )
 
 
 def _unless_missing(read: Callable[[str], T], name: str) -> T | None:

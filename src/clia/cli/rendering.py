@@ -45,6 +45,12 @@ def minute(timestamp: str | None) -> str:
     return "" if timestamp is None else timestamp[:16].replace("T", " ")
 
 
+def largest_unit(seconds: float) -> tuple[int, str]:
+    """The size and name of the largest unit that a duration fills."""
+    units = ((86400, "d"), (3600, "h"), (60, "min"))
+    return next((unit for unit in units if seconds >= unit[0]), (1, "s"))
+
+
 def json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 

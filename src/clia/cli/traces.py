@@ -185,11 +185,16 @@ def trace_purge(
 ) -> Answer[Purged]:
     """Remove a leaked text from an agent's traces and their history."""
     require_agent(space, agent)
-    leak = _leaked_text() if text is None else text
+    if text is None and sys.stdin.isatty():
+        from getpass import getpass
+
+        text = getpass("Text to remove (not shown): ", sys.stderr)
+    elif text is None:
+        text = read_text("-").removesuffix("\n").removesuffix("\r")  # echo and editors add these
     if sys.stdin.isatty() and not yes:
         require_confirmation(f"Remove this text from the traces of {agent} and rewrite their history?", ask=True)
     with spinner("Purging traces", hidden=json_output):
-        purged = space.traces.purge(agent, leak)
+        purged = space.traces.purge(agent, text)
 
     def show() -> None:
         pending = counted(purged.pending, "pending entry", "pending entries")
@@ -197,14 +202,6 @@ def trace_purge(
         write("".join(f"  {one_line(place)}\n" for place in purged.remaining))
 
     return Answer(purged, show)
-
-
-def _leaked_text() -> str:
-    if sys.stdin.isatty():
-        from getpass import getpass
-
-        return getpass("Text to remove (not shown): ", sys.stderr)
-    return read_text("-").removesuffix("\n").removesuffix("\r")  # echo and editors add these
 
 
 class SpanExport(NamedTuple):

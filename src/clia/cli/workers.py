@@ -13,7 +13,7 @@ from typing import NamedTuple
 from clia.cli.command import CONFIG, IN_SPACE, Answer, command, flag, opt
 from clia.cli.inputs import invalid_option, positive
 from clia.cli.output import console, one_line, write
-from clia.cli.rendering import MAX_ROWS, show_rows, styled
+from clia.cli.rendering import MAX_ROWS, largest_unit, show_rows, styled
 from clia.space.adoption import title_of
 from clia.values.records import EMBED, as_json, json_form
 from clia.workers.fleet import ALIVE, CLOCK_TOLERANCE, NO_PROCESS
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     StatusListener = Callable[[WorkerStatus], None]
 
 _COUNTS = ("answered", "retried", "given_up", "gone")
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _MAX_LISTED = 3
 
 
@@ -208,7 +207,7 @@ def _show_fleet(status: Fleet) -> None:
 
 def span(seconds: float) -> str:
     """A duration in its largest unit."""
-    size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size or size == 1)
+    size, unit = largest_unit(seconds)
     return f"{int(max(seconds, 0) // size)} {unit}"
 
 
@@ -270,9 +269,6 @@ def _show_workers(processes: Sequence[Process]) -> None:
 
 
 def _show_leases(leases: Sequence[Lease]) -> None:
-    rows = []
-    for lease in leases:
-        left = span(lease.left) if lease.left > 0 else "expired"
-        rows.append((lease.agent, lease.request, lease.kind, lease.attempt, lease.worker, lease.holder, left))
+    rows = [(*lease[:6], span(lease.left) if lease.left > 0 else "expired") for lease in leases]
     headings = ("held", "request", "kind", "attempt", "by", "who is", "for")
     show_rows(headings, rows, cut=("by",), right=("attempt", "for"), limit=MAX_ROWS)

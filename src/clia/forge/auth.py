@@ -93,11 +93,5 @@ def require(identity: RequestIdentity, role: str) -> User:
         raise Unauthenticated(
             "log in first", hints=["open the login link that clia serve prints", "programs: send Authorization: Bearer TOKEN"]
         )
-    if not user.may(role):
-        raise NotAllowed(
-            f"user {user.name!r} has role {user.role}, but this needs {role}",
-            code="role-too-low",
-            hints=[f"ask an administrator to run: clia user change {user.name} --role {role}"],
-            fields={"user": user.name, "role": user.role, "needed": role},
-        )
+    user.require(role)
     return user

@@ -16,12 +16,12 @@ from urllib.parse import quote
 
 from anyio import from_thread, to_thread
 
-from clia.errors import CliaError, InvalidInput, NotAllowed
+from clia.errors import CliaError, InvalidInput
 from clia.identities import checks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from typing import Any, ParamSpec, TypeVar
 
     from anyio import CapacityLimiter
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolRequestParams, ElicitResult
 
     from clia.facade.space import Space
+    from clia.identities.service import RelativePaths
     from clia.users.service import User
 
     P = ParamSpec("P")
@@ -47,7 +48,7 @@ class SpaceContext:
         *,
         agent: str | None = None,
         address: Callable[[Space], str | None] = lambda _: None,
-        paths: RemotePaths | None = None,
+        paths: RelativePaths | None = None,  # for remote callers
         waits: WaitSlots | None = None,
     ) -> None:
         self.path = path
@@ -107,13 +108,6 @@ class WaitSlots:
             self._waiting += Counter()  # drops zero counts
 
 
-class RemotePaths(NamedTuple):
-    """Replaces local paths for remote callers."""
-
-    in_json: Callable[[Any], Any]
-    in_error: Callable[[CliaError], CliaError]
-
-
 class Caller(NamedTuple):
     """The caller: a user of the forge, or None for the local user."""
 
@@ -140,14 +134,8 @@ class Caller(NamedTuple):
         return self.may(role) and user is not None and user.may(role)
 
     def require(self, role: str) -> None:
-        user = self.user
-        if user is not None and not user.may(role):
-            raise NotAllowed(
-                f"user {user.name!r} has role {user.role}, but this needs {role}",
-                code="role-too-low",
-                hints=[f"ask an administrator to run: clia user change {user.name} --role {role}"],
-                fields={"user": user.name, "role": user.role, "needed": role},
-            )
+        if self.user is not None:
+            self.user.require(role)
 
 
 class ToolCall:
@@ -212,8 +200,8 @@ class Exchange:
         limiter: CapacityLimiter,
     ) -> None:
         self.call = ToolCall(place, caller, lambda message: from_thread.run(self.tell, message))
-        self._context = context
-        self._params = params
+        self.context = context
+        self.params = params
         self._limiter = limiter
         self._reports = 0
 
@@ -224,34 +212,17 @@ class Exchange:
     async def tell(self, message: str) -> None:
         """Report progress to the client, if it asked for it."""
         self._reports += 1
-        await self._context.session.report_progress(float(self._reports), None, message)
+        await self.context.session.report_progress(float(self._reports), None, message)
 
     # Elicitation
 
     @property
-    def protocol(self) -> str:
-        return self._context.protocol_version
-
-    @property
     def can_show_forms(self) -> bool:
         """Whether the client supports forms; a client that names no mode means forms."""
-        capabilities = self._context.session.client_capabilities
+        capabilities = self.context.session.client_capabilities
         elicitation = None if capabilities is None else capabilities.elicitation
         return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
-    @property
-    def can_ask_back(self) -> bool:
-        return self._context.session.can_send_request
-
-    @property
-    def state(self) -> str | None:
-        """The state that the previous round left."""
-        return self._params.request_state
-
-    @property
-    def answers(self) -> Mapping[str, Any]:
-        return self._params.input_responses or {}
-
     async def show(self, message: str, schema: dict[str, Any]) -> ElicitResult:
         """Show a form in the client and wait for the result."""
-        return await self._context.session.elicit_form(message, schema, self._context.request_id)
+        return await self.context.session.elicit_form(message, schema, self.context.request_id)

@@ -185,18 +185,14 @@ def outcome(call: ToolCall, agent: str, request_id: str, not_now: str | None = N
             answer = {key: getattr(resumed, key) for key in ("value", "by", "at", "decision")}
             if resumed.error is not None:
                 return result | answer | {"status": GIVEN_UP, "rationale": resumed.error}
-            return result | answer | {"status": DECIDED, "rationale": _rationale(call, resumed.decision)}
+            message = "" if resumed.decision is None else space.show(resumed.decision).message
+            generated = not message or message.startswith("decision: ")
+            return result | answer | {"status": DECIDED, "rationale": None if generated else message}
     if session is not None and not session.live:
         return result | {"status": OVER, "how": f"session {session.id} is {session.status}, so the request is closed"}
     raise NotFound(
         f"agent {agent!r} has no request {request_id!r}", code="no-such-request", fields={"agent": agent, "request": request_id}
     )
-
-
-def _rationale(call: ToolCall, decision: str | None) -> str | None:
-    """The rationale that the person wrote; "" if the message is generated."""
-    message = "" if decision is None else call.space.show(decision).message
-    return None if not message or message.startswith("decision: ") else message
 
 
 # Asking
@@ -263,7 +259,8 @@ async def request_decision(
     call = exchange.call
     payload = _payload(question, context, choices, schema)
     _check_wait(wait)
-    state = _state(exchange.state)
+    # The state that the previous round returned; it comes back sealed.
+    state: dict[str, str] = json.loads(exchange.params.request_state or "{}")
     name = state["agent"] if state else await exchange.do(call.agent, agent)
     if state:
         pending = await exchange.do(call.space.pending, name)
@@ -280,8 +277,8 @@ async def request_decision(
 
 async def _shown(exchange: Exchange, request: Request) -> dict[str, Any] | InputRequiredResult:
     """Show the request as a form if the client supports forms and the caller may decide."""
-    call, modern = exchange.call, exchange.protocol in MODERN_PROTOCOL_VERSIONS
-    if not exchange.can_show_forms or not call.caller.may(DECIDER) or not (modern or exchange.can_ask_back):
+    call, modern = exchange.call, exchange.context.protocol_version in MODERN_PROTOCOL_VERSIONS
+    if not exchange.can_show_forms or not call.caller.may(DECIDER) or not (modern or exchange.context.session.can_send_request):
         return await exchange.do(outcome, call, request.agent, request.id)
     form = form_of(request, await exchange.do(call.space.rule, request))
     if modern:
@@ -292,15 +289,9 @@ async def _shown(exchange: Exchange, request: Request) -> dict[str, Any] | Input
     return await exchange.do(outcome, call, request.agent, request.id, "too many calls are already waiting for people")
 
 
-def _state(text: str | None) -> dict[str, str]:
-    """The state that the previous round returned; it comes back sealed."""
-    state = json.loads(text) if text else {}
-    return state if isinstance(state, dict) and {"agent", "request"} <= state.keys() else {}
-
-
 async def _in_rounds(exchange: Exchange, request: Request, form: ElicitationForm) -> dict[str, Any] | InputRequiredResult:
     """Protocol 2026-07-28 and later: the call returns a form and is repeated with the filled one."""
-    answered = exchange.answers.get(ANSWER)
+    answered = (exchange.params.input_responses or {}).get(ANSWER)
     if answered is None:
         params = ElicitRequestFormParams(message=form.message, requested_schema=form.schema)
         state = json.dumps({"agent": request.agent, "request": request.id})

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from clia.facade.space import Space
     from clia.identities.diagnostics import Diagnostic
-    from clia.identities.lineage import Lineage, MergedDocument
+    from clia.identities.lineage import MergedDocument
     from clia.mcp.calls import ToolCall
 
 _DIAGNOSTIC = ResultShape(severity=str, code=str, message=str, hint=str, path=str | None, pointer=str | None)
@@ -135,11 +135,6 @@ def diagnostics(call: ToolCall, items: Iterable[Diagnostic]) -> list[dict[str, A
     return cast("list[dict[str, Any]]", call.place.in_json([diagnostic._asdict() for diagnostic in items]))
 
 
-def lineage_here(call: ToolCall, slug: str) -> Lineage:
-    """The lineage of a slug in the server's directory."""
-    return lineage(call.place.path, slug)
-
-
 @tool(
     "Your agenda",
     returns=ResultShape(slug=str, agenda=dict[str, Any], contexts=list[str], diagnostics=Listed(_DIAGNOSTIC)),
@@ -147,7 +142,7 @@ def lineage_here(call: ToolCall, slug: str) -> Lineage:
 def plan(call: ToolCall, agent: AgentName = None) -> Mapping[str, Any]:
     """Returns the agent's agenda, merged from every enclosing directory and repository: what to do, and in which order."""
     slug = slug_of(call.space_or_none(), call.agent(agent))
-    merged = lineage_here(call, slug).merged(AGENDA)
+    merged = lineage(call.place.path, slug).merged(AGENDA)
     return {
         "slug": slug,
         "agenda": dict(merged.document),

@@ -20,9 +20,10 @@ from clia.behaviours.prompts import TASK, TITLE, placeholders, readable
 from clia.errors import InvalidInput, NoSuchObject, NotFound
 from clia.identities import checks
 from clia.identities.contexts import AGENCY, AGENDA, AGENT
+from clia.identities.lineage import lineage
 from clia.mcp.behaviours import evidence
 from clia.mcp.behaviours import prompts as adopted_prompts
-from clia.mcp.lineage_tools import diagnostics, lineage_here
+from clia.mcp.lineage_tools import diagnostics
 from clia.mcp.toolbox import ResultShape
 from clia.sessions.model import Request, Session
 from clia.space.model import AgentCommit
@@ -133,9 +134,9 @@ def _trace(call: ToolCall, cid: str) -> Any:
 
 
 def _lineage(call: ToolCall, slug: str) -> Any:
-    lineage = lineage_here(call, slug)
-    documents = {name: dict(lineage.merged(kind).document) for name, kind in _DOCUMENTS.items()}
-    return {"slug": slug, **documents, "diagnostics": diagnostics(call, lineage.context().diagnostics)}
+    identity = lineage(call.place.path, slug)
+    documents = {name: dict(identity.merged(kind).document) for name, kind in _DOCUMENTS.items()}
+    return {"slug": slug, **documents, "diagnostics": diagnostics(call, identity.context().diagnostics)}
 
 
 def _version(call: ToolCall, name: str, cid: str) -> Any:

@@ -97,7 +97,10 @@ class _RequestHandlers:
             caller.require(tool.role)
             values = arguments(tool.params, params.arguments or {})
             result = await _done(tool, Exchange(self._place, caller, context, params, self._limiter), values)
-            return result if isinstance(result, types.InputRequiredResult) else _result(tool.result.encode(result))
+            if isinstance(result, types.InputRequiredResult):
+                return result
+            text = _sendable(json.dumps(tool.result.encode(result), ensure_ascii=False, separators=(",", ":")))
+            return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=json.loads(text))
         except MCPError:
             raise
         except CliaError as err:
@@ -156,11 +159,6 @@ async def _done(tool: Tool, exchange: Exchange, values: dict[str, Any]) -> Any:
     if tool.slow is not None:
         await exchange.tell(f"{tool.name}: done")
     return result
-
-
-def _result(result: Any) -> types.CallToolResult:
-    text = _sendable(json.dumps(result, ensure_ascii=False, separators=(",", ":")))
-    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=json.loads(text))
 
 
 def _sendable(text: str) -> str:

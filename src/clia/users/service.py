@@ -61,6 +61,14 @@ class User(NamedTuple):
         """Whether the user has at least this role."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
+    def require(self, role: str) -> None:
+        """Raise ``NotAllowed`` unless the user has at least this role."""
+        if not self.may(role):
+            message = f"user {self.name!r} has role {self.role}, but this needs {role}"
+            hints = [f"ask an administrator to run: clia user change {self.name} --role {role}"]
+            fields = {"user": self.name, "role": self.role, "needed": role}
+            raise NotAllowed(message, code="role-too-low", hints=hints, fields=fields)
+
 
 class TokenInfo(NamedTuple):
     """A token without its secret; times are RFC 3339."""
