@@ -34,7 +34,7 @@ from clia.forge.guard import Guard, RateLimiter
 from clia.forge.pages import page_routes
 from clia.forge.pages.common import forge_of, link, render_bare
 from clia.forge.pages.login import login_routes
-from clia.forge.problems import PROBLEM, Unauthenticated, internal, problem, status_of
+from clia.forge.problems import PROBLEM, Unauthenticated, problem, status_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _error_of(err: Exception) -> CliaError:
         return NotFound("page not found", code="no-such-address")
     if isinstance(err, HTTPException) and 400 <= status < 500:
         return CliaError(err.detail or "malformed request", code="malformed-json")
-    return internal()  # the server logs it
+    return CliaError("internal error in the forge", code="internal", hints=["see the forge's log"])  # the server logs the bug
 
 
 def _disconnected(_request: Request, _err: Exception) -> Response:

@@ -7,11 +7,12 @@ logged.
 from __future__ import annotations
 
 from clia import errors
-from clia.errors import CliaError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from clia.errors import CliaError
 
 PROBLEM = "application/problem+json"
 _BY_CODE = {
@@ -62,8 +63,3 @@ def problem(err: CliaError, status: int | None = None) -> dict[str, Any]:
         "hints": list(err.hints),
         "fields": err.fields,
     }
-
-
-def internal() -> CliaError:
-    """The error for a bug."""
-    return CliaError("internal error in the forge", code="internal", hints=["see the forge's log"])

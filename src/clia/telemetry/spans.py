@@ -21,7 +21,7 @@ from clia.sessions.runs import ITSELF, LAST, SESSION, runs_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping
     from typing import Any
 
     from clia.sessions.records import Resumed
@@ -378,11 +378,7 @@ def uses_of(entries: Iterable[PlacedEntry]) -> list[ToolUse]:
             pairs[open_calls.popleft()][1] = entry
         else:
             pairs.append([None, entry])
-    return _keyed(pairs)
-
-
-def _keyed(pairs: Sequence[Sequence[PlacedEntry | None]]) -> list[ToolUse]:
-    """Key each use by the tool's call id, which does not depend on which end was traced first."""
+    # The key of a use is the tool's call id, which does not depend on which end was traced first.
     counts: Counter[str] = Counter()
     uses = []
     for call, end in pairs:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
 from operator import attrgetter
 from secrets import token_hex
 from typing import NamedTuple
 
+from clia import __version__
 from clia.errors import CliaError
 from clia.hub.clone_ids import clone_id
 from clia.store.postgres_store import own_clock, time_of
@@ -83,7 +83,7 @@ class HeartbeatWriter:
         self._since: dict[tuple[str, str, int], float] = {}
         clone = clone_id(os.path.dirname(space.home))
         name, kinds = process.name[:_MAX_TEXT], process.kinds[:_MAX_ITEMS]
-        identity = (token_hex(8), process.kind, name, socket.gethostname(), clone, os.getpid(), _version())
+        identity = (token_hex(8), process.kind, name, socket.gethostname(), clone, os.getpid(), __version__)
         self._row = Heartbeat(*identity, 0.0, 0.0, 0.0, interval, 0, kinds, process.concurrency)
 
     def beat(self) -> None:
@@ -158,10 +158,3 @@ class HeartbeatWriter:
             return free
         key, oldest = min(rows.items(), key=lambda item: item[1].seen_at)
         return key if now - oldest.seen_at > oldest.timeout else None
-
-
-def _version() -> str:
-    try:
-        return version("clia")
-    except PackageNotFoundError:  # run from a source tree
-        return ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
 from datetime import date
 from fractions import Fraction
 from typing import NamedTuple
@@ -167,7 +168,11 @@ def _options(schema: Schema, listed: Sequence[Any]) -> tuple[FormChoice, ...]:
     """The enum values that the rest of the schema allows; labelled with JSON if labels would be equal or invisible."""
     if not schema.keys() <= _BESIDE_OPTIONS or len(listed) > MAX_OPTIONS:  # too many to choose from or validate
         raise _NoForm
-    values = {json_text(value): value for value in listed if _takes(schema, value)}
+    values = {}
+    for value in listed:
+        with suppress(InvalidAnswer):
+            check_answer(Rule(schema, operators=True), "", "", value)
+            values[json_text(value)] = value
     if not values:
         raise _NoForm
     words = [value if isinstance(value, str) else text for text, value in values.items()]
@@ -175,14 +180,6 @@ def _options(schema: Schema, listed: Sequence[Any]) -> tuple[FormChoice, ...]:
     return tuple(
         FormChoice(word if clear else text, text, value) for word, (text, value) in zip(words, values.items(), strict=True)
     )
-
-
-def _takes(schema: Schema, value: Any) -> bool:
-    try:
-        check_answer(Rule(schema, operators=True), "", "", value)
-    except InvalidAnswer:
-        return False
-    return True
 
 
 # Fields
