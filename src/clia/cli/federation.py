@@ -98,12 +98,8 @@ def _announce(space: Space, peer: str | None, snapshot: bool, push: str | None) 
             raise
         return []
     except TransportError as err:
-        retry = f"clia announce{f' {peer}' if peer else ''} --push {push}"
-        raise TransportError(
-            f"announced, but not pushed: {err.message}",
-            hints=[*err.hints, f"push it later with: {retry}"],
-            fields=err.fields,
-        ) from None
+        hints = [*err.hints, f"push it later with: clia announce{f' {peer}' if peer else ''} --push {push}"]
+        raise TransportError(f"announced, but not pushed: {err.message}", hints=hints, fields=err.fields) from None
 
 
 def _show_announced(announced: Announced, push: str | None) -> None:

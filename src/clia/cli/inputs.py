@@ -111,12 +111,8 @@ def json_value(text: str, option: str) -> Any:
     try:
         return _load_json(text)
     except (ValueError, RecursionError) as err:
-        raise InvalidInput(
-            f"{option} is not JSON: {err}",
-            code="invalid-json",
-            hints=["put quotes around a text: '\"text\"'"],
-            fields={"field": option},
-        ) from None
+        hints = ["put quotes around a text: '\"text\"'"]
+        raise InvalidInput(f"{option} is not JSON: {err}", code="invalid-json", hints=hints, fields={"field": option}) from None
 
 
 def _load_json(text: str) -> Any:
@@ -152,9 +148,6 @@ def require_person(alternative: str) -> None:
     """Raise ``NotAllowed`` if an agent runs this command; ``alternative`` is a hint for the agent."""
     agent = os.environ.get("CLIA_AGENT")
     if agent:
-        raise NotAllowed(
-            f"only a person may do this; CLIA_AGENT says that agent {agent!r} is running this command",
-            code="person-needed",
-            hints=[alternative, "a person runs it outside clia run, without CLIA_AGENT"],
-            fields={"agent": agent},
-        )
+        message = f"only a person may do this; CLIA_AGENT says that agent {agent!r} is running this command"
+        hints = [alternative, "a person runs it outside clia run, without CLIA_AGENT"]
+        raise NotAllowed(message, code="person-needed", hints=hints, fields={"agent": agent})

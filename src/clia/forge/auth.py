@@ -79,19 +79,15 @@ def check_csrf(identity: RequestIdentity, headers: Mapping[str, str], field: str
         return
     token = headers.get(CSRF_HEADER) or field or ""
     if not hmac.compare_digest(token.encode("utf-8"), (identity.csrf or "").encode("ascii")):
-        raise NotAllowed(
-            "the form has expired or belongs to another login",
-            code="bad-csrf",
-            hints=["reload the page and submit the form again"],
-        )
+        hints = ["reload the page and submit the form again"]
+        raise NotAllowed("the form has expired or belongs to another login", code="bad-csrf", hints=hints)
 
 
 def require(identity: RequestIdentity, role: str) -> User:
     """The user, if the role is sufficient."""
     user = identity.user
     if user is None:
-        raise Unauthenticated(
-            "log in first", hints=["open the login link that clia serve prints", "programs: send Authorization: Bearer TOKEN"]
-        )
+        hints = ["open the login link that clia serve prints", "programs: send Authorization: Bearer TOKEN"]
+        raise Unauthenticated("log in first", hints=hints)
     user.require(role)
     return user

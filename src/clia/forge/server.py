@@ -218,12 +218,9 @@ def _bound(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as err:
         reason = getattr(err, "strerror", None) or str(err)
         is_taken = getattr(err, "errno", None) == errno.EADDRINUSE
-        raise NoAddress(
-            f"cannot listen on {host}:{port}: {reason}",
-            code="address-taken" if is_taken else "no-such-host",
-            hints=["the port is in use; use a free one with: clia serve --port 0"] if is_taken else [],
-            fields={"host": host, "port": port, "reason": reason},
-        ) from None
+        code, message = "address-taken" if is_taken else "no-such-host", f"cannot listen on {host}:{port}: {reason}"
+        hints = ["the port is in use; use a free one with: clia serve --port 0"] if is_taken else []
+        raise NoAddress(message, code=code, hints=hints, fields={"host": host, "port": port, "reason": reason}) from None
     return bound
 
 

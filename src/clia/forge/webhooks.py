@@ -159,10 +159,7 @@ class Webhooks:
 def _secret(name: str, hook: Webhook, environment: Mapping[str, str]) -> str:
     secret = environment.get(hook.secret_env, "")
     if not secret:
-        raise InvalidInput(
-            f"webhook {name!r} needs the environment variable {hook.secret_env}",
-            code="no-webhook-secret",
-            hints=[f"export {hook.secret_env}=…"],
-            fields={"field": f"forge.webhooks.{name}.secret_env"},
-        )
+        message = f"webhook {name!r} needs the environment variable {hook.secret_env}"
+        hints, fields = [f"export {hook.secret_env}=…"], {"field": f"forge.webhooks.{name}.secret_env"}
+        raise InvalidInput(message, code="no-webhook-secret", hints=hints, fields=fields)
     return secret

@@ -168,12 +168,8 @@ class ToolCall:
         names = names[:50]
         hints = [f"agents here: {', '.join(names)}" if names else "no agents yet; create one with: clia spawn NAME"]
         hints += ["set it for every call with clia mcp --agent NAME or CLIA_AGENT"] if self.place.at_hand else []
-        raise InvalidInput(
-            "cannot tell which agent you are; set the agent argument",
-            code="missing-field",
-            hints=hints,
-            fields={"field": "agent", "agents": names},
-        )
+        message, fields = "cannot tell which agent you are; set the agent argument", {"field": "agent", "agents": names}
+        raise InvalidInput(message, code="missing-field", hints=hints, fields=fields)
 
     def _agent_here(self) -> str | None:
         """The agent whose checkout contains the working directory, else that of the only open tool session there."""

@@ -190,9 +190,8 @@ def outcome(call: ToolCall, agent: str, request_id: str, not_now: str | None = N
             return result | answer | {"status": DECIDED, "rationale": None if generated else message}
     if session is not None and not session.live:
         return result | {"status": OVER, "how": f"session {session.id} is {session.status}, so the request is closed"}
-    raise NotFound(
-        f"agent {agent!r} has no request {request_id!r}", code="no-such-request", fields={"agent": agent, "request": request_id}
-    )
+    fields = {"agent": agent, "request": request_id}
+    raise NotFound(f"agent {agent!r} has no request {request_id!r}", code="no-such-request", fields=fields)
 
 
 # Asking

@@ -65,11 +65,9 @@ class OtlpSender:
             from opentelemetry.exporter.otlp.proto.http import Compression
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         except ImportError:
-            raise BackendError(
-                "sending spans requires OpenTelemetry's exporter",
-                code="otlp-extra-missing",
-                hints=["pip install 'clia[otlp]'", "or write the same spans with --json"],
-            ) from None
+            message = "sending spans requires OpenTelemetry's exporter"
+            hints = ["pip install 'clia[otlp]'", "or write the same spans with --json"]
+            raise BackendError(message, code="otlp-extra-missing", hints=hints) from None
         session, gzip = recording_session(self._responses), Compression.Gzip
         self._exporter: Any = OTLPSpanExporter(url, headers=dict(headers), timeout=seconds, compression=gzip, session=session)
 
@@ -174,9 +172,8 @@ def endpoint(url: str) -> str:
 
 
 def _no_address(problem: str) -> InvalidInput:
-    return InvalidInput(
-        f"a collector's address {problem}", code="invalid-url", hints=["http://localhost:4318"], fields={"field": "otlp"}
-    )
+    hints, fields = ["http://localhost:4318"], {"field": "otlp"}
+    return InvalidInput(f"a collector's address {problem}", code="invalid-url", hints=hints, fields=fields)
 
 
 @contextmanager

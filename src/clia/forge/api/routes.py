@@ -218,9 +218,6 @@ def _stale(expected: str, actual: str | None) -> StaleRef:
 def _user(call: Call, by: str | None) -> str:
     """The logged-in user, who cannot act for another user."""
     if by is not None and check_text(by, "by") != call.user.by:
-        raise NotAllowed(
-            f"the action is recorded for the logged-in user, {call.user.by}",
-            code="not-the-user",
-            fields={"field": "by", "by": call.user.by},
-        )
+        message = f"the action is recorded for the logged-in user, {call.user.by}"
+        raise NotAllowed(message, code="not-the-user", fields={"field": "by", "by": call.user.by})
     return call.user.by

@@ -301,9 +301,8 @@ def _find_pending(space: Space, agent: str, request_id: str) -> Request | None:
 def _answered(space: Space, agent: str, request_id: str) -> AnsweredCard:
     """A request that is no longer pending; raises ``NotFound`` if it never existed."""
     session_id, _, number = request_id.rpartition(".")
-    unknown = NotFound(
-        f"agent {agent!r} has no request {request_id!r}", code="no-such-request", hints=["see the inbox for pending questions"]
-    )
+    hints = ["see the inbox for pending questions"]
+    unknown = NotFound(f"agent {agent!r} has no request {request_id!r}", code="no-such-request", hints=hints)
     try:
         session = space.session(agent, session_id)
     except InvalidInput:

@@ -42,11 +42,8 @@ async def _log_in(request: Request) -> Response:
     session = await run_in_threadpool(forge.users.redeem, first(posted, "key").strip())
     back = _safe(first(posted, "next"))
     if session is None:
-        problem = NotAllowed(
-            "the login link has been used or has expired",
-            code="bad-login",
-            hints=["the forge prints a new link at each start", "create one for any user with: clia user link NAME"],
-        )
+        hints = ["the forge prints a new link at each start", "create one for any user with: clia user link NAME"]
+        problem = NotAllowed("the login link has been used or has expired", code="bad-login", hints=hints)
         return render_bare(request, "login.html", 403, secret="", next=back, problem=problem)
     answer = RedirectResponse(back or "/", status_code=303)
     secure = forge.options.address.startswith("https://")
