@@ -30,8 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("soak" if config.getoption("--soak") else "usual")
-    # A shell starts background jobs with SIGINT ignored, and programs inherit that; tests interrupt some of them.
+    # A shell starts background jobs with SIGINT ignored, nohup with SIGHUP; programs inherit that, and tests send both.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if not hasattr(config, "workerinput"):
         postgres.announce()
     elif os.environ.pop("COVERAGE_PROCESS_START", None):

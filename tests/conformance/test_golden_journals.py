@@ -156,7 +156,7 @@ def test_the_tool_records_a_session_that_replays_and_never_writes_one_again(engi
         check_turn(run.turn, found, 1)
     again = record(recipe | {"answers": []}, tmp_path)
     assert again.returncode == 1
-    assert "never written again" in again.stderr
+    assert "never overwritten" in again.stderr
     assert path.read_bytes() == before
 
 

@@ -155,7 +155,7 @@ def test_bytes_and_words_and_the_environment_reach_whom_they_are_for_unchanged(p
 def test_a_program_that_cannot_be_run_changes_nothing_and_has_the_code_that_a_shell_gives(place: Place) -> None:
     refs = git("for-each-ref", cwd=place.root)
     assert "program-not-found" in place.run("scout", "no-such-program", code=127).err
-    assert "whole path" in place.run("scout", "./staged.txt", code=127).err  # the user has it, the agent not
+    assert "give the full path" in place.run("scout", "./staged.txt", code=127).err  # the user has it, the agent not
     assert "program-not-executable" in place.run("scout", "./stock.txt", code=126).err
     assert git("for-each-ref", cwd=place.root) == refs
     bare = place.root.parent / "bare"

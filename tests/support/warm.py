@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PROGRAM = str(Path(sys.executable).parent / "clia")
 HARMLESS = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
 LOCALES = ("LC_ALL", "LC_CTYPE", "LANG")
-PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 
 
 class Done(NamedTuple):
