@@ -762,7 +762,7 @@ with engine.start(made) as again:
 
 
 def test_a_fork_after_the_first_flow_cannot_run_flows_and_says_so() -> None:
-    """The interpreter's threads are the parent's: without a word it would wait for ever."""
+    """The threads of the interpreter belong to the parent process. Without the error, the child would wait forever."""
     code = """
 engine.start(made).__exit__(None, None, None)
 if not (child := os.fork()):

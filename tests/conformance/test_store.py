@@ -804,7 +804,7 @@ def test_the_fake_refuses_even_what_json_would_change_in_silence(value: Any) -> 
 
 
 def files_with(database: Database, text: str) -> list[str]:
-    """The store's files that hold a text, looked for by another process: SQLite's locks would not outlive our closing one."""
+    """The store's files that hold a text, searched by another process: closing a file here would drop the locks of SQLite."""
     if database.name == "memory":
         return []
     if database.name == "sqlite":

@@ -178,7 +178,7 @@ def test_a_sub_agent_is_spawned_once_with_its_session(desk: Desk) -> None:
     assert len(desk.space.sessions("sub")) == 1
 
 
-def test_an_attempt_that_died_before_the_session_is_gone_on_with(desk: Desk) -> None:
+def test_a_retry_starts_the_session_that_a_failed_attempt_did_not(desk: Desk) -> None:
     desk.space.define("one", FLOW)
     payload = {"name": "sub", "briefing": {"title": "Dig"}}
     first = desk.call(spawn, payload)

@@ -102,9 +102,9 @@ def test_where_the_hub_has_moved_and_this_clone_cannot_the_next_verb_finishes_it
 
 
 def test_what_is_known_of_the_hub_may_be_wrong_and_the_next_commit_is_there_at_once(tmp_path: Path, hub: Hub, store: str) -> None:
-    """After a purge, which drops what was known; and after somebody set the tracking ref back, or took it away.
+    """After a purge, which deletes the tracking ref, and after the tracking ref was set back or deleted.
 
-    Where the store is shared: it says that nobody else was at work, so that the hub is not read before the commit.
+    With a shared store, which says that no other machine has worked, so the hub is not read before the commit.
     """
     with machine(tmp_path / "one", hub, store) as one:
         genesis = one.spawn("scout", BRIEFING).genesis

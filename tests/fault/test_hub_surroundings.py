@@ -425,7 +425,7 @@ def test_a_clone_that_is_moved_stays_who_it_is(tmp_path: Path, hub: Hub, store: 
 
 
 def test_a_copy_of_a_clone_that_shares_nothing_finds_what_it_kept_on_a_server(tmp_path: Path, store: str) -> None:
-    """What is live is found by the id; whoever brings a clone to another disk by copying it would lose it else."""
+    """Live state is found by the id. Without it, a clone that is copied to another disk would lose its state."""
     with clia.init(tmp_path / "one", settings=settings(store=store)) as one:
         one.spawn("scout", BRIEFING)
         one.define("step", STEP)

@@ -71,7 +71,7 @@ def read_only(home: Path) -> Iterator[None]:
 
 
 def become_nobody() -> None:
-    """This process, which is one of its own, loses root's rights: no permission of a file stops those."""
+    """Drop the rights of root, which ignore the permissions of files. For a process that the caller started."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)

@@ -29,7 +29,7 @@ _RUN = re.compile(r"[A-Za-z0-9+/=\\]*+")
 
 
 def pem_spans(text: str, *, cut: bool) -> list[tuple[int, int, str]]:
-    """Where keys start and end, and what the text ends inside of. ``cut``: one that starts at the end continues."""
+    """Where keys start and end, and the kind of key that the text ends in. ``cut``: the text continues elsewhere."""
     spans = []
     at = 0
     while begin := _BEGIN.search(text, at):
