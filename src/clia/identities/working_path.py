@@ -155,7 +155,7 @@ def _submodule_roots(files: LocalFiles, directory: str, diagnostics: list[Diagno
     return [below(directory, path) for path in paths]
 
 
-# An item of git's configuration files: a section header, a variable with or without a value, or a comment.
+# An item of git's configuration files: a section header, a variable with or without a value, a comment, or something else.
 _ITEM = re.compile(
     r"""\s*+(?:
       \[(?P<section>[A-Za-z0-9.-]++)(?:[ \t\r\f\v]+"(?P<name>(?:[^"\\\n]++|\\[^\n])*+)")?\]
@@ -165,6 +165,7 @@ _ITEM = re.compile(
       )
     | [#;][^\n]*+
     | \Z
+    | (?P<invalid>.)
     )""",
     re.VERBOSE,
 )
@@ -179,25 +180,22 @@ def submodule_paths(text: str, path: str) -> tuple[list[str], list[Diagnostic]]:
     text = text.replace("\r\n", "\n")
     declared: dict[str, str] = {}  # the last of several paths wins, as in git
     name: str | None = None
-    at = 0
-    while at < len(text):
-        item = _ITEM.match(text, at)
-        if item is None:
-            line = text.count("\n", 0, len(text) - len(text[at:].lstrip())) + 1
-            return [], [diagnostic("invalid-gitmodules", path, f"{path}: line {line} is not git configuration")]
-        at = item.end()
-        section, quoted, key, value = item.groups()
+    for item in _ITEM.finditer(text):
+        section, quoted, key, value, invalid = item.groups()
         if section is not None:
             name = quoted if section.lower() == "submodule" else None
             if name is not None and "\\" in name:
                 name = _ESCAPED.sub(r"\1", name)
-        elif name is not None and value is not None and key.lower() == "path":
-            declared[name] = _unquoted(value)
+        elif value is not None:
+            if name is not None and key.lower() == "path":
+                declared[name] = _unquoted(value)
+        elif invalid is not None:
+            line = text.count("\n", 0, item.start("invalid")) + 1
+            return [], [diagnostic("invalid-gitmodules", path, f"{path}: line {line} is not git configuration")]
     normalized = {name: _normalized(value) for name, value in declared.items()}
     refused = [
         diagnostic("unsafe-submodule-path", path, f"submodule {name!r}: path {declared[name]!r} is unsafe")
-        for name, clean in sorted(normalized.items())
-        if clean is None
+        for name in sorted(name for name, clean in normalized.items() if clean is None)
     ]
     return sorted({clean for clean in normalized.values() if clean is not None}), refused
 
