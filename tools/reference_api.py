@@ -50,7 +50,7 @@ def api_page() -> str:
         "Every error response is `application/problem+json` ([RFC 9457](#shape-problemdocument)).",
         table(("status", "what it means"), _statuses(document["components"]["responses"])),
         "## Shapes",
-        "Objects in request bodies and responses. Fields that may be missing say so.",
+        "Objects in request bodies and responses. Optional fields are marked.",
         *shape_sections(
             {**definitions(shapes), **EXTRA_SCHEMAS, "ProblemDocument": document["components"]["schemas"]["ProblemDocument"]}
         ),

@@ -24,7 +24,7 @@ import traceback
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import support.preloaded
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     Job = Callable[[], Any]
     Driver = Callable[["CrashHook"], object]
 
+VerbType = TypeVar("VerbType")
 FORK = multiprocessing.get_context("fork")
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([support.preloaded.__name__])
@@ -47,6 +48,14 @@ class CrashPoint(NamedTuple):
 
     step: str
     number: int
+
+
+class CrashCase(NamedTuple, Generic[VerbType]):
+    """Where a verb is killed, and whether it is past the point of no return there."""
+
+    verb: VerbType
+    at: CrashPoint
+    past: bool
 
 
 class CrashHook:

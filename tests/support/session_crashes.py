@@ -7,10 +7,11 @@ import random
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from clia.errors import CliaError, Conflict, NotFound, StaleRequest
 from support.crashes import (
+    CrashCase,
     CrashHook,
     CrashPoint,
     crash,
@@ -32,14 +33,6 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 5  # of a recovery: inside the locks of two notes and of the events, notes bound, finished
 MOST_RACE_STEPS = 200
-
-
-class Crash(NamedTuple):
-    """Where a verb is killed, and whether it is past the point of no return there."""
-
-    verb: Verb
-    at: CrashPoint
-    past: bool
 
 
 def run_verb(place: Place, verb: Verb, hook: CrashHook) -> None:
@@ -65,22 +58,22 @@ def check_done_by(place: Place, verb: Verb, who: set[str]) -> None:
         check_done(place, space, verb, who)
 
 
-def crashes_of(verb: Verb, points: list[CrashPoint], only: Sequence[str] | None) -> list[Crash]:
+def crashes_of(verb: Verb, points: list[CrashPoint], only: Sequence[str] | None) -> list[CrashCase[Verb]]:
     """A crash at each point; ``only``: the first time that each of these steps is reached.
 
     The branch's move is the point of no return; where no ref moves, the transaction is.
     """
     turn = points.index(CrashPoint("committed" if CrashPoint("committed", 1) in points else "finished", 1))
-    cases = [Crash(verb, point, number >= turn) for number, point in enumerate(points)]
+    cases = [CrashCase(verb, point, number >= turn) for number, point in enumerate(points)]
     return [case for case in cases if only is None or (case.at.step in only and case.at.number == 1)]
 
 
-def crash_alone(place: Place, case: Crash) -> None:
+def crash_alone(place: Place, case: CrashCase[Verb]) -> None:
     crash(partial(run_verb, place, case.verb), case.at)
     check_done_by(place, case.verb, {"victim"} if case.past else set())
 
 
-def crash_beside_another(place: Place, case: Crash) -> None:
+def crash_beside_another(place: Place, case: CrashCase[Verb]) -> None:
     """The victim holds the agent's lock when the second process runs the same verb."""
     lock = CrashPoint("locked", 2 if case.verb.made else 1)  # a fork takes the lock of the old agent, then that of the new one
     crash_beside(partial(run_verb, place, case.verb), case.at, partial(run_second, place, case), lock)
@@ -88,7 +81,7 @@ def crash_beside_another(place: Place, case: Crash) -> None:
     check_done_by(place, case.verb, first or {"second"} if case.verb.once else first | {"second"})
 
 
-def run_second(place: Place, case: Crash, wait: Callable[[], None]) -> None:
+def run_second(place: Place, case: CrashCase[Verb], wait: Callable[[], None]) -> None:
     """The second process: opens the space before the first dies, runs the same verb, and is told who was first."""
     verb = case.verb
     with place.open("second") as space:
@@ -130,7 +123,7 @@ def recover(place: Place, hook: CrashHook) -> None:
         pass
 
 
-def crash_recovering(place: Place, case: Crash, number: int) -> int:
+def crash_recovering(place: Place, case: CrashCase[Verb], number: int) -> int:
     """Kill the verb, then its recovery at the nth crash point, where it has that many; return how many recoveries died."""
     killed = crash_recovery(partial(run_verb, place, case.verb), case.at, partial(recover, place), number)
     check_done_by(place, case.verb, {"victim"} if case.past else set())

@@ -15,6 +15,7 @@ from clia.errors import AlreadyExists, Conflict, NotFound
 from clia.testing import components
 from support import git
 from support.crashes import (
+    CrashCase,
     CrashHook,
     CrashPoint,
     crash,
@@ -40,14 +41,6 @@ class Verb(NamedTuple):
     agent: str
     act: Callable[[clia.Space], object]
     done: Callable[[clia.Space], bool]
-
-
-class Crash(NamedTuple):
-    """Where a verb is killed, and whether it is past the point of no return there."""
-
-    verb: Verb
-    at: CrashPoint
-    past: bool
 
 
 class Place(NamedTuple):
@@ -179,9 +172,9 @@ def points_of(place: Place, verb: Verb) -> list[CrashPoint]:
     return points
 
 
-def crashes_of(verb: Verb, points: list[CrashPoint]) -> list[Crash]:
+def crashes_of(verb: Verb, points: list[CrashPoint]) -> list[CrashCase[Verb]]:
     turn = points.index(COMMITTED) if COMMITTED in points else len(points)
-    return [Crash(verb, point, number >= turn) for number, point in enumerate(points)]
+    return [CrashCase(verb, point, number >= turn) for number, point in enumerate(points)]
 
 
 def run_second(place: Place, verb: Verb, wait: Callable[[], None]) -> None:
@@ -204,7 +197,7 @@ def revive(writer: Writer, name: str) -> None:
             writer.spawn(name)
 
 
-def crash_beside_another(place: Place, case: Crash) -> None:
+def crash_beside_another(place: Place, case: CrashCase[Verb]) -> None:
     """The victim holds the agent's lock when the second process starts to work on the same agent."""
     crash_beside(partial(run_verb, place, case.verb), case.at, partial(run_second, place, case.verb), 1)
     with place.open() as space:
@@ -213,7 +206,7 @@ def crash_beside_another(place: Place, case: Crash) -> None:
             check_settled(place, case, space)
 
 
-def crash_alone(place: Place, case: Crash) -> None:
+def crash_alone(place: Place, case: CrashCase[Verb]) -> None:
     crash(partial(run_verb, place, case.verb), case.at)
     with place.open() as space:
         if case.verb is VERBS["commit with trace"]:
@@ -221,7 +214,7 @@ def crash_alone(place: Place, case: Crash) -> None:
         check_settled(place, case, space)
 
 
-def check_settled(place: Place, case: Crash, space: clia.Space) -> None:
+def check_settled(place: Place, case: CrashCase[Verb], space: clia.Space) -> None:
     """Done or not begun, depending on the crash point; and what was not done can be done now."""
     verb = case.verb
     check_nothing_lost(place.root, place.paper, space)
@@ -256,7 +249,7 @@ def recover(place: Place, hook: CrashHook) -> None:
         pass
 
 
-def crash_recovering(place: Place, case: Crash, number: int) -> int:
+def crash_recovering(place: Place, case: CrashCase[Verb], number: int) -> int:
     """Kill the verb, then its recovery at the nth crash point, where it has that many; return how many recoveries died."""
     killed = crash_recovery(partial(run_verb, place, case.verb), case.at, partial(recover, place), number)
     with place.open() as space:
