@@ -43,7 +43,7 @@ walk: setup
 	@$(BIN)/python tools/walk.py $(ARGS)
 
 bench: setup
-	@$(if $(PEERS),$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt)
+	@$(if $(PEERS),$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/bench.txt)
 	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 

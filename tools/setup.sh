@@ -33,7 +33,8 @@ if ! have packages "$packages"; then
         fi
     fi
     "$python" -m venv --clear .venv
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+    # The lock is complete. Resolving again would fail as soon as a package has a release that is newer than the lock.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/dev.txt
 fi
 if ! have packages "$packages" || ! have project "$project"; then
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
