@@ -1,4 +1,4 @@
-"""From a tool's hook to the record, with the installed program: killed tools, tools at once, ingests at once, people's own work."""
+"""Capture with the installed program: killed tools, concurrent tools and ingests, and the user's own work."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ TURN: Script = [{"prompt": "Write."}, {"write": "main.txt", "text": "main\n"}, {
 END: Script = [{"end": "other"}]
 
 
-def a_sub(kind: str) -> dict[str, Any]:
+def sub_agent_step(kind: str) -> dict[str, Any]:
     steps = [{"write": f"{kind}.txt", "text": "x\n"}, {"say": "Helped."}]
     return {"subagent": kind, "task": "Help.", "steps": steps, "parallel": True}
 
 
 class Rehearsal:
-    """A rehearsal by the installed program, under way."""
+    """A running ``clia hook rehearse`` of the installed program."""
 
-    def __init__(self, root: Path, tool: str, script: Script, *words: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, root: Path, tool: str, script: Script, *arguments: str, env: dict[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
-            [program(), "hook", "rehearse", tool, "--script", "-", "--json", *words],
+            [program(), "hook", "rehearse", tool, "--script", "-", "--json", *arguments],
             cwd=root,
             env=environment(None, CLIA_HOOK_INGEST="") | (env or {}),
             stdin=subprocess.PIPE,
@@ -50,13 +50,13 @@ class Rehearsal:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(script).encode())
         self._process.stdin.close()
-        self._process.stdin = None  # or communicate would write to it
+        self._process.stdin = None  # otherwise communicate() writes to it
 
-    def told(self, code: int = 0) -> dict[str, Any]:
+    def report(self, code: int = 0) -> dict[str, Any]:
         out, _ = self._process.communicate()
         assert self._process.returncode == code
-        found: dict[str, Any] = json.loads(out)
-        return found
+        report: dict[str, Any] = json.loads(out)
+        return report
 
 
 @pytest.fixture
@@ -64,64 +64,72 @@ def root(tmp_path: Path) -> Path:
     return new_space(tmp_path.resolve() / "space")
 
 
-def ingested(root: Path, *words: str, code: int = 0) -> dict[str, Any]:
-    ran = clia("ingest", "--json", *words, cwd=root)
+def ingested(root: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
+    ran = clia("ingest", "--json", *arguments, cwd=root)
     assert ran.code == code, ran.err
-    found: dict[str, Any] = ran.json()
-    return found
+    report: dict[str, Any] = ran.json()
+    return report
 
 
-# The whole way
+# From hooks to commits
 
 
-def test_a_session_with_sub_agents_that_is_killed_and_resumed_is_recorded_as_it_goes(root: Path) -> None:
-    """Nobody runs ingest but the hooks; the last one may still be at it, so that we wait our turn."""
-    until: Script = [*TURN, {"prompt": "Go on."}, a_sub("left"), a_sub("right"), {"write": "left-over.txt", "text": "x\n"}]
-    told = [Rehearsal(root, "claude-code", [*until, {"crash": True}], "--seed", "5").told(-signal.SIGKILL)]
-    told.append(Rehearsal(root, "claude-code", [{"resume": 1}, {"prompt": "Go on."}, *END], "--seed", "5").told())
+def test_hooks_record_a_killed_and_resumed_session_with_sub_agents(root: Path) -> None:
+    """Only the hooks start ingest. The last one may still run, so the test's own ingest waits for it."""
+    until: Script = [
+        *TURN,
+        {"prompt": "Go on."},
+        sub_agent_step("left"),
+        sub_agent_step("right"),
+        {"write": "left-over.txt", "text": "x\n"},
+    ]
+    reports = [Rehearsal(root, "claude-code", [*until, {"crash": True}], "--seed", "5").report(-signal.SIGKILL)]
+    reports.append(Rehearsal(root, "claude-code", [{"resume": 1}, {"prompt": "Go on."}, *END], "--seed", "5").report())
     assert ingested(root)["trouble"] == []
     assert waiting(root) == []
-    check_once(root, *told)
+    check_once(root, *reports)
     with library.open(root, settings=settings()) as space:
-        agent = f"claude-{told[0]['session'][:8]}"
+        agent = f"claude-{reports[0]['session'][:8]}"
         assert {"main.txt", "left.txt", "right.txt", "left-over.txt"} <= set(space.files(agent))
         assert len(space.sub_agents(agent)) == len(space.merged_sessions(agent)) == 2
     assert clia("verify", cwd=root).code == 0
 
 
-def test_tools_at_once_are_agents_of_their_own(root: Path) -> None:
-    """Two in one worktree, a third in another one: nothing is mixed, and everything is there once."""
+def test_concurrent_tools_are_separate_agents(root: Path) -> None:
+    """Two in one worktree, a third in another one: no event is mixed up, lost or recorded twice."""
     linked = root.parent / "linked"
     git("worktree", "add", "--quiet", "-b", "side", str(linked), cwd=root)
     git("commit", "--quiet", "--allow-empty", "--message=side", cwd=linked)
-    script: Script = [*TURN, {"prompt": "Write."}, a_sub("helper"), {"say": "Done."}, {"stop": True}, *END]
-    under_way = [
+    script: Script = [*TURN, {"prompt": "Write."}, sub_agent_step("helper"), {"say": "Done."}, {"stop": True}, *END]
+    rehearsals = [
         Rehearsal(root, "claude-code", script, env=OFF),
         Rehearsal(root, "codex", script),
         Rehearsal(linked, "claude-code", script, "--seed", "9", env=OFF),
     ]
-    told = [each.told() for each in under_way]
+    reports = [rehearsal.report() for rehearsal in rehearsals]
     assert ingested(root)["trouble"] == []
-    check_once(root, *told)
+    check_once(root, *reports)
     with library.open(root, settings=settings()) as space:
-        agents = [agent_of(space, each["tool"], each["session"]) for each in told]
+        agents = [agent_of(space, report["tool"], report["session"]) for report in reports]
         assert len(set(agents)) == 3
         side = git("rev-parse", "side", cwd=root).strip()
-        assert [side in git("rev-list", f"agents/{each}", cwd=root).split() for each in agents] == [False, False, True]
+        assert [side in git("rev-list", f"agents/{agent}", cwd=root).split() for agent in agents] == [False, False, True]
 
 
-def test_ingests_at_once_and_hooks_that_go_on_double_and_lose_nothing(root: Path) -> None:
-    told = [rehearse(root, [*TURN, a_sub("helper"), *TURN, *END], seed=seed) for seed in (1, 2)]
-    words = [program(), "ingest", "--path", str(root)]
-    racing = [subprocess.Popen([*words, *more], stdout=subprocess.DEVNULL) for more in ((), ("--json",), ("--quiet",))]
-    told += [rehearse(root, [*TURN, a_sub("helper"), *END], tool, seed=3) for tool in ("claude-code", "codex", "gemini")]
-    assert [each.wait() for each in racing] == [0, 0, 0]
+def test_concurrent_ingests_and_hooks_duplicate_and_lose_nothing(root: Path) -> None:
+    reports = [rehearse(root, [*TURN, sub_agent_step("helper"), *TURN, *END], seed=seed) for seed in (1, 2)]
+    arguments = [program(), "ingest", "--path", str(root)]
+    racing = [subprocess.Popen([*arguments, *more], stdout=subprocess.DEVNULL) for more in ((), ("--json",), ("--quiet",))]
+    reports += [
+        rehearse(root, [*TURN, sub_agent_step("helper"), *END], tool, seed=3) for tool in ("claude-code", "codex", "gemini")
+    ]
+    assert [process.wait() for process in racing] == [0, 0, 0]
     ingested(root)
     assert waiting(root) == []
-    check_once(root, *told)
+    check_once(root, *reports)
 
 
-def test_a_quiet_ingest_leaves_it_to_the_one_that_is_at_it(root: Path) -> None:
+def test_a_quiet_ingest_leaves_the_work_to_a_running_one(root: Path) -> None:
     rehearse(root, TURN)
     events = waiting(root)
     with open(root / ".git/clia/spool/ingest.lock", "w", encoding="utf-8") as lock:
@@ -133,8 +141,8 @@ def test_a_quiet_ingest_leaves_it_to_the_one_that_is_at_it(root: Path) -> None:
     assert waiting(root) == []
 
 
-def test_what_the_command_says(root: Path) -> None:
-    """In words and as JSON: what was done, what was put aside, and why something waits."""
+def test_ingest_reports_counts_rejected_events_and_trouble(root: Path) -> None:
+    """As text and as JSON, including why events are left in the spool."""
     assert clia("ingest", cwd=root).out == "nothing to ingest\n"
     assert clia("ingest", "--json", cwd=root.parent).code != 0
     rehearse(root, [*TURN, *END])
@@ -147,10 +155,10 @@ def test_what_the_command_says(root: Path) -> None:
     refs = root / ".git/refs/clia/agents"
     refs.rename(refs.with_name("aside"))
     refs.write_text("in the way")
-    found = ingested(root, code=1)
-    assert found["left"] == len(waiting(root)) == 5
-    assert found["trouble"][0]["code"]
-    assert json.loads((root / ".git/clia/spool/last-error.json").read_text())["code"] == found["trouble"][0]["code"]
+    report = ingested(root, code=1)
+    assert report["left"] == len(waiting(root)) == 5
+    assert report["trouble"][0]["code"]
+    assert json.loads((root / ".git/clia/spool/last-error.json").read_text())["code"] == report["trouble"][0]["code"]
     refs.unlink()
     refs.with_name("aside").rename(refs)
     assert ingested(root)["events"] == 5
@@ -163,15 +171,15 @@ def library_fields() -> list[str]:
     return list(IngestCounts._fields)
 
 
-def test_a_worker_takes_in_what_hooks_put_down(root: Path) -> None:
-    told = rehearse(root, [*TURN, *END])
+def test_a_worker_ingests_the_events_of_hooks(root: Path) -> None:
+    report = rehearse(root, [*TURN, *END])
     with open_worker(str(root), settings(), WorkerOverrides(), lambda _: None, environment={}):
         assert waiting(root) == []
-    check_once(root, told)
+    check_once(root, report)
 
 
-def test_a_repository_that_may_only_be_read_keeps_its_events_in_the_home(tmp_path: Path) -> None:
-    """Ingest says what is wrong and removes nothing; when the repository can be written to again, all is recorded."""
+def test_events_of_a_read_only_repository_are_kept_in_the_home_directory(tmp_path: Path) -> None:
+    """Ingest reports the error and removes nothing; it records the events when the repository is writable again."""
     home = tmp_path / "home"
     env = environment(home) | {"COLUMNS": "100", "NO_COLOR": "1"}
     with small_disk(tmp_path / "disk", 64 << 20) as disk:
@@ -197,10 +205,10 @@ def prompt(text: str) -> bytes:
     return json.dumps({"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": text, "prompt_id": text}).encode()
 
 
-# People's own work
+# The user's own work
 
 
-def _a_bit_of_everything(root: Path) -> None:
+def _all_kinds_of_changes(root: Path) -> None:
     (root / ".gitignore").write_text(".env\nbuild/\n")
     git("add", ".gitignore", cwd=root)
     git("commit", "--quiet", "--message=ignore", cwd=root)
@@ -216,7 +224,7 @@ def _a_bit_of_everything(root: Path) -> None:
     (root / "untracked.txt").write_text("untracked\n")
 
 
-def _a_merge_in_progress(root: Path) -> None:
+def _merge_in_progress(root: Path) -> None:
     git("checkout", "--quiet", "-b", "other", cwd=root)
     (root / "README.md").write_text("theirs\n")
     git("commit", "--quiet", "--all", "--message=theirs", cwd=root)
@@ -239,7 +247,7 @@ def _odd_names(root: Path) -> None:
     (root / "run.sh").chmod(0o755)
 
 
-def _a_submodule(root: Path) -> None:
+def _submodule(root: Path) -> None:
     part = root.parent / "part"
     part.mkdir()
     git("init", "--quiet", "--template=", cwd=part)
@@ -247,31 +255,41 @@ def _a_submodule(root: Path) -> None:
     git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(part), "part", cwd=root)
 
 
-def _as_it_is(root: Path) -> None:
+def _unchanged(root: Path) -> None:
     del root
 
 
 STATES: dict[str, tuple[Callable[[Path], None], set[str]]] = {
-    "all kinds of changes": (_a_bit_of_everything, {".gitignore", "README.md", "staged.txt", "untracked.txt"}),
-    "a merge in progress": (_a_merge_in_progress, {"README.md"}),
+    "all kinds of changes": (_all_kinds_of_changes, {".gitignore", "README.md", "staged.txt", "untracked.txt"}),
+    "a merge in progress": (_merge_in_progress, {"README.md"}),
     "a detached head": (_detached, {"README.md"}),
     "odd names": (
         _odd_names,
         {"README.md", "new\nline", "\udcff\udcfe", '"quoted"', "ünï", "-dash", " blank ", "link", "run.sh"},
     ),
-    "a submodule": (_a_submodule, {"README.md", ".gitmodules", "part"}),
-    "an unborn branch": (_as_it_is, set()),
-    "a linked worktree": (_as_it_is, {"README.md"}),
+    "a submodule": (_submodule, {"README.md", ".gitmodules", "part"}),
+    "an unborn branch": (_unchanged, set()),
+    "a linked worktree": (_unchanged, {"README.md"}),
 }
 
 
-KEPT = ("HEAD", "index", "MERGE_HEAD", "ORIG_HEAD", "MERGE_MSG", "config", "logs/HEAD", "logs/refs/heads/main", "logs/refs/stash")
+PRESERVED = (
+    "HEAD",
+    "index",
+    "MERGE_HEAD",
+    "ORIG_HEAD",
+    "MERGE_MSG",
+    "config",
+    "logs/HEAD",
+    "logs/refs/heads/main",
+    "logs/refs/stash",
+)
 
 
 def state_of(place: Path) -> dict[str, object]:
-    """What belongs to people, and may not be touched."""
+    """The user's files, refs, index and stash, which ingest must not change."""
     common, admin = common_dir(place), git("rev-parse", "--absolute-git-dir", cwd=place).strip()
-    found: dict[str, object] = {
+    state: dict[str, object] = {
         "status": git("--no-optional-locks", "status", "--porcelain", "--ignored", cwd=place),
         "refs": [
             line
@@ -280,16 +298,16 @@ def state_of(place: Path) -> dict[str, object]:
         ],
         "stash": git("stash", "list", cwd=place),
     }
-    for path in {os.path.join(base, name) for base in (common, admin) for name in KEPT}:
+    for path in {os.path.join(base, name) for base in (common, admin) for name in PRESERVED}:
         if os.path.exists(path):
             with open(path, "rb") as file:
-                found[path] = (file.read(), os.stat(path).st_mtime_ns)
+                state[path] = (file.read(), os.stat(path).st_mtime_ns)
     for folder, folders, names in os.walk(os.fsencode(place)):
-        folders[:] = [each for each in folders if each != b".git"]
-        for each in (os.path.join(folder, name) for name in names if name != b".git"):
-            info = os.lstat(each)
-            found[os.fsdecode(each)] = (info.st_mtime_ns, info.st_mode, info.st_ino, info.st_size)
-    return found
+        folders[:] = [name for name in folders if name != b".git"]
+        for file_path in (os.path.join(folder, name) for name in names if name != b".git"):
+            info = os.lstat(file_path)
+            state[os.fsdecode(file_path)] = (info.st_mtime_ns, info.st_mode, info.st_ino, info.st_size)
+    return state
 
 
 @contextmanager
@@ -300,8 +318,8 @@ def untouched(place: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_index_branch_worktree_and_stash_of_people_are_left_alone(tmp_path: Path, name: str) -> None:
-    """Whatever state they are in, the agent's commits have the files as they are, and never an ignored one."""
+def test_ingest_does_not_change_the_users_index_branch_worktree_or_stash(tmp_path: Path, name: str) -> None:
+    """In every state, the agent's commits contain the files of the worktree, without ignored ones."""
     make, files = STATES[name]
     root = new_space(tmp_path.resolve() / "space", commit=name != "an unborn branch")
     place = root
@@ -309,17 +327,17 @@ def test_index_branch_worktree_and_stash_of_people_are_left_alone(tmp_path: Path
         place = root.parent / "linked"
         git("worktree", "add", "--quiet", "-b", "side", str(place), cwd=root)
     make(place)
-    told = [rehearse(place, [])]
-    for script in ([*TURN, a_sub("helper"), {"stop": True}], [{"bash": "echo more > more.txt"}, {"stop": True}, *END]):
+    reports = [rehearse(place, [])]
+    for script in ([*TURN, sub_agent_step("helper"), {"stop": True}], [{"bash": "echo more > more.txt"}, {"stop": True}, *END]):
         with untouched(place), untouched(root):
             assert not run_ingest(root).trouble
-        told.append(rehearse(place, [{"resume": len(told)}, *script]))
+        reports.append(rehearse(place, [{"resume": len(reports)}, *script]))
     with untouched(place), untouched(root):
         assert not run_ingest(root).trouble
-    check_once(root, *told)
+    check_once(root, *reports)
     with library.open(root, settings=settings()) as space:
-        agent = agent_of(space, "claude-code", told[0]["session"])
+        agent = agent_of(space, "claude-code", reports[0]["session"])
         assert set(space.files(agent)) == files | {"main.txt", "helper.txt", "more.txt"}
-        for each in space.agents():
-            listed = git("log", "--all", "--format=", "--name-only", f"agents/{each}", cwd=root).split("\n")
+        for agent_name in space.agents():
+            listed = git("log", "--all", "--format=", "--name-only", f"agents/{agent_name}", cwd=root).split("\n")
             assert not {".env", "build/out"} & set(listed)

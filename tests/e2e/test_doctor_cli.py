@@ -33,46 +33,46 @@ def test_agents_doctor_shows_chain_inheritance_and_findings(tree: Tree) -> None:
     assert ran.out.splitlines()[-1].startswith(f"2 identities visible from {tree.path('w/s')}: 1 error")
 
 
-def test_agents_doctor_for_programs(tree: Tree) -> None:
+def test_agents_doctor_as_json(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", title="Scout")
     ran = clia("agents", "doctor", "--path", tree.path("w"), "--ceiling", tree.path(), "--json")
     assert ran.code == 0
-    found = ran.json()
-    assert list(found) == ["path", "repository", "agents", "findings", "summary"]
-    (agent,) = found["agents"]
+    report = ran.json()
+    assert list(report) == ["path", "repository", "agents", "findings", "summary"]
+    (agent,) = report["agents"]
     assert list(agent) == ["slug", "title", "status", "active", "mode", "chain", "inherits", "findings"]
-    assert [each["path"] for each in agent["chain"]] == [tree.path("w")]
+    assert [layer["path"] for layer in agent["chain"]] == [tree.path("w")]
 
 
-def test_doctor_tells_what_clia_runs_on(tree: Tree) -> None:
+def test_doctor_reports_versions_and_agents(tree: Tree) -> None:
     tree.directory("w/s")
     git("init", "-q", cwd=tree.root / "w")
     tree.agent("w")
     ran = clia("doctor", "--path", tree.path("w/s"), "--ceiling", tree.path(), "--json")
     assert ran.code == 0
-    found = ran.json()
-    assert found["clia"] == library.__version__
-    assert found["python"] == platform.python_version()
-    assert found["git"] == git("version", cwd=tree.root).split()[2]
-    assert (found["path"], found["repository"]) == (tree.path("w/s"), tree.path("w"))
-    assert [each["slug"] for each in found["agents"]["agents"]] == ["scout"]
+    report = ran.json()
+    assert report["clia"] == library.__version__
+    assert report["python"] == platform.python_version()
+    assert report["git"] == git("version", cwd=tree.root).split()[2]
+    assert (report["path"], report["repository"]) == (tree.path("w/s"), tree.path("w"))
+    assert [agent["slug"] for agent in report["agents"]["agents"]] == ["scout"]
 
 
-def test_doctor_outside_every_repository_and_without_git_says_so(tree: Tree) -> None:
+def test_doctor_reports_missing_git_and_repository(tree: Tree) -> None:
     empty = str(tree.directory("empty"))
     ran = clia("doctor", "--path", empty, "--ceiling", tree.path(), env={"PATH": empty, "COLUMNS": "300"})
     assert ran.code == 0
     assert "not found: the history of repositories cannot be checked" in ran.out
     assert "none: the path is not in a git repository" in ran.out
-    found = clia("doctor", "--path", empty, "--ceiling", tree.path(), "--json", env={"PATH": empty}).json()
-    assert (found["git"], found["repository"]) == (None, None)
+    report = clia("doctor", "--path", empty, "--ceiling", tree.path(), "--json", env={"PATH": empty}).json()
+    assert (report["git"], report["repository"]) == (None, None)
 
 
-def test_doctors_fail_on_errors_and_refuse_paths_that_are_not_there(tree: Tree) -> None:
+def test_doctors_fail_on_errors_and_refuse_missing_paths(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", tags=[5])
-    for words in (("doctor",), ("agents", "doctor")):
-        assert clia(*words, "--path", tree.path("w"), "--ceiling", tree.path()).code == 1
-        gone = clia(*words, "--path", tree.path("gone"))
-        assert (gone.code, gone.out) == (2, "")
+    for arguments in (("doctor",), ("agents", "doctor")):
+        assert clia(*arguments, "--path", tree.path("w"), "--ceiling", tree.path()).code == 1
+        result = clia(*arguments, "--path", tree.path("gone"))
+        assert (result.code, result.out) == (2, "")

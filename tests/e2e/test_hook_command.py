@@ -1,4 +1,4 @@
-"""``clia hook TOOL`` as a tool meets it: the event lies in the right spool, and the tool never notices."""
+"""``clia hook TOOL`` as a tool runs it: the event is put into the right spool, and the tool is never disturbed."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def space(tmp_path: Path) -> Path:
 
 
 def in_shell(script: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: int = subprocess.DEVNULL) -> Fired:
-    words = ["bash", "-c", script, program()]
-    done = subprocess.run(words, cwd=cwd, env=env or environment(None), stdin=stdin, capture_output=True, check=False)
-    return Fired(done.returncode, done.stdout, done.stderr)
+    arguments = ["bash", "-c", script, program()]
+    result = subprocess.run(arguments, cwd=cwd, env=env or environment(None), stdin=stdin, capture_output=True, check=False)
+    return Fired(result.returncode, result.stdout, result.stderr)
 
 
 # Where an event goes
 
 
 @pytest.mark.parametrize("tool", ["claude-code", "codex", "gemini"])
-def test_an_event_lies_in_the_spool_as_it_came(space: Path, tool: str) -> None:
-    """Truncated JSON, bytes that are no text: ingest judges them, the hook does not."""
+def test_an_event_is_stored_unchanged(space: Path, tool: str) -> None:
+    """Also truncated JSON and bytes that are not text: ingest validates events, the hook does not."""
     broken = b'{"hook_event_name": "PreToolUse", "tool_input": {"command": "\xff\0\n\n'
     assert fire(space, broken, tool) == QUIET
     (event,) = events(spool_of(space))
@@ -62,7 +62,7 @@ def test_the_head_names_the_agent_and_any_directory(space: Path) -> None:
     assert event.head == {"tool": b"claude-code", "cwd": inner, "agent": b"scout", "commit": head_of(space)}
 
 
-def test_a_space_of_clia_init_is_one_for_a_hook_too(tmp_path: Path) -> None:
+def test_a_hook_recognizes_a_space_of_clia_init(tmp_path: Path) -> None:
     assert clia("init", "made", cwd=tmp_path).code == 0
     assert fire(tmp_path / "made") == QUIET
     assert len(events(spool_of(tmp_path / "made"))) == 1
@@ -70,7 +70,7 @@ def test_a_space_of_clia_init_is_one_for_a_hook_too(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with linked worktrees and a submodule that has one too; both are spaces."""
+    """A repository with linked worktrees, and a submodule that also has one; both are spaces."""
     root = tmp_path_factory.mktemp("family").resolve()
     new_space(root / "part")
     outer = new_space(root / "outer")
@@ -85,7 +85,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["outer", "linked/deep/down", "moved", "outer/part", "part-linked"])
-def test_an_event_goes_to_the_git_directory_that_git_itself_would_name(family: Path, name: str) -> None:
+def test_an_event_goes_to_the_git_directory_that_git_reports(family: Path, name: str) -> None:
     common = git("rev-parse", "--path-format=absolute", "--git-common-dir", cwd=family / name).strip()
     spool = type(family)(common) / "clia/spool"
     payload = json.dumps(name).encode()
@@ -93,8 +93,8 @@ def test_an_event_goes_to_the_git_directory_that_git_itself_would_name(family: P
     assert [event.head["cwd"] for event in events(spool) if event.payload == payload] == [os.fsencode(family / name)]
 
 
-def test_elsewhere_nothing_is_written(tree: Tree) -> None:
-    """A plug-in may be installed for every repository. A large event is read all the same: the tool's pipe stays open."""
+def test_nothing_is_written_outside_of_a_space(tree: Tree) -> None:
+    """A plug-in can be installed for every repository. A large event is still read, so the tool's pipe does not break."""
     home = tree.directory("home")
     plain = tree.directory("plain")
     git("init", "--quiet", cwd=plain)
@@ -106,8 +106,8 @@ def test_elsewhere_nothing_is_written(tree: Tree) -> None:
     assert tree.snapshot() == before
 
 
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for_and_says_nothing(space: Path, spy: Spy) -> None:
-    """As ``.git`` it makes no repository, as ``commondir`` no worktree of another, as the lock no ingest that runs."""
+def test_a_pipe_in_place_of_a_file_is_ignored_without_waiting(space: Path, spy: Spy) -> None:
+    """As ``.git``, as ``commondir`` and as the lock of ingest."""
     for name in ("outside/.git", "space/.git/commondir"):
         path = space.parent / name
         path.parent.mkdir(exist_ok=True)
@@ -119,16 +119,16 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for_and_says_nothing(space:
     assert len(events(spool_of(space))) == 2
 
 
-def test_a_git_file_that_leads_into_somebody_elses_repository_records_nothing(family: Path) -> None:
-    """Whoever wrote it, the repository itself must know the worktree; only a way back that leads to this file says so."""
+def test_a_git_file_that_points_into_a_foreign_repository_records_nothing(family: Path) -> None:
+    """The repository must list the worktree: its ``gitdir`` file has to point back to this file."""
     outer = family / "outer/.git"
-    known, copied = outer / "worktrees/linked", family / "foreign/copied"
+    known_worktree, copied = outer / "worktrees/linked", family / "foreign/copied"
     copied.mkdir(parents=True)
     (copied / "commondir").write_text(f"{outer}\n")
     (copied / "gitdir").write_text(f"{family}/foreign/.git\n")
     (outer / "worktrees/lost").mkdir()
     (outer / "worktrees/lost/commondir").write_text("../..\n")
-    for target in (known, outer / "worktrees/lost", copied, outer):
+    for target in (known_worktree, outer / "worktrees/lost", copied, outer):
         (family / "foreign/.git").write_text(f"gitdir: {target}\n")
         assert fire(family / "foreign", b"foreign") == QUIET
     (family / "foreign/.git").unlink()
@@ -144,7 +144,7 @@ def test_a_git_file_that_leads_into_somebody_elses_repository_records_nothing(fa
     assert b"by a relative way back" in [event.payload for event in events(outer / "clia/spool")]
 
 
-def test_a_git_directory_that_is_kept_apart_is_its_worktrees(tmp_path: Path) -> None:
+def test_a_separate_git_directory_belongs_to_its_worktree(tmp_path: Path) -> None:
     (tmp_path / "apart").mkdir()
     git("init", "--quiet", "--separate-git-dir=../kept.git", cwd=tmp_path / "apart")
     (tmp_path / "kept.git/clia").mkdir()
@@ -156,14 +156,14 @@ def test_a_git_directory_that_is_kept_apart_is_its_worktrees(tmp_path: Path) -> 
     ("tool", "variable"), [("claude-code", "CLAUDE_PROJECT_DIR"), ("gemini", "GEMINI_PROJECT_DIR"), ("codex", "CODEX_HOME")]
 )
 def test_a_session_that_left_its_project_is_still_recorded_there(space: Path, tool: str, variable: str) -> None:
-    """In a directory that is gone, and in one of no space. Codex names no project: its event is nobody's."""
+    """In a removed directory, and in one without a space. Codex does not name the project, so its event is dropped."""
     script = f'cd "$(mktemp -d)" && rmdir "$PWD" && echo gone | "$0" hook {tool}; cd / && echo aside | "$0" hook {tool}'
     assert in_shell(script, space, environment(None, **{variable: str(space)})) == QUIET
     assert [event.payload for event in events(spool_of(space))] == ([] if tool == "codex" else [b"gone\n", b"aside\n"])
     assert all(event.head["cwd"] == os.fsencode(space) for event in events(spool_of(space)))
 
 
-def test_a_spool_that_cannot_be_written_has_one_in_the_home_beside_it(space: Path, tmp_path: Path) -> None:
+def test_a_spool_in_the_home_directory_replaces_one_that_cannot_be_written(space: Path, tmp_path: Path) -> None:
     spool_of(space).write_text("no directory")
     home = tmp_path / "home"
     assert fire(space, env=environment(home)) == QUIET
@@ -172,11 +172,11 @@ def test_a_spool_that_cannot_be_written_has_one_in_the_home_beside_it(space: Pat
     assert event.payload == EVENT
 
 
-# What a tool must never notice
+# Failures that must not disturb the tool
 
 
 @pytest.mark.parametrize("home", [None, "", "relative", os.devnull])
-def test_an_event_that_can_be_put_nowhere_is_one_line_and_no_failure(space: Path, home: str | None) -> None:
+def test_an_event_that_cannot_be_stored_is_reported_in_one_line_without_a_failure(space: Path, home: str | None) -> None:
     spool_of(space).write_text("no directory")
     fired = fire(space, env=environment(None) | ({} if home is None else {"HOME": home}))
     assert (fired.code, fired.out) == (0, b"")
@@ -187,66 +187,67 @@ def test_an_event_that_can_be_put_nowhere_is_one_line_and_no_failure(space: Path
 
 
 @pytest.mark.parametrize("closed", ["<&-", "</dev/null", "0>/dev/null", "<&- >&-", "<&- >&- 2>&-", ">&-", ">/dev/full"])
-def test_a_hook_ends_well_whatever_is_closed(space: Path, closed: str) -> None:
+def test_a_hook_succeeds_with_closed_streams(space: Path, closed: str) -> None:
     assert in_shell(f'"$0" hook claude-code {closed}', space) == QUIET
     assert events(spool_of(space)) == []
 
 
-def test_whoever_types_it_at_a_terminal_does_not_wait_for_ever(space: Path) -> None:
-    ours, theirs = os.openpty()
-    fired = in_shell('"$0" hook codex', space, stdin=theirs)
-    os.close(ours)
-    os.close(theirs)
+def test_a_hook_at_a_terminal_does_not_wait_for_input(space: Path) -> None:
+    controller, terminal = os.openpty()
+    fired = in_shell('"$0" hook codex', space, stdin=terminal)
+    os.close(controller)
+    os.close(terminal)
     assert (fired.code, fired.out, fired.err.count(b"\n")) == (0, b"", 1)
     assert b"terminal" in fired.err
 
 
-def test_a_tool_that_is_not_known_is_told_and_not_failed(space: Path) -> None:
-    """The settings may be those of a newer version. A large event is read, so that the tool does not write into a closed pipe."""
+def test_an_unknown_tool_is_reported_without_a_failure(space: Path) -> None:
+    """A newer version may have written the settings. A large event is read, so that the tool's pipe does not break."""
     fired = fire(space, b"x" * 3_000_000, "no\nsuch")
     assert (fired.code, fired.out) == (0, b"")
     assert fired.err == b"clia hook: the event was not stored: unknown tool 'no\\nsuch'; known tools: claude-code, codex, gemini\n"
     assert events(spool_of(space)) == []
 
 
-def test_words_that_are_no_tool_go_to_the_usual_commands(space: Path) -> None:
-    assert fire(space, words=["--from-a-newer-version"]) == QUIET
-    fire(space, words=["--help"])
+def test_arguments_that_do_not_name_a_tool_run_the_other_commands(space: Path) -> None:
+    assert fire(space, arguments=["--from-a-newer-version"]) == QUIET
+    fire(space, arguments=["--help"])
     link = space / "cadence-agent-cli"
     link.symlink_to(program())
-    assert clia("hook", "codex", cwd=space, executable=str(link)).code == 2, "an agent's own program has no such command"
-    for words in (["hook"], ["hook", "--frobnicate"]):
-        ran = clia(*words, cwd=space)
+    assert clia("hook", "codex", cwd=space, executable=str(link)).code == 2, "an agent's program does not have this command"
+    for arguments in (["hook"], ["hook", "--frobnicate"]):
+        ran = clia(*arguments, cwd=space)
         assert ran.code == 2
-        assert clia("-m", "clia", *words, cwd=space, executable=sys.executable) == ran
+        assert clia("-m", "clia", *arguments, cwd=space, executable=sys.executable) == ran
     assert len(events(spool_of(space))) == 1
 
 
-def test_as_a_module_and_under_its_other_name_it_is_the_same_hook(space: Path) -> None:
+def test_the_module_and_the_second_program_name_run_the_same_hook(space: Path) -> None:
     script = f'echo 1 | {sys.executable} -m clia hook codex; echo 2 | "$0-agent-cli" hook codex'
     assert in_shell(script, space) == QUIET
     assert [event.payload for event in events(spool_of(space))] == [b"1\n", b"2\n"]
 
 
-def test_an_interrupted_hook_fails_nobody_and_leaves_nothing(space: Path) -> None:
+def test_an_interrupted_hook_succeeds_and_leaves_nothing(space: Path) -> None:
     with subprocess.Popen(
         [program(), "hook", "codex"], cwd=space, env=environment(None), stdin=subprocess.PIPE, stderr=subprocess.PIPE
     ) as hook:
         assert hook.stdin is not None
-        hook.stdin.write(b"x" * 3_000_000)  # more than a pipe holds and more than is kept in memory: it has begun
+        hook.stdin.write(b"x" * 3_000_000)  # more than a pipe and the hook's buffer hold: reading has begun
         hook.send_signal(signal.SIGINT)
-        _, said = hook.communicate()
-    assert (hook.returncode, said) == (0, b"clia hook: the event was not stored: KeyboardInterrupt: \n")
+        _, stderr = hook.communicate()
+    assert (hook.returncode, stderr) == (0, b"clia hook: the event was not stored: KeyboardInterrupt: \n")
     assert events(spool_of(space)) == []
 
 
-# What it starts
+# Starting ingest
 
 SPY = """
 import json, os, sys
 def tell(event, args):
     if event == "os.posix_spawn":
-        words, passed = ([os.fsdecode(each) for each in args[1]], {os.fsdecode(k): os.fsdecode(v) for k, v in args[2].items()})
+        words = [os.fsdecode(argument) for argument in args[1]]
+        passed = {os.fsdecode(key): os.fsdecode(value) for key, value in args[2].items()}
         with open(os.environ["SPY"], "w") as file:
             json.dump({"words": words, "environment": passed}, file)
 if "ingest" in sys.orig_argv:
@@ -264,27 +265,29 @@ sys.addaudithook(tell)
 
 
 class Spy:
-    """Looks at what a hook starts, in the hook itself and in what it started."""
+    """Records the process that a hook starts, from inside the hook and from inside the process."""
 
     def __init__(self, directory: Path) -> None:
         (directory / "spy").mkdir()
         (directory / "spy/sitecustomize.py").write_text(SPY)
-        self.told, self.child = directory / "told.json", directory / "child"
+        self.spawn_file, self.child = directory / "spawn.json", directory / "child"
         os.mkfifo(self.child)
-        # Open before anybody writes, and for both: nobody waits for the other side to be there.
+        # Open in both directions, before it is written to: neither side waits for the other.
         self.pipe = os.open(self.child, os.O_RDWR | os.O_NONBLOCK)
         path = os.pathsep.join([str(directory / "spy"), *filter(None, [os.environ.get("PYTHONPATH")])])
-        self.environment = environment(None, PYTHONPATH=path, SPY=str(self.told), SPY_CHILD=str(self.child), CLIA_HOOK_INGEST="")
+        self.environment = environment(
+            None, PYTHONPATH=path, SPY=str(self.spawn_file), SPY_CHILD=str(self.child), CLIA_HOOK_INGEST=""
+        )
 
     def fire(self, cwd: Path, event: str, tool: str = "claude-code", **more: str) -> dict[str, Any] | None:
-        """What the hook started, if it did."""
+        """Fire an event; return the command that the hook started, if any."""
         assert fire(cwd, b'{"hook_event_name": "%s"}' % event.encode(), tool, env=self.environment | more) == QUIET
-        told: dict[str, Any] | None = json.loads(self.told.read_text()) if self.told.exists() else None
-        self.told.unlink(missing_ok=True)
-        return told
+        started: dict[str, Any] | None = json.loads(self.spawn_file.read_text()) if self.spawn_file.exists() else None
+        self.spawn_file.unlink(missing_ok=True)
+        return started
 
-    def seen_by_child(self) -> Any:
-        assert select.select([self.pipe], [], [], 60)[0], "it was not started"
+    def child_facts(self) -> Any:
+        assert select.select([self.pipe], [], [], 60)[0], "ingest was not started"
         return json.loads(os.read(self.pipe, 1 << 16))
 
 
@@ -293,42 +296,42 @@ def spy(tmp_path: Path) -> Spy:
     return Spy(tmp_path)
 
 
-def test_the_end_of_something_starts_ingest_apart_from_the_tool(space: Path, spy: Spy) -> None:
-    ours, theirs = os.pipe()
-    os.set_inheritable(theirs, True)
-    git_words = {"GIT_DIR": "/x", "GIT_INDEX_FILE": "/y", "GIT_COMMITTER_NAME": "Tess", "GIT_COMMITTER_EMAIL": "t@example.org"}
-    script = f'echo \'{{"hook_event_name":"Stop"}}\' | "$0" hook codex {theirs}>&{theirs}'
-    done = subprocess.run(
+def test_the_end_of_a_turn_starts_ingest_detached_from_the_tool(space: Path, spy: Spy) -> None:
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    git_variables = {"GIT_DIR": "/x", "GIT_INDEX_FILE": "/y", "GIT_COMMITTER_NAME": "Tess", "GIT_COMMITTER_EMAIL": "t@example.org"}
+    script = f'echo \'{{"hook_event_name":"Stop"}}\' | "$0" hook codex {writer}>&{writer}'
+    result = subprocess.run(
         ["bash", "-c", script, program()],
         cwd=space,
-        env=spy.environment | git_words | {"CLIA_AGENT": "scout", "CODEX_HOME": "/codex"},
-        pass_fds=[theirs],
+        env=spy.environment | git_variables | {"CLIA_AGENT": "scout", "CODEX_HOME": "/codex"},
+        pass_fds=[writer],
         capture_output=True,
         check=True,
     )
-    told, child = json.loads(spy.told.read_text()), spy.seen_by_child()
-    os.close(theirs)
-    assert os.read(ours, 1) == b"", "somebody still holds the tool's pipe"
-    os.close(ours)
-    assert (done.stdout, done.stderr) == (b"", b"")
-    assert told["words"] == [sys.executable, "-P", "-m", "clia", "ingest", "--quiet", "--path", str(space)]
-    assert {key for key in told["environment"] if key.startswith("GIT_")} == {"GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"}
-    assert told["environment"]["CODEX_HOME"] == "/codex"
-    assert "CLIA_AGENT" not in told["environment"]
+    started, child = json.loads(spy.spawn_file.read_text()), spy.child_facts()
+    os.close(writer)
+    assert os.read(reader, 1) == b"", "a process still holds the tool's pipe"
+    os.close(reader)
+    assert (result.stdout, result.stderr) == (b"", b"")
+    assert started["words"] == [sys.executable, "-P", "-m", "clia", "ingest", "--quiet", "--path", str(space)]
+    assert {key for key in started["environment"] if key.startswith("GIT_")} == {"GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"}
+    assert started["environment"]["CODEX_HOME"] == "/codex"
+    assert "CLIA_AGENT" not in started["environment"]
     assert child["leader"]
     assert child["path"] != str(space)
-    assert {child["files"][each] for each in ("0", "1", "2")} == {os.devnull}
-    assert not [each for each in child["files"].values() if each.startswith("pipe:")]
+    assert {child["files"][number] for number in ("0", "1", "2")} == {os.devnull}
+    assert not [target for target in child["files"].values() if target.startswith("pipe:")]
 
 
-def test_only_what_begins_or_ends_something_starts_ingest(space: Path, spy: Spy) -> None:
+def test_only_events_that_begin_or_end_something_start_ingest(space: Path, spy: Spy) -> None:
     turns = ["SessionStart", "StopFailure", "SubagentStart", "SubagentStop", "SessionEnd", "AfterAgent"]
     started = [name for name in [*turns, "PreToolUse", "BeforeTool", "Stopped"] if spy.fire(space, name, "gemini")]
     assert started == turns
     assert len(events(spool_of(space))) == 9
 
 
-def test_ingest_is_not_started_where_it_runs_already_or_is_not_wanted(space: Path, spy: Spy) -> None:
+def test_ingest_is_not_started_if_it_runs_already_or_is_disabled(space: Path, spy: Spy) -> None:
     assert not spy.fire(space, "Stop", CLIA_HOOK_INGEST="off")
     with open(spool_of(space) / "ingest.lock", "w") as lock:
         assert spy.fire(space, "Stop")
@@ -339,19 +342,19 @@ def test_ingest_is_not_started_where_it_runs_already_or_is_not_wanted(space: Pat
     assert len(events(spool_of(space))) == 4
 
 
-# What it costs
+# Imports
 
 
-def test_the_installed_program_loads_for_a_hook_nothing_but_the_hook(space: Path) -> None:
-    """Beside what bare Python has, and ``re``, which the script of some installers wants."""
+def test_the_installed_program_imports_only_the_hook(space: Path) -> None:
+    """Apart from what bare Python imports, and ``re``, which the scripts of some installers import."""
     loaded = imported(program(), "hook", "claude-code", cwd=space)
-    ours = {"clia", "clia.errors", "clia.cli", "clia.cli.entry", "clia.capture", "clia.capture.hook", "clia.capture.spool"}
-    assert loaded - imported("-c", "import re", cwd=space) == ours | {"__future__"}
+    modules = {"clia", "clia.errors", "clia.cli", "clia.cli.entry", "clia.capture", "clia.capture.hook", "clia.capture.spool"}
+    assert loaded - imported("-c", "import re", cwd=space) == modules | {"__future__"}
     assert len(events(spool_of(space))) == 1
 
 
-def imported(*words: str, cwd: Path) -> set[str]:
-    """Every module that Python loads to run something."""
-    command = [sys.executable, "-X", "importtime", *words]
-    done = subprocess.run(command, cwd=cwd, env=environment(None), input=EVENT, capture_output=True, check=True)
-    return {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines() if line.startswith("import time:")}
+def imported(*arguments: str, cwd: Path) -> set[str]:
+    """The modules that Python imports for a command."""
+    command = [sys.executable, "-X", "importtime", *arguments]
+    result = subprocess.run(command, cwd=cwd, env=environment(None), input=EVENT, capture_output=True, check=True)
+    return {line.rpartition("|")[2].strip() for line in result.stderr.decode().splitlines() if line.startswith("import time:")}

@@ -1,4 +1,4 @@
-"""The official client drives every tool, resource and prompt: over stdio and over HTTP, in both protocols that are in use."""
+"""The official client drives every tool, resource and prompt: over stdio and over HTTP, in both protocol versions in use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class World(NamedTuple):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One repository with an agent for each line, served by one forge."""
+    """One repository with an agent for each transport and protocol, served by one forge."""
     root = tmp_path_factory.mktemp("mcp").resolve() / "repo"
     place = made_place(root, "victim", *(f"scout-{number}" for number in range(len(LINES))))
     tree = Tree(root)
@@ -58,127 +58,127 @@ def test_the_client_drives_every_tool_resource_and_prompt(world: World, line: st
     transport, protocol = line.split()
     agent = f"scout-{LINES.index(line)}"
 
-    async def there(server: Any, you: dict[str, str]) -> None:
+    async def tour(server: Any, you: dict[str, str]) -> None:
         async with talking(server, protocol, says({"answer": "go", "rationale": "it is safe"})) as driver:
             await _tour(driver, agent, you)
-            await _look(driver, agent)
+            await _read_resources_and_prompts(driver, agent)
 
     async def main() -> None:
         if transport == STDIO:
-            await there(stdio(world.root, "--agent", agent, "--forge", world.forge.address), {})
+            await tour(stdio(world.root, "--agent", agent, "--forge", world.forge.address), {})
         else:
             async with over_http(world.forge.address, world.admin) as server:
-                await there(server, {"agent": agent})
+                await tour(server, {"agent": agent})
 
     anyio.run(main)
     with clia.open(world.root) as space:
         assert space.verify().findings == ()
-        (decision,) = [each for each in space.session_log(agent) if each.kind == "decision"]
+        (decision,) = [commit for commit in space.session_log(agent) if commit.kind == "decision"]
         assert decision.by == "Tess <tess@example.org>"
 
 
 async def _tour(driver: Driver, agent: str, you: dict[str, str]) -> None:
-    """Every tool, as an agent at work would use it; ``you`` says who that is where nothing else does."""
-    listed = {each.name: each for each in (await driver.client.list_tools()).tools}
+    """Use every tool, as an agent would. ``you`` names the agent where the transport does not."""
+    listed = {tool.name: tool for tool in (await driver.client.list_tools()).tools}
     assert list(listed) == list(TOOLS)
-    assert all(each.title and each.description and each.annotations and each.output_schema for each in listed.values())
+    assert all(tool.title and tool.description and tool.annotations and tool.output_schema for tool in listed.values())
     await _identity(driver, agent, you)
     await _work(driver, agent, you)
-    await _others(driver, agent, you)
+    await _other_agents(driver, agent, you)
     await _people(driver, agent, you)
     await _sessions(driver, agent, you)
     await _behaviours(driver, agent, you)
     assert (await driver.do("verify"))["findings"] == []
     assert {"verify: checking", "verify: done", "merge: merging", "start: running the flow"} <= set(driver.progress)
-    assert driver.used == set(listed), "a tool that is not driven is not shown to work"
+    assert driver.used == set(listed), "every tool must be called"
 
 
 async def _identity(driver: Driver, agent: str, you: dict[str, str]) -> None:
-    who = await driver.do("whoami", **you)
-    assert (who["agent"], who["guardrails"], who["profile"]["title"]) == (agent, [RULE], "Scout")
-    assert who["standing"]["briefing"]["title"] == "Look around"
+    identity = await driver.do("whoami", **you)
+    assert (identity["agent"], identity["guardrails"], identity["profile"]["title"]) == (agent, [RULE], "Scout")
+    assert identity["standing"]["briefing"]["title"] == "Look around"
     assert (await driver.do("plan", **you))["agenda"]["tasks"] == [{"title": "Look around"}]
     notes = [await driver.do("journal", note="began", tags=["start"], key="one", **you) for _ in range(2)]
-    assert [each["appended"] for each in notes] == [True, False]
-    assert agent in [each["agent"] for each in (await driver.do("agents"))["agents"]]
+    assert [note["appended"] for note in notes] == [True, False]
+    assert agent in [row["agent"] for row in (await driver.do("agents"))["agents"]]
 
 
 async def _work(driver: Driver, agent: str, you: dict[str, str]) -> None:
     await driver.do("trace", text=f"{agent} reads the build files", kind="said", data={"n": 1}, **you)
     changes = {"a.txt": "one\n", "b.bin": {"base64": "/wA="}, "run": {"text": "#!/bin/sh\n", "executable": True}}
-    made = await driver.do("commit", kind="finding", message="Found it", changes=changes, **you)
-    assert (made["agent"], made["traced"]) == (agent, 1)
-    shown = await driver.do("show", commit=made["cid"], diff=True, trace=True)
-    assert shown["trace"]["entries"][0]["data"] == {"n": 1}
-    assert "+one" in shown["diff"]
+    commit = await driver.do("commit", kind="finding", message="Found it", changes=changes, **you)
+    assert (commit["agent"], commit["traced"]) == (agent, 1)
+    shown_commit = await driver.do("show", commit=commit["cid"], diff=True, trace=True)
+    assert shown_commit["trace"]["entries"][0]["data"] == {"n": 1}
+    assert "+one" in shown_commit["diff"]
     (hit,) = (await driver.do("trace_search", text=f"{agent} READS"))["hits"]
-    assert hit["commit"] == made["cid"]
-    assert [each["kind"] for each in (await driver.do("log", of=agent))["commits"]] == ["finding", "spawn"]
+    assert hit["commit"] == commit["cid"]
+    assert [commit["kind"] for commit in (await driver.do("log", of=agent))["commits"]] == ["finding", "spawn"]
     assert {"path": "b.bin", "bytes": 2} in (await driver.do("files", at=agent))["listed"]
     assert (await driver.do("files", at=agent, paths=["b.bin"]))["files"] == {"b.bin": {"base64": "/wA="}}
-    assert {each["path"] for each in (await driver.do("diff", of=agent))["changed"]} == set(changes)
+    assert {change["path"] for change in (await driver.do("diff", of=agent))["changed"]} == set(changes)
 
 
-async def _others(driver: Driver, agent: str, you: dict[str, str]) -> None:
+async def _other_agents(driver: Driver, agent: str, you: dict[str, str]) -> None:
     helper = f"{agent}-helper"
     into = {"into": agent} if you else {}
-    made = await driver.do("spawn", name=helper, title="Help", text="Say it in German.", parent=agent)
-    assert made["agent"] == helper
+    spawned = await driver.do("spawn", name=helper, title="Help", text="Say it in German.", parent=agent)
+    assert spawned["agent"] == helper
     await driver.do("commit", kind="refactor", message="theirs", changes={"a.txt": "eins\n"}, agent=helper)
     base = (await driver.do("whoami", **you))["standing"]["head"]["cid"]
     await driver.do("commit", kind="refactor", message="ours", changes={"a.txt": "uno\n"}, base=base, **you)
     clash = await driver.do("merge", **{"from": helper}, **into)
-    assert (clash["outcome"], [each["path"] for each in clash["paths"]]) == ("conflicts", ["a.txt"])
+    assert (clash["outcome"], [conflict["path"] for conflict in clash["paths"]]) == ("conflicts", ["a.txt"])
     heads = {"ours": clash["ours"], "theirs": clash["theirs"]}
     await driver.do("resolve", **{"from": helper}, **heads, changes={"a.txt": "one, eins\n"}, message="both", **into)
     assert (await driver.do("merge", **{"from": helper}, **into))["outcome"] == "up_to_date"
     await driver.do("relate", kind="reviews", dst=agent, src=helper)
     edges = (await driver.do("relations", touching=helper))["relations"]
-    assert {(each["src"], each["kind"]) for each in edges} >= {(helper, "reviews"), (agent, "merges")}
+    assert {(edge["src"], edge["kind"]) for edge in edges} >= {(helper, "reviews"), (agent, "merges")}
     assert (await driver.do("peers"))["peers"] == (await driver.do("remotes"))["remotes"] == []
 
 
 async def _people(driver: Driver, agent: str, you: dict[str, str]) -> None:
     decided = await driver.do("request_decision", question="Delete it?", context={"path": "b.bin"}, choices=["go", "stop"], **you)
     assert (decided["status"], decided["value"], decided["rationale"]) == ("decided", "go", "it is safe")
-    again = await driver.do("decision", request=decided["request"], **you)
-    assert again == decided
+    repeated = await driver.do("decision", request=decided["request"], **you)
+    assert repeated == decided
     assert (await driver.do("pending", agent=agent))["requests"] == []
 
 
 async def _sessions(driver: Driver, agent: str, you: dict[str, str]) -> None:
-    (known,) = (await driver.do("behaviours", kind="session-flow"))["behaviours"]
-    assert (known["name"], known["why"]) == ("product", "two numbers")
+    (behaviour,) = (await driver.do("behaviours", kind="session-flow"))["behaviours"]
+    assert (behaviour["name"], behaviour["why"]) == ("product", "two numbers")
     assert (await driver.do("flow", name="product"))["source"] == PRODUCT
     assert (await driver.do("start", flow="product", **you))["status"] == "suspended"
     assert (await driver.do("resume", value=6, **you))["resumed"] == 1
     forked = await driver.do("fork", as_agent=f"{agent}-fork", **you)
     assert (await driver.do("resume", value=7, **you))["result"] == 42
     assert (await driver.do("cancel", reason="enough", agent=forked["agent"]))["status"] == "cancelled"
-    seen = await driver.do("session", given=True, **you)
-    assert [each["value"] for each in seen["given"]["resumes"]] == [6, 7]
+    session = await driver.do("session", given=True, **you)
+    assert [resume["value"] for resume in session["given"]["resumes"]] == [6, 7]
 
 
 async def _behaviours(driver: Driver, agent: str, you: dict[str, str]) -> None:
-    shown = await driver.do("behaviour_show", behaviour="product")
-    assert (shown["version"]["body"], shown["evidence"]) == (PRODUCT, "clia://behaviours/product/evidence")
+    described = await driver.do("behaviour_show", behaviour="product")
+    assert (described["version"]["body"], described["evidence"]) == (PRODUCT, "clia://behaviours/product/evidence")
     head = (await driver.do("log", of=agent))["commits"][0]["cid"]
     better = {"behaviour": "product", "body": f"{PRODUCT}# {agent}\n", "why": "shorter", "evidence": [head]}
-    made = (await driver.do("behaviour_propose", **better, **you))["version"]
-    assert (made["state"], made["by"].partition(" ")[0], made["evidence"]) == ("proposed", agent, [head])
+    version = (await driver.do("behaviour_propose", **better, **you))["version"]
+    assert (version["state"], version["by"].partition(" ")[0], version["evidence"]) == ("proposed", agent, [head])
     stats = (await driver.do("behaviour_stats", behaviour="product"))["stats"]
-    assert [each["sessions"]["finished"] > 0 for each in stats if each["state"] == "current"] == [True]
-    compared = await driver.do("behaviour_compare", before="product", after=made["cid"])
+    assert [stat["sessions"]["finished"] > 0 for stat in stats if stat["state"] == "current"] == [True]
+    compared = await driver.do("behaviour_compare", before="product", after=version["cid"])
     assert f"+# {agent}" in compared["diff"]
     assert (await driver.do("behaviour_suggest", behaviour="product"))["action"] == "not-enough-data"
 
 
-async def _look(driver: Driver, agent: str) -> None:
-    """Every resource and prompt."""
+async def _read_resources_and_prompts(driver: Driver, agent: str) -> None:
+    """Read every resource and prompt."""
     client = driver.client
-    addresses = {each.uri for each in (await client.list_resources()).resources}
+    addresses = {resource.uri for resource in (await client.list_resources()).resources}
     assert {f"clia://agents/{agent}", f"clia://lineage/{agent}"} <= addresses
-    templates = {each.uri_template for each in (await client.list_resource_templates()).resource_templates}
+    templates = {template.uri_template for template in (await client.list_resource_templates()).resource_templates}
     assert templates == {
         "clia://agents/{name}",
         "clia://traces/{cid}",
@@ -195,65 +195,67 @@ async def _look(driver: Driver, agent: str) -> None:
         ("clia://behaviours/product/evidence", "went_badly"),
         (f"clia://behaviours/product/versions/{version}", "body"),
     ):
-        (found,) = (await client.read_resource(uri)).contents
-        assert found.mime_type == "application/json"
-        assert key in json.loads(getattr(found, "text", ""))
+        (content,) = (await client.read_resource(uri)).contents
+        assert content.mime_type == "application/json"
+        assert key in json.loads(getattr(content, "text", ""))
     for uri in ("clia://agents/nobody", "clia://traces/0000", "clia://elsewhere/x", "file:///etc/passwd"):
         err = await fails(client.read_resource(uri))
         assert (err.code, err.data["uri"]) == (-32602, uri)
-    assert [each.name for each in (await client.list_prompts()).prompts] == ["clia"]
+    assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["clia"]
     (message,) = (await client.get_prompt("clia")).messages
     assert "whoami" in getattr(message.content, "text", "")
     assert (await fails(client.get_prompt("nothing"))).code == -32602
     ref = ResourceTemplateReference(uri="clia://agents/{name}")
-    done = await client.complete(ref, {"name": "name", "value": f"{agent}-h"})
-    assert done.completion.values == [f"{agent}-helper"]
+    completion = await client.complete(ref, {"name": "name", "value": f"{agent}-h"})
+    assert completion.completion.values == [f"{agent}-helper"]
     assert (await fails(client.call_tool("rm", {}))).code == -32602
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_over_http_a_viewer_reads_and_changes_nothing(world: World, protocol: str) -> None:
+def test_a_viewer_over_http_can_read_and_not_change(world: World, protocol: str) -> None:
     before = git("for-each-ref", cwd=world.root)
 
     async def main() -> None:
         async with over_http(world.forge.address, world.viewer, "/mcp/repo") as server, talking(server, protocol) as driver:
-            who = await driver.do("whoami", agent="scout-0")
-            lost = await driver.refused("agent-not-found", "plan", agent="nobody")
-            assert (who["agent"], who["contexts"]) == ("scout-0", ["."])
-            assert str(world.root.parent) not in json.dumps([who, lost]), "paths of the forge's machine are not told"
+            identity = await driver.do("whoami", agent="scout-0")
+            error = await driver.refused("agent-not-found", "plan", agent="nobody")
+            assert (identity["agent"], identity["contexts"]) == ("scout-0", ["."])
+            assert str(world.root.parent) not in json.dumps([identity, error]), (
+                "the answers must not contain paths of the forge's machine"
+            )
             for tool, args in (
                 ("commit", {"kind": "finding", "changes": {}}),
                 ("request_decision", {"question": "May I?"}),
                 ("journal", {"note": "no"}),
                 ("cancel", {}),
             ):
-                found = await driver.refused("role-too-low", tool, agent="scout-0", **args)
-                assert found["fields"] == {"user": "vera", "role": "viewer", "needed": "admin"}
+                error = await driver.refused("role-too-low", tool, agent="scout-0", **args)
+                assert error["fields"] == {"user": "vera", "role": "viewer", "needed": "admin"}
 
     anyio.run(main)
     assert git("for-each-ref", cwd=world.root) == before
 
 
-def test_nobody_reaches_it_without_a_token_and_no_page_of_a_browser_does(world: World) -> None:
+def test_requests_without_a_token_and_from_browser_pages_are_refused(world: World) -> None:
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    nobody, admin = Api(world.forge.address), Api(world.forge.address, world.admin)
+    anonymous, admin = Api(world.forge.address), Api(world.forge.address, world.admin)
     for headers in ({}, {"cookie": "clia_login=x"}, {"authorization": "Bearer clia_wrong"}):
-        refused = nobody("POST", "/mcp", ping, **headers)
+        refused = anonymous("POST", "/mcp", ping, **headers)
         assert (refused.status, refused.headers["www-authenticate"]) == (401, 'Bearer realm="clia"')
     login = world.forge.said["link"].removeprefix(world.forge.address)
     key = login.partition("key=")[2]
-    page = nobody("POST", "/login", f"key={key}".encode(), content_type="application/x-www-form-urlencoded")
+    page = anonymous("POST", "/login", f"key={key}".encode(), content_type="application/x-www-form-urlencoded")
     cookie = page.headers["set-cookie"].partition(";")[0]
-    assert nobody("GET", "/s/repo/", cookie=cookie).status == 200, "the login itself is good"
-    assert nobody("POST", "/mcp", ping, cookie=cookie).status == 401
+    assert anonymous("GET", "/s/repo/", cookie=cookie).status == 200, "the login itself is valid"
+    assert anonymous("POST", "/mcp", ping, cookie=cookie).status == 401
     accept = "application/json, text/event-stream"
-    other = admin("POST", "/mcp", ping, accept=accept, origin="https://evil.example")
-    assert (other.status, other.json()["code"]) == (403, "other-origin")
+    cross_origin = admin("POST", "/mcp", ping, accept=accept, origin="https://evil.example")
+    assert (cross_origin.status, cross_origin.json()["code"]) == (403, "other-origin")
     assert (admin("GET", "/mcp").status, admin("POST", "/mcp/nowhere", ping).status) == (405, 404)
     assert admin("POST", "/mcp", b"x" * 9_000_000, content_type="application/json").status == 413
 
 
-def test_a_session_of_an_older_client_is_its_users_alone(world: World) -> None:
+def test_a_session_of_an_older_client_belongs_to_its_user(world: World) -> None:
     start = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -266,12 +268,12 @@ def test_a_session_of_an_older_client_is_its_users_alone(world: World) -> None:
     ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
     vera = Api(world.forge.address, world.viewer)("POST", "/mcp", ping, accept=accept, mcp_session_id=session)
     assert (opened.status, vera.status) == (200, 404)
-    others = [Api(world.forge.address, world.viewer)("POST", "/mcp", start, accept=accept).status for _ in range(65)]
-    assert others == [200] * 64 + [503], "one user has at most a quarter of the sessions"
+    statuses = [Api(world.forge.address, world.viewer)("POST", "/mcp", start, accept=accept).status for _ in range(65)]
+    assert statuses == [200] * 64 + [503], "one user has at most a quarter of the sessions"
     assert Api(world.forge.address, world.admin)("POST", "/mcp", start, accept=accept).status == 200
 
 
-def test_garbage_on_standard_input_ends_nothing_and_standard_output_is_only_the_protocol(world: World) -> None:
+def test_invalid_input_does_not_end_the_server_and_its_output_is_only_the_protocol(world: World) -> None:
     lines = [
         b"\xff\xfe garbage",
         b"{",
@@ -290,7 +292,7 @@ def test_garbage_on_standard_input_ends_nothing_and_standard_output_is_only_the_
         b'{"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": 7}}',
         b'{"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {"name": "agents", "arguments": {}}}',
     ]
-    # The input stays open until the last answer has come: where it ends, the server ends what it is at.
+    # The input stays open until the last answer arrives: at its end, the server cancels what it is doing.
     command = [warm.program(), "mcp", "--path", str(world.root)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdin is not None
@@ -298,37 +300,37 @@ def test_garbage_on_standard_input_ends_nothing_and_standard_output_is_only_the_
         server.stdin.write(b"\n".join(lines) + b"\n")
         server.stdin.flush()
         answers: list[Any] = []
-        while not any(each.get("id") == 4 for each in answers):
+        while not any(answer.get("id") == 4 for answer in answers):
             answers.append(json.loads(server.stdout.readline()))
         server.stdin.close()
         answers += [json.loads(line) for line in server.stdout]
         assert server.wait(timeout=60) == 0
-    (agents,) = [each["result"] for each in answers if each.get("id") == 4]
+    (agents,) = [answer["result"] for answer in answers if answer.get("id") == 4]
     assert not agents["isError"]
 
 
-def test_where_no_space_is_lineage_works_and_the_rest_says_how_to_make_one(tmp_path: Path) -> None:
+def test_without_a_space_identities_work_and_the_other_tools_explain_how_to_create_one(tmp_path: Path) -> None:
     tree = Tree(tmp_path.resolve())
     tree.repository()
     tree.agent("", "scout", guardrails=[RULE])
 
     async def main() -> None:
         async with talking(stdio(tree.root, CLIA_AGENT="scout"), MODERN) as driver:
-            who = await driver.do("whoami")
-            assert (who["guardrails"], who["space"], who["standing"]) == ([RULE], None, None)
-            found = await driver.refused("no-such-repository", "commit", kind="finding", changes={})
-            assert "clia init" in found["hints"][0]
+            identity = await driver.do("whoami")
+            assert (identity["guardrails"], identity["space"], identity["standing"]) == ([RULE], None, None)
+            error = await driver.refused("no-such-repository", "commit", kind="finding", changes={})
+            assert "clia init" in error["hints"][0]
             git("init", "--quiet", cwd=tree.root)
-            found = await driver.refused("no-such-space", "commit", kind="finding", changes={})
-            assert "clia init" in found["hints"][0]
-            assert [each.uri for each in (await driver.client.list_resources()).resources] == ["clia://lineage/scout"]
+            error = await driver.refused("no-such-space", "commit", kind="finding", changes={})
+            assert "clia init" in error["hints"][0]
+            assert [resource.uri for resource in (await driver.client.list_resources()).resources] == ["clia://lineage/scout"]
 
     anyio.run(main)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_server_killed_while_the_form_is_open_leaves_the_request_once_and_the_next_one_finds_it(
-    world: World, how: signal.Signals
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
+def test_a_server_killed_while_a_form_is_open_leaves_one_request_for_the_next_one(
+    world: World, signal_number: signal.Signals
 ) -> None:
     capable = {"protocolVersion": LEGACY, "capabilities": {"elicitation": {}}, "clientInfo": {"name": "t", "version": "1"}}
     arguments = {"question": "Kill it?", "choices": ["yes"], "agent": "victim"}
@@ -345,17 +347,17 @@ def test_a_server_killed_while_the_form_is_open_leaves_the_request_once_and_the_
         server.stdin.flush()
         while json.loads(server.stdout.readline()).get("method") != "elicitation/create":
             pass
-        server.send_signal(how)
-        assert server.wait(timeout=60) == -how, "it ends at once, though its input is open"
+        server.send_signal(signal_number)
+        assert server.wait(timeout=60) == -signal_number, "it ends at once although its input is open"
 
     async def main() -> None:
-        async with over_http(world.forge.address, world.admin) as there, talking(there, MODERN) as driver:
+        async with over_http(world.forge.address, world.admin) as transport, talking(transport, MODERN) as driver:
             (waits,) = (await driver.do("pending", agent="victim"))["requests"]
-            held = await driver.do("request_decision", **arguments)
-            assert (held["status"], held["request"]) == ("held", waits["request"]["id"])
-            assert held["url"] == f"{world.forge.address}/s/repo/inbox/victim/{held['request']}"
+            pending = await driver.do("request_decision", **arguments)
+            assert (pending["status"], pending["request"]) == ("held", waits["request"]["id"])
+            assert pending["url"] == f"{world.forge.address}/s/repo/inbox/victim/{pending['request']}"
             assert Api(world.forge.address, world.admin).decide(waits["request"]).status == 200
-            done = await driver.do("decision", request=held["request"], agent="victim")
-            assert (done["status"], done["by"]) == ("decided", "Tess <tess@example.org>")
+            decision = await driver.do("decision", request=pending["request"], agent="victim")
+            assert (decision["status"], decision["by"]) == ("decided", "Tess <tess@example.org>")
 
     anyio.run(main)

@@ -1,4 +1,4 @@
-"""``clia run`` as installed, with real programs: what a person sees, what is recorded, and what is left alone."""
+"""``clia run`` as installed, with real programs: its output, what it records, and what it does not change."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 SECRET = f"ghp_{ALNUM[:36]}"
 
 
-class Place:
-    """A repository with a commit, something staged and something not, and a space."""
+class RunSpace:
+    """A space in a repository with a commit, staged changes and unstaged changes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def run(self, agent: str, *words: str, code: int = 0, options: tuple[str, ...] = (), **more: Any) -> Ran:
-        ran = clia("run", agent, *options, "--", *words, cwd=self.root, **more)
+    def run(self, agent: str, *arguments: str, code: int = 0, options: tuple[str, ...] = (), **more: Any) -> Ran:
+        ran = clia("run", agent, *options, "--", *arguments, cwd=self.root, **more)
         assert ran.code == code, ran
         return ran
 
-    def start(self, agent: str, *words: str, **more: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([program(), "run", agent, "--", *words], cwd=self.root, **more)
+    def start(self, agent: str, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([program(), "run", agent, "--", *arguments], cwd=self.root, **more)
 
     def open(self) -> library.Space:
         return library.open(self.root)
@@ -48,15 +48,15 @@ class Place:
         return self.root / ".git" / "clia" / "run" / agent
 
     def own(self) -> tuple[str, str, list[str], bytes]:
-        """What is the user's own: what is staged and changed, where HEAD and the branches are, the index byte for byte."""
+        """What belongs to the user: the status, HEAD, the branches, and the bytes of the index."""
         refs = git("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/stash", cwd=self.root)
-        theirs = [line for line in refs.splitlines() if "refs/heads/agents/" not in line]
+        refs_of_people = [line for line in refs.splitlines() if "refs/heads/agents/" not in line]
         status = git("--no-optional-locks", "status", "--porcelain", cwd=self.root)
-        return status, (self.root / ".git" / "HEAD").read_text(), theirs, (self.root / ".git" / "index").read_bytes()
+        return status, (self.root / ".git" / "HEAD").read_text(), refs_of_people, (self.root / ".git" / "index").read_bytes()
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> RunSpace:
     root = tmp_path.resolve() / "shop"
     with library.init(root, settings=library.Settings(durable=False, person=("Tess", "tess@example.org"))):
         git("config", "clia.durable", "false", cwd=root)
@@ -70,23 +70,23 @@ def place(tmp_path: Path) -> Place:
         (root / "staged.txt").write_text("staged\n")
         git("add", "staged.txt", cwd=root)
         (root / "stock.txt").write_text("apples 4\n")
-    return Place(root)
+    return RunSpace(root)
 
 
 def entries(space: library.Space, commit: str) -> list[dict[str, Any]]:
     trace = space.trace_for(commit)
-    return [dict(each) for each in trace.entries] if trace else []
+    return [dict(entry) for entry in trace.entries] if trace else []
 
 
-def said(space: library.Space, commit: str, stream: str) -> str:
-    return "".join(each["text"] for each in entries(space, commit) if (each.get("data") or {}).get("stream") == stream)
+def recorded_output(space: library.Space, commit: str, stream: str) -> str:
+    return "".join(entry["text"] for entry in entries(space, commit) if (entry.get("data") or {}).get("stream") == stream)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Until something outside of this process has happened; a run that hangs here has failed."""
-    done = threading.Event()
+    """Wait for a condition outside of this process; if it is never met, the test hangs and fails."""
+    never_set = threading.Event()
     while not condition():
-        done.wait(0.01)
+        never_set.wait(0.01)
 
 
 def is_gone(pid: int) -> bool:
@@ -96,7 +96,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def test_a_run_spawns_the_agent_shows_everything_and_ends_in_one_commit_with_trace_and_exit_code(place: Place) -> None:
+def test_a_run_spawns_the_agent_shows_everything_and_ends_in_one_commit_with_trace_and_exit_code(place: RunSpace) -> None:
     before = place.own()
     script = "echo seen; echo worse >&2; echo 5 >> stock.txt; echo new > new.txt; pwd; exit 3"
     report = place.root.parent / "report.json"
@@ -104,25 +104,25 @@ def test_a_run_spawns_the_agent_shows_everything_and_ends_in_one_commit_with_tra
     assert ran.out == f"seen\n{place.worktree()}\n"
     assert "worse\n" in ran.err
     assert f"clia: scout works in {place.worktree()}\n" in ran.err
-    told = json.loads(report.read_text())
+    run_report = json.loads(report.read_text())
     with place.open() as space:
         commit = space.show("scout")
         assert (commit.kind, commit.meta) == ("test", {"program": "sh", "exit_code": 3})
         assert commit.subject == f"sh -c '{script}'"
         assert space.files("scout")["stock.txt"] == b"apples 3\n5\n"
-        assert [each["kind"] for each in entries(space, commit.cid)][:: len(entries(space, commit.cid)) - 1] == ["run", "run"]
-        assert said(space, commit.cid, "stdout") == ran.out
-        assert said(space, commit.cid, "stderr") == "worse\n"
+        assert [entry["kind"] for entry in entries(space, commit.cid)][:: len(entries(space, commit.cid)) - 1] == ["run", "run"]
+        assert recorded_output(space, commit.cid, "stdout") == ran.out
+        assert recorded_output(space, commit.cid, "stderr") == "worse\n"
         assert space.show(f"{space.genesis('scout')}").parents == (git("rev-parse", "HEAD", cwd=place.root).strip(),)
         assert space.verify().findings == ()
-    traced = told.pop("traced")
+    traced = run_report.pop("traced")
     assert traced >= 4
-    where = str(place.worktree())
-    assert told.pop("commit") == commit.cid
-    assert told == {
+    worktree = str(place.worktree())
+    assert run_report.pop("commit") == commit.cid
+    assert run_report == {
         "agent": "scout",
         "spawned": True,
-        "directory": where,
+        "directory": worktree,
         "program": "sh",
         "exit_code": 3,
         "files": 2,
@@ -132,30 +132,30 @@ def test_a_run_spawns_the_agent_shows_everything_and_ends_in_one_commit_with_tra
     assert place.own() == before
 
 
-def test_bytes_and_words_and_the_environment_reach_whom_they_are_for_unchanged(place: Place) -> None:
-    """Every byte in both directions; words that look like options of clia; no variable that points git elsewhere."""
+def test_bytes_arguments_and_environment_pass_through_unchanged(place: RunSpace) -> None:
+    """Every byte in both directions; arguments that look like options of clia; no variable that redirects git."""
     read = "sys.stdout.buffer.write(sys.stdin.buffer.read())"
     show = f"import os, sys; {read}; print([os.environ.get(name) for name in sys.argv[1:3]], sys.argv)"
-    words = ["CLIA_AGENT", "GIT_DIR", "--title", "-x", "--json", "--", "--", "-h"]
+    arguments = ["CLIA_AGENT", "GIT_DIR", "--title", "-x", "--json", "--", "--", "-h"]
     data = bytes(range(256)) * 300
-    done = subprocess.run(
-        [program(), "run", "scout", "-q", "--path", str(place.root), "--", sys.executable, "-c", show, *words],
+    result = subprocess.run(
+        [program(), "run", "scout", "-q", "--path", str(place.root), "--", sys.executable, "-c", show, *arguments],
         cwd=place.root,
         env={**os.environ, "GIT_DIR": "/elsewhere"},
         input=data,
         capture_output=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout == data + f"{['scout', None]} {['-c', *words]}\n".encode()
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout == data + f"{['scout', None]} {['-c', *arguments]}\n".encode()
     ran = place.run("scout", "./tool.sh", "a  b", "--", "-m", "-x")
     assert (place.worktree() / "words.txt").read_text() == "a  b -- -m -x\n", ran
 
 
-def test_a_program_that_cannot_be_run_changes_nothing_and_has_the_code_that_a_shell_gives(place: Place) -> None:
+def test_a_program_that_cannot_be_run_changes_nothing_and_exits_as_in_a_shell(place: RunSpace) -> None:
     refs = git("for-each-ref", cwd=place.root)
     assert "program-not-found" in place.run("scout", "no-such-program", code=127).err
-    assert "give the full path" in place.run("scout", "./staged.txt", code=127).err  # the user has it, the agent not
+    assert "give the full path" in place.run("scout", "./staged.txt", code=127).err  # only the user has this file, not the agent
     assert "program-not-executable" in place.run("scout", "./stock.txt", code=126).err
     assert git("for-each-ref", cwd=place.root) == refs
     bare = place.root.parent / "bare"
@@ -165,7 +165,7 @@ def test_a_program_that_cannot_be_run_changes_nothing_and_has_the_code_that_a_sh
     assert (ran.code, "clia init" in ran.err) == (2, True)
 
 
-def test_signals_reach_the_program_and_the_run_ends_behind_it_with_a_commit(place: Place) -> None:
+def test_signals_reach_the_program_and_the_run_commits_after_it_ends(place: RunSpace) -> None:
     traps = "trap 'echo got INT' INT; trap 'echo got HUP' HUP; trap 'echo late > late.txt; exit 7' TERM"
     script = f"{traps}; echo ready; while :; do sleep 0.01; done"
     running = place.start("scout", "sh", "-c", script, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -179,11 +179,11 @@ def test_signals_reach_the_program_and_the_run_ends_behind_it_with_a_commit(plac
     assert running.returncode == 7
     with place.open() as space:
         assert space.files("scout")["late.txt"] == b"late\n"
-        assert said(space, space.head("scout"), "stdout") == "ready\ngot INT\ngot HUP\n"
+        assert recorded_output(space, space.head("scout"), "stdout") == "ready\ngot INT\ngot HUP\n"
     assert place.run("scout", "sh", "-c", "kill -9 $$", code=137).err.count("exit code 137") == 1
 
 
-def test_a_reader_that_goes_away_closes_the_pipe_of_the_program_too(place: Place) -> None:
+def test_a_closed_output_closes_the_pipe_of_the_program_too(place: RunSpace) -> None:
     running = place.start("scout", "yes", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert running.stdout is not None
     running.stdout.read(100)
@@ -204,7 +204,7 @@ for line in sys.stdin: print("heard", line.strip(), flush=True)
 """
 
 
-def test_at_a_terminal_the_program_has_one_too_with_its_size_its_keys_and_its_echo(place: Place) -> None:
+def test_at_a_terminal_the_program_has_a_terminal_with_its_size_keys_and_echo(place: RunSpace) -> None:
     with Terminal(place.root, "run", "scout", "--", sys.executable, "-c", TUI) as person:
         fcntl.ioctl(person.master, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 90, 0, 0))
         person.sees("[True, True, True] True True")
@@ -212,7 +212,7 @@ def test_at_a_terminal_the_program_has_one_too_with_its_size_its_keys_and_its_ec
         fcntl.ioctl(person.master, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
         os.kill(person.running.pid, signal.SIGWINCH)
         person.sees("size 33 99")
-        os.write(person.master, b"\x1a")  # Ctrl-Z: nobody could go on behind it, so nothing stops
+        os.write(person.master, b"\x1a")  # Ctrl-Z: no shell could continue the program, so it is not stopped
         person.types("hello")
         person.sees("hello\r\n")
         person.sees("heard hello\r\n")
@@ -220,20 +220,20 @@ def test_at_a_terminal_the_program_has_one_too_with_its_size_its_keys_and_its_ec
         person.sees("stopped")
         assert person.ends() == 5
         assert "ended with exit code 5" in person.plain
-        assert termios.tcgetattr(person.master)[3] & termios.ICANON  # the person's terminal is as it was
+        assert termios.tcgetattr(person.master)[3] & termios.ICANON  # the user's terminal is restored
     with place.open() as space:
-        shown = said(space, space.head("scout"), "terminal")
-    assert "heard hello\r\n" in shown
-    assert shown.endswith("stopped\r\n")
+        output = recorded_output(space, space.head("scout"), "terminal")
+    assert "heard hello\r\n" in output
+    assert output.endswith("stopped\r\n")
 
 
-def test_what_a_killed_run_left_is_committed_with_its_trace_before_the_next_one(place: Place) -> None:
+def test_the_next_run_first_commits_the_work_and_trace_of_a_killed_run(place: RunSpace) -> None:
     pid = place.root.parent / "pid"
     script = f"echo half > half.txt; echo begun; echo $$ > {pid}; exec sleep 600"
     running = place.start("scout", "sh", "-c", script, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     wait_for(lambda: pid.exists() and pid.read_text().endswith("\n"))
     with place.open() as space:
-        wait_for(lambda: any(each["text"] == "begun\n" for each in space.trace_pending("scout")))
+        wait_for(lambda: any(entry["text"] == "begun\n" for entry in space.trace_pending("scout")))
     assert "already-running" in place.run("scout", "true", code=1).err
     running.kill()
     running.communicate()
@@ -241,17 +241,17 @@ def test_what_a_killed_run_left_is_committed_with_its_trace_before_the_next_one(
     ran = place.run("scout", "sh", "-c", "cat half.txt; echo whole > half.txt")
     assert ran.out == "half\n"
     with place.open() as space:
-        done, left = space.session_log("scout")[:2]
-        assert left.subject.startswith("left by an interrupted run: sh -c 'echo half > half.txt; echo begun;")
-        assert f"committed what was left in the worktree: {left.cid[:10]}" in ran.err
-        assert said(space, left.cid, "stdout") == "begun\n"
-        assert said(space, done.cid, "stdout") == "half\n"
-        assert [space.files(each.cid)["half.txt"] for each in (left, done)] == [b"half\n", b"whole\n"]
+        completed, interrupted = space.session_log("scout")[:2]
+        assert interrupted.subject.startswith("left by an interrupted run: sh -c 'echo half > half.txt; echo begun;")
+        assert f"committed what was left in the worktree: {interrupted.cid[:10]}" in ran.err
+        assert recorded_output(space, interrupted.cid, "stdout") == "begun\n"
+        assert recorded_output(space, completed.cid, "stdout") == "half\n"
+        assert [space.files(commit.cid)["half.txt"] for commit in (interrupted, completed)] == [b"half\n", b"whole\n"]
         assert space.verify().findings == ()
 
 
-def test_a_run_that_cannot_be_recorded_has_a_code_of_its_own_and_still_tells_the_program_s(place: Place) -> None:
-    """A worktree that the program destroyed is no commit of deletions."""
+def test_a_run_that_cannot_be_recorded_has_its_own_exit_code_and_reports_the_programs(place: RunSpace) -> None:
+    """A worktree that the program destroyed does not become a commit of deletions."""
     ran = place.run("scout", "sh", "-c", "rm .git; exit 4", code=125)
     assert "error: not-a-checkout: " in ran.err
     assert ran.err.endswith("sh ended with exit code 4; the run was not recorded\n")
@@ -259,8 +259,8 @@ def test_a_run_that_cannot_be_recorded_has_a_code_of_its_own_and_still_tells_the
         assert space.show("scout").kind == "spawn"
 
 
-def test_secrets_are_shown_and_never_recorded(place: Place) -> None:
-    """Neither those of the command line, nor those printed; lines of another stream between two of a key do not help."""
+def test_secrets_are_shown_and_never_recorded(place: RunSpace) -> None:
+    """On the command line and in the output, even if lines of another stream are between two lines of a key."""
     key = [f"{ALNUM[:40]}{number:02}{ALNUM[:22]}" for number in range(8)]
     lines = ["-----BEGIN RSA PRIVATE KEY-----", *key, "-----END RSA PRIVATE KEY-----"]
     script = place.root.parent / "leak.sh"
@@ -273,21 +273,21 @@ def test_secrets_are_shown_and_never_recorded(place: Place) -> None:
         commit = space.show("scout")
         recorded = json.dumps([entries(space, commit.cid), commit.message, space.record_of("scout")], default=str)
     assert recorded.count("beside the key") == len(lines)
-    assert [each for each in (SECRET, *key) if each in recorded] == []
+    assert [secret for secret in (SECRET, *key) if secret in recorded] == []
 
 
-def test_where_and_from_where_an_agent_works_can_be_said(place: Place) -> None:
+def test_the_directory_and_the_base_of_a_run_are_options(place: RunSpace) -> None:
     directory = place.root.parent / "here"
     options = ("--dir", str(directory), "--empty", "--title", "Start anew", "--briefing", "From nothing.", "-m", "Begun", "--json")
     ran = place.run("scout", "sh", "-c", "ls -A; echo a > a.txt", options=options)
     assert ran.out == ".git\n"
-    told = json.loads(ran.err)
-    assert (told["directory"], told["files"], told["exit_code"]) == (str(directory), 1, 0)
+    report = json.loads(ran.err)
+    assert (report["directory"], report["files"], report["exit_code"]) == (str(directory), 1, 0)
     (directory / "b.txt").write_text("by hand\n")
     place.run("scout", "true", options=options)
     place.run("helper", "test", "-f", "b.txt", options=("--parent", "scout", "-q"))
     with place.open() as space:
-        assert [each.subject for each in space.session_log("scout")] == [
+        assert [commit.subject for commit in space.session_log("scout")] == [
             "Begun",
             "left in the worktree before a run",
             "Begun",

@@ -1,4 +1,4 @@
-"""Hooks that are killed, many at once, or have no room: no event is lost, mixed with another, or there in part."""
+"""Hooks that are killed, run concurrently, or find a full disk: no event is lost, mixed with another, or stored in part."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def fallback(state: Path, root: Path) -> Path:
     return state / "clia/spool" / hashlib.sha256(os.fsencode(root / ".git")).hexdigest()[:16]
 
 
-def test_eight_hooks_at_a_time_lose_nothing_and_mix_nothing(tmp_path: Path, soak: bool) -> None:
-    """A few each as a rule, half a minute of them in a soak; some are larger than a pipe, some than what is held in memory."""
+def test_eight_concurrent_hooks_lose_and_mix_nothing(tmp_path: Path, soak: bool) -> None:
+    """A few events each, or half a minute of them in a soak; some are larger than a pipe, some than the hook's buffer."""
     root = new_space(tmp_path.resolve() / "space")
-    env, sent, end = environment(None), [], time.monotonic() + 30
+    env, sent_events, end = environment(None), [], time.monotonic() + 30
 
     def tool(number: int) -> None:
         for turn in itertools.count():
@@ -41,19 +41,19 @@ def test_eight_hooks_at_a_time_lose_nothing_and_mix_nothing(tmp_path: Path, soak
             event = b'{"tool": %d, "turn": %d, "text": "%s"}' % (number, turn, str(number).encode() * size)
             name = TOOLS[number % 3]
             assert fire(root, event, name, env) == QUIET
-            sent.append((name.encode(), event))
+            sent_events.append((name.encode(), event))
 
     threads = [threading.Thread(target=tool, args=[number]) for number in range(AT_ONCE)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    found = events(spool_of(root))
-    assert len({event.name for event in found}) == len(found) >= 4 * AT_ONCE
-    assert Counter((event.head["tool"], event.payload) for event in found) == Counter(sent)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stored = events(spool_of(root))
+    assert len({event.name for event in stored}) == len(stored) >= 4 * AT_ONCE
+    assert Counter((event.head["tool"], event.payload) for event in stored) == Counter(sent_events)
 
 
-def test_a_kill_in_the_middle_leaves_nothing_to_be_read(tmp_path: Path) -> None:
+def test_a_hook_killed_while_writing_leaves_no_event(tmp_path: Path) -> None:
     root = new_space(tmp_path.resolve() / "space")
     with subprocess.Popen([program(), "hook", "codex"], cwd=root, env=environment(None), stdin=subprocess.PIPE, bufsize=0) as hook:
         assert hook.stdin is not None
@@ -62,14 +62,14 @@ def test_a_kill_in_the_middle_leaves_nothing_to_be_read(tmp_path: Path) -> None:
             unsent = unsent[hook.stdin.write(unsent) or 0 :]
         hook.kill()
     (draft,) = (spool_of(root) / "tmp").iterdir()
-    assert draft.stat().st_size > 1_000_000, "it was not in the middle"
+    assert draft.stat().st_size > 1_000_000, "the hook was not writing yet"
     assert os.listdir(spool_of(root) / "new") == []
     assert fire(root, b"the next one") == QUIET
     assert len(os.listdir(spool_of(root) / "new")) == 1
 
 
-def test_an_event_for_which_the_disk_has_no_room_goes_whole_to_the_home(tmp_path: Path) -> None:
-    """It is seen in the middle of an event that can be read only once."""
+def test_an_event_that_does_not_fit_on_the_disk_goes_to_the_home_directory_completely(tmp_path: Path) -> None:
+    """The full disk shows in the middle of an event, which can be read only once."""
     state = tmp_path / "state"
     with small_disk(tmp_path / "disk", 2 << 20) as disk:
         root = new_space(disk.resolve() / "space")
@@ -77,8 +77,8 @@ def test_an_event_for_which_the_disk_has_no_room_goes_whole_to_the_home(tmp_path
         env = environment(None, XDG_STATE_HOME=str(state))
         assert fire(root, event, env=env) == QUIET
         assert fire(root, b"small", env=env) == QUIET
-        assert [each.payload for each in events(fallback(state, root))] == [event]
-        assert [each.payload for each in events(spool_of(root))] == [b"small"]
+        assert [stored.payload for stored in events(fallback(state, root))] == [event]
+        assert [stored.payload for stored in events(spool_of(root))] == [b"small"]
         fired = fire(root, event)
         assert (fired.code, fired.out, fired.err.count(b"\n")) == (0, b"", 1)
         assert b"No space left" in fired.err
@@ -86,10 +86,10 @@ def test_an_event_for_which_the_disk_has_no_room_goes_whole_to_the_home(tmp_path
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
-def test_a_space_that_may_only_be_read_has_its_events_in_the_home() -> None:
-    """With the rights of somebody who is not root."""
+def test_events_of_a_read_only_space_go_to_the_home_directory() -> None:
+    """Run as a user who is not root."""
     with tempfile.TemporaryDirectory() as directory:
-        os.chmod(directory, 0o711)  # noqa: S103  # for nobody, who looks into it
+        os.chmod(directory, 0o711)  # noqa: S103  # the user "nobody" reads it
         root, state = new_space(Path(directory).resolve() / "space"), Path(directory) / "state"
         state.mkdir()
         state.chmod(0o777)
@@ -98,13 +98,13 @@ def test_a_space_that_may_only_be_read_has_its_events_in_the_home() -> None:
             become_nobody()
             os.environ.update(XDG_STATE_HOME=str(state), CLIA_HOOK_INGEST="off")
             os.chdir(root)
-            ours, theirs = os.pipe()
-            os.write(theirs, event)
-            os.close(theirs)
-            os.dup2(ours, 0)
+            reader, writer = os.pipe()
+            os.write(writer, event)
+            os.close(writer)
+            os.dup2(reader, 0)
             main.record("codex")
 
         with read_only(root):
             run_all([lambda: hook(b"read-only")])
-            assert [each.payload for each in events(fallback(state, root))] == [b"read-only"]
+            assert [stored.payload for stored in events(fallback(state, root))] == [b"read-only"]
             assert not spool_of(root).exists()

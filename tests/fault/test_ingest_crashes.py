@@ -1,4 +1,4 @@
-"""Sudden death of ingest at every named step, and of the tool beside it: afterwards everything is recorded, and once."""
+"""Kills ingest at every named step, and the tool beside it: afterwards everything is recorded exactly once."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ SHORT: list[dict[str, Any]] = [
     {"stop": True},
     {"end": "other"},
 ]
-INGESTS_OWN = {"entries-made", "entries-recorded", "baseline-recorded", "turn-recorded", "event-recorded"}
+INGEST_STEPS = {"entries-made", "entries-recorded", "baseline-recorded", "turn-recorded", "event-recorded"}
 
 
 class Spooled(NamedTuple):
-    """A space whose events nobody has taken in yet, and what happened in it."""
+    """A space with events that are not ingested yet, and the reports of the rehearsals that sent them."""
 
     root: Path
-    told: tuple[dict[str, Any], ...]
+    reports: tuple[dict[str, Any], ...]
 
     def copy(self, root: Path) -> Path:
-        """The same again; the transcripts stay where the events say that they are."""
+        """A copy at another path; the transcripts stay where the events say that they are."""
         shutil.copytree(self.root, root, symlinks=True)
         for path in (root / ".git/clia/spool/new").iterdir():
             path.write_bytes(path.read_bytes().replace(str(self.root).encode(), str(root).encode()))
@@ -78,43 +78,43 @@ class Spooled(NamedTuple):
 
 
 def ingest_at(root: Path, hook: CrashHook | None = None) -> None:
-    made = run_ingest(root, hook)
-    assert not made.trouble, made.trouble
+    result = run_ingest(root, hook)
+    assert not result.trouble, result.trouble
 
 
-def lives_through(root: Path, at: int) -> bool:
-    """One ingest that dies at the how-manieth step."""
+def survives(root: Path, at: int) -> bool:
+    """Run an ingest that is killed when it reaches this number of steps; return whether it ended before."""
     code = exit_code_of(partial(ingest_at, root, CrashHook(at, armed=True)))
     assert code in (0, KILLED), code
     return code == 0
 
 
-def check_all(root: Path, told: tuple[dict[str, Any], ...]) -> None:
+def check_all(root: Path, reports: tuple[dict[str, Any], ...]) -> None:
     assert waiting(root) == []
-    check_once(root, *told)
+    check_once(root, *reports)
 
 
 def files(root: Path, agent: str) -> set[str]:
     return set(git("ls-tree", "-r", "--name-only", f"agents/{agent}", cwd=root).split())
 
 
-def test_a_session_with_two_sub_agents_whose_tool_and_whose_ingest_are_killed_is_recorded_once(tmp_path: Path) -> None:
-    """Ingest dies at its first step, then at its second, and so on, each time on what the last one left, until one lives."""
+def test_a_session_with_sub_agents_is_recorded_once_if_the_tool_and_ingest_are_killed(tmp_path: Path) -> None:
+    """Ingest is killed at its first step, the next at its second, and so on, each on what the last one left, until one ends."""
     root = new_space(tmp_path / "space")
-    told = (rehearse(root, UNTIL_KILLED), rehearse(root, AFTERWARDS))
-    assert told[0]["ended"] == "crashed"
+    reports = (rehearse(root, UNTIL_KILLED), rehearse(root, AFTERWARDS))
+    assert reports[0]["ended"] == "crashed"
     deaths = 0
-    while not lives_through(root, deaths + 1):
+    while not survives(root, deaths + 1):
         deaths += 1
     assert deaths >= 15
-    check_all(root, told)
+    check_all(root, reports)
     with clia.open(root, settings=settings()) as space:
         (session,) = (name for name in space.agents() if space.parent_agent(name) is None)
         assert len(space.sub_agents(session)) == 2
         assert {"main.txt", "more.txt", "one.txt", "other.txt"} <= files(root, session)
         assert space.files(session)["main.txt"] == b"second\n"
         assert sorted(space.merged_sessions(session)) == sorted(space.sub_agents(session))
-        texts = [each["text"] for each in space.trace_pending(session)]
+        texts = [entry["text"] for entry in space.trace_pending(session)]
         assert texts == []
 
 
@@ -126,39 +126,39 @@ def spooled(tmp_path_factory: pytest.TempPathFactory) -> Spooled:
 
 @pytest.fixture(scope="module")
 def points(spooled: Spooled, tmp_path_factory: pytest.TempPathFactory) -> list[CrashPoint]:
-    """Every step of an ingest that lives."""
+    """Every step of an ingest that is not killed."""
     watch = CrashHook(armed=True)
     run_ingest(spooled.copy(tmp_path_factory.mktemp("watched").resolve() / "space"), watch)
     return watch.passed
 
 
-def _dies_once(spooled: Spooled, root: Path, number: int) -> None:
+def _is_killed_once(spooled: Spooled, root: Path, number: int) -> None:
     spooled.copy(root)
-    assert not lives_through(root, number)
+    assert not survives(root, number)
     ingest_at(root)
-    check_all(root, spooled.told)
+    check_all(root, spooled.reports)
     shutil.rmtree(root)
 
 
-def test_from_a_death_at_any_step_the_next_ingest_goes_on(
+def test_after_a_kill_at_any_step_the_next_ingest_continues(
     spooled: Spooled, points: list[CrashPoint], tmp_path: Path, soak: bool
 ) -> None:
-    """Each step on a copy of its own: the first of each name, and some more; all of them in a soak."""
-    assert {each.step for each in points} >= INGESTS_OWN | {"intent-recorded", "committed", "notes-bound", "finished"}
-    wanted = {number for number, each in enumerate(points, 1) if each.number == 1} | set(
+    """Each step on a separate copy: the first of each name, and some more; all of them in a soak."""
+    assert {point.step for point in points} >= INGEST_STEPS | {"intent-recorded", "committed", "notes-bound", "finished"}
+    numbers = {number for number, point in enumerate(points, 1) if point.number == 1} | set(
         range(1, len(points) + 1, 1 if soak else 17)
     )
-    run_all([partial(_dies_once, spooled, tmp_path / str(number), number) for number in sorted(wanted)])
+    run_all([partial(_is_killed_once, spooled, tmp_path / str(number), number) for number in sorted(numbers)])
 
 
-def test_a_store_that_was_lost_in_the_middle_doubles_nothing(tmp_path: Path) -> None:
-    """What was recorded is found again in git; the transcripts are read again from their beginning."""
+def test_a_store_that_is_lost_halfway_duplicates_nothing(tmp_path: Path) -> None:
+    """Recorded entries are found in git; the transcripts are read again from the beginning."""
     root = new_space(tmp_path / "space")
     first = rehearse(root, UNTIL_KILLED)
     ingest_at(root)
     with clia.open(root, settings=settings()) as space:
         agents = space.agents()
-        for name in agents:  # what was only in the store is lost with it
+        for name in agents:  # pending entries were only in the store
             if space.trace_pending(name):
                 space.commit_with_trace(name, "finding", changes={})
     for path in (root / ".git/clia").glob("space.db*"):
@@ -170,15 +170,15 @@ def test_a_store_that_was_lost_in_the_middle_doubles_nothing(tmp_path: Path) -> 
         assert space.agents() == agents
 
 
-def test_a_turn_that_was_committed_before_the_death_is_not_committed_again(tmp_path: Path) -> None:
-    """Also where files have changed since: those are of what comes next."""
+def test_a_turn_that_was_committed_before_the_kill_is_not_committed_again(tmp_path: Path) -> None:
+    """Even if files changed since; those belong to the next turn."""
     root = new_space(tmp_path / "space")
-    told = rehearse(root, SHORT[:2] + SHORT[3:5])
+    report = rehearse(root, SHORT[:2] + SHORT[3:5])
     assert_killed(partial(ingest_at, root, CrashHook(CrashPoint("turn-recorded", 1), armed=True)))
     assert len(waiting(root)) > 0
     (root / "later.txt").write_text("later\n")
     ingest_at(root)
-    check_all(root, (told,))
+    check_all(root, (report,))
     with clia.open(root, settings=settings()) as space:
         (agent,) = space.agents()
-        assert [each.message for each in space.log(agent) if each.kind == "turn"] == ["Write.\n\nWritten."]
+        assert [commit.message for commit in space.log(agent) if commit.kind == "turn"] == ["Write.\n\nWritten."]

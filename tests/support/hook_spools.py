@@ -1,4 +1,4 @@
-"""Hooks fired as a tool fires them, and what is in a spool, read by the words of its format alone."""
+"""Fires hooks as a tool does, and reads a spool by its documented format alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUIET = Fired(0, b"", b"")
 
 
 def environment(home: Path | None, **more: str) -> dict[str, str]:
-    """What a tool's process has; nothing starts in the background unless a test asks for it."""
+    """The environment of a tool's process; hooks do not start ingest unless a test enables it."""
     dropped = ("GIT_", "CLIA_", "CLAUDE", "CODEX", "GEMINI", "XDG_", "HOME", "COVERAGE")
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
     return inherited | ({} if home is None else {"HOME": str(home)}) | {"CLIA_HOOK_INGEST": "off"} | more
@@ -36,17 +36,17 @@ def fire(
     event: bytes = EVENT,
     tool: str = "claude-code",
     env: Mapping[str, str] | None = None,
-    words: Sequence[str] = (),
+    arguments: Sequence[str] = (),
 ) -> Fired:
-    """One event through the installed program."""
-    done = subprocess.run(
-        [program(), "hook", tool, *words], cwd=cwd, input=event, env=env or environment(None), capture_output=True, check=False
+    """Send an event through the installed program."""
+    result = subprocess.run(
+        [program(), "hook", tool, *arguments], cwd=cwd, input=event, env=env or environment(None), capture_output=True, check=False
     )
-    return Fired(done.returncode, done.stdout, done.stderr)
+    return Fired(result.returncode, result.stdout, result.stderr)
 
 
 def new_space(path: Path) -> Path:
-    """A repository with what makes it a space to a hook."""
+    """A repository that a hook recognizes as a space."""
     path.mkdir(parents=True)
     git("init", "--quiet", "--initial-branch=main", "--template=", cwd=path)
     git("commit", "--quiet", "--allow-empty", "--message=first", cwd=path)
@@ -58,18 +58,18 @@ def spool_of(root: Path) -> Path:
     return root / ".git/clia/spool"
 
 
-class Event(NamedTuple):
+class SpooledEvent(NamedTuple):
     name: str
     head: dict[str, bytes]
     payload: bytes
 
 
-def events(spool: Path) -> list[Event]:
-    """What waits in a spool, oldest first; whoever wrote it left nothing half-written."""
+def events(spool: Path) -> list[SpooledEvent]:
+    """The events in a spool, oldest first; asserts that no partly written file is left."""
     if not spool.exists():
         return []
     assert os.listdir(spool / "tmp") == []
-    return [Event(name, *parse((spool / "new" / name).read_bytes())) for name in sorted(os.listdir(spool / "new"))]
+    return [SpooledEvent(name, *parse((spool / "new" / name).read_bytes())) for name in sorted(os.listdir(spool / "new"))]
 
 
 def parse(content: bytes) -> tuple[dict[str, bytes], bytes]:

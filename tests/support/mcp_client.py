@@ -26,7 +26,7 @@ MODERN, LEGACY = "2026-07-28", "2025-11-25"
 PROTOCOLS = (MODERN, LEGACY)
 
 
-class Person:
+class FormUser:
     """The user of the client, who answers forms; ``shown`` has the forms."""
 
     def __init__(self, answer: Callable[[ElicitRequestParams], Awaitable[ElicitResult]] | ElicitResult) -> None:
@@ -39,8 +39,8 @@ class Person:
         return self._answer if isinstance(self._answer, ElicitResult) else await self._answer(params)
 
 
-def says(content: Mapping[str, Any] | None = None, action: Any = "accept") -> Person:
-    return Person(ElicitResult(action=action, content=None if content is None else dict(content)))
+def says(content: Mapping[str, Any] | None = None, action: Any = "accept") -> FormUser:
+    return FormUser(ElicitResult(action=action, content=None if content is None else dict(content)))
 
 
 class Driver:
@@ -86,16 +86,16 @@ def _mode(protocol: str) -> str:
 
 
 @asynccontextmanager
-async def talking(server: Any, protocol: str = MODERN, person: Person | None = None) -> AsyncIterator[Driver]:
+async def talking(server: Any, protocol: str = MODERN, person: FormUser | None = None) -> AsyncIterator[Driver]:
     async with Client(server, mode=_mode(protocol), elicitation_callback=person) as client:
         assert client.protocol_version == protocol
         yield Driver(client)
 
 
-def stdio(root: Path, *words: str, **env: str) -> StdioServerParameters:
+def stdio(root: Path, *arguments: str, **env: str) -> StdioServerParameters:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_"))}
     environment |= {"GIT_COMMITTER_NAME": PERSON[0], "GIT_COMMITTER_EMAIL": PERSON[1]}
-    return StdioServerParameters(command=warm.program(), args=["mcp", "--path", str(root), *words], env=environment | env)
+    return StdioServerParameters(command=warm.program(), args=["mcp", "--path", str(root), *arguments], env=environment | env)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from clia.mcp.calls import Caller, SpaceContext, ToolCall, WaitSlots
 from clia.mcp.server import server_of
 from clia.users.service import User
 from support.fake_secrets import FAKES
-from support.mcp_client import LEGACY, MODERN, PROTOCOLS, Person, fails, says, talking
+from support.mcp_client import LEGACY, MODERN, PROTOCOLS, FormUser, fails, says, talking
 from support.spaces import settings
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class DecisionDesk(NamedTuple):
     def decisions(self) -> list[Any]:
         return [(entry.by, entry.value) for entry in self.inbox.session_log("scout") if entry.kind == "decision"]
 
-    def ask(self, protocol: str, person: Person | None, **args: Any) -> dict[str, Any]:
+    def ask(self, protocol: str, person: FormUser | None, **args: Any) -> dict[str, Any]:
         async def main() -> dict[str, Any]:
             async with talking(self.server(), protocol, person) as driver:
                 return await driver.do("request_decision", **(args or GO))
@@ -121,7 +121,7 @@ def test_a_faster_answer_in_the_inbox_wins_and_nothing_is_decided_twice(desk: De
         await anyio.to_thread.run_sync(lambda: desk.inbox.decide("scout", "no", by=VERA))
         return ElicitResult(action="accept", content={"answer": "yes"})
 
-    outcome = desk.ask(protocol, Person(late))
+    outcome = desk.ask(protocol, FormUser(late))
     assert (outcome["status"], outcome["value"], outcome["by"]) == ("decided", "no", VERA)
     assert desk.decisions() == [(VERA, '"no"')]
 
@@ -135,7 +135,7 @@ def test_an_answer_in_the_inbox_closes_an_open_form(desk: DecisionDesk) -> None:
         await anyio.sleep_forever()
         raise AssertionError
 
-    assert desk.ask(LEGACY, Person(never))["by"] == VERA
+    assert desk.ask(LEGACY, FormUser(never))["by"] == VERA
 
 
 def test_an_ignored_form_times_out_and_the_request_stays_pending(desk: DecisionDesk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_an_ignored_form_times_out_and_the_request_stays_pending(desk: DecisionD
         await anyio.sleep_forever()
         raise AssertionError
 
-    outcome = desk.ask(LEGACY, Person(never))
+    outcome = desk.ask(LEGACY, FormUser(never))
     assert (outcome["status"], outcome["not_now"]) == ("held", "the form was not filled in")
     assert desk.pending() == [outcome["request"]]
 
