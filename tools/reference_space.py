@@ -13,11 +13,11 @@ from clia.behaviours import library
 from clia.behaviours import model as behaviour_model
 from clia.behaviours.measures import MEASURES
 from clia.facade import opening as spaces
-from clia.facade.settings import HUB_SECONDS
 from clia.federation import announcing, keys
 from clia.federation import checks as federation_checks
 from clia.hub import records as hub_records
 from clia.hub.records import BRANCHES, PUBLISHED_REFS
+from clia.hub.remote import HUB_SECONDS
 from clia.sessions import flows
 from clia.space import adoption, behaviour_chains, checks, envelope, merging, model, traces
 from clia.space import adoption as taking

@@ -13,8 +13,8 @@ import pytest
 
 import clia
 from clia import errors
-from clia.facade.joining import HubTarget
 from clia.facade.setup import set_hub
+from clia.hub.joining import HubTarget
 from clia.testing import components, use_backend
 from support import git
 from support.joined_spaces import joined

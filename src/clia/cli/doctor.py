@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import NamedTuple
 
 from clia import __version__
@@ -13,7 +14,7 @@ from clia.cli.identities_checks import show_doctor_report
 from clia.cli.output import console, counted, one_line, write
 from clia.cli.peers import is_missing_directory
 from clia.cli.rendering import show_line, styled
-from clia.errors import CliaError
+from clia.errors import CliaError, NotFound
 from clia.identities.diagnostics import has_errors
 from clia.values.records import EMBED, ReportedError, json_form
 
@@ -22,13 +23,54 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clia.capture.hook_health import HooksHealth
-    from clia.facade.health import HealthReport, SpaceHealth
     from clia.facade.settings import Settings
     from clia.federation.model import Peer
     from clia.hub.records import HubStatus
+    from clia.identities.checks import DoctorReport
     from clia.sessions.health import Ailment
 
     HealthRow = tuple[str, str, bool]
+
+
+@json_form("id", "agents", "ailments", "beside")
+class SpaceHealth(NamedTuple):
+    """The space at a path: its id, its agents and broken sessions, or the error that prevents opening it."""
+
+    id: str | None = None  # id of the space
+    agents: int = 0  # number of active agents
+    error: CliaError | None = None
+    ailments: tuple[Ailment, ...] = ()  # problems of sessions
+    beside: int = 0  # live sessions in the repository's own store while another store is in use
+
+    @property
+    def sound(self) -> bool:
+        """Whether the space opens and every problem found has been repaired."""
+        return self.error is None and all(ailment.repaired for ailment in self.ailments)
+
+
+@json_form("python", "git", "path", "repository", "opened", "agents", opened="space")
+class HealthReport(NamedTuple):
+    """The versions of Python and git, and the health of the identities and the space at a path."""
+
+    python: str  # version of Python
+    git: str | None  # version of git; null: it was not found
+    agents: DoctorReport  # as `clia agents doctor` prints it
+    space: SpaceHealth | None  # None: no space encloses the path
+
+    @property
+    def path(self) -> str:
+        """The working path."""
+        return self.agents.path
+
+    @property
+    def repository(self) -> str | None:
+        """The innermost repository that contains the path."""
+        return self.agents.repository
+
+    @property
+    def opened(self) -> SpaceHealth | ReportedError | None:
+        """The space that encloses the path, or why it cannot be opened; null: there is none."""
+        return self.space if self.space is None or self.space.error is None else ReportedError(self.space.error)
 
 
 @json_form(health=EMBED)
@@ -52,10 +94,9 @@ def doctor(
     Exit code 1 on errors, or if a session has a problem that was not repaired.
     """
     from clia.capture import hook_health
-    from clia.facade.health import health
 
     settings = settings._replace(environment=os.environ)
-    report = health(path, environment=os.environ, ceiling=ceiling, settings=settings, repair=repair)
+    report = _health(path, ceiling, settings, repair=repair)
     captured = hook_health.captured_in(path, settings) if report.space is not None else ()
     hooks = hook_health.examine(path, environment=os.environ, program=this_program(), captured=captured)
     opened = report.space is not None and report.space.error is None
@@ -72,6 +113,30 @@ def doctor(
     shown_peers = ReportedError(peers) if isinstance(peers, CliaError) else peers
     shown_hub = ReportedError(hub) if isinstance(hub, CliaError) else hub
     return Answer(FullReport(__version__, report, hooks, shown_peers, shown_hub), show, exit_code=1 if broken else 0)
+
+
+def _health(path: str, ceiling: str | None, settings: Settings, *, repair: bool) -> HealthReport:
+    """Examine a path; with ``repair``, also repair broken sessions where possible."""
+    from clia.identities.checks import doctor as examine_identities
+    from clia.identities.git_history import GitHistory
+
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    identities = examine_identities(path, environment=os.environ, ceiling=ceiling)
+    return HealthReport(python, GitHistory(os.environ).version(), identities, _space_health(path, settings, repair=repair))
+
+
+def _space_health(path: str, settings: Settings, *, repair: bool) -> SpaceHealth | None:
+    """Open the space, which completes or undoes operations of crashed processes; nothing else is written without ``repair``."""
+    from clia.facade.opening import open_space
+
+    try:
+        with open_space(path, settings=settings) as space:
+            ailments, beside = tuple(space.doctor(repair=repair)), space.local.sessions_left_behind()
+            return SpaceHealth(space.id, len(space.agents()), ailments=ailments, beside=beside)
+    except NotFound as err:
+        return None if err.code in ("no-such-repository", "no-such-space") else SpaceHealth(error=err)
+    except CliaError as err:
+        return SpaceHealth(error=err)
 
 
 def _peers_and_hub(path: str, settings: Settings) -> tuple[list[Peer] | CliaError, HubStatus | CliaError | None]:

@@ -143,7 +143,7 @@ def mcp(
 def site_address(forge: str | None, space: Space) -> str | None:
     """The address of the space in a forge, which is named after its directory; without a forge, the local one."""
     if forge is None:
-        from clia.facade.forge_address import address_of
+        from clia.forge.address_file import address_of
 
         return address_of(space.home)
     forge = forge.rstrip("/")

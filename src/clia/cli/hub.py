@@ -58,11 +58,10 @@ def hub_set(
 
     Publishes and fetches nothing yet. A hub that is unreachable or holds another space is refused.
     """
-    from clia.facade.hub_state import address_at
-    from clia.facade.joining import HubTarget
-    from clia.facade.setup import set_hub
+    from clia.facade.setup import hub_address, set_hub
+    from clia.hub.joining import HubTarget
 
-    before = address_at(path, settings)
+    before = hub_address(path, settings)
     with set_hub(path, HubTarget(hub, heads, new_store, new_hub), settings=settings) as space:
         status = space.hub.status()
 

@@ -18,10 +18,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from clia.facade.joining import HubTarget
     from clia.facade.settings import Settings
+    from clia.facade.setup import Moved
     from clia.facade.space import Space
-    from clia.facade.store_migration import Moved
+    from clia.hub.joining import HubTarget
     from clia.hub.records import HubStatus
 
 
@@ -58,7 +58,7 @@ def init(
 
     Running it again only fetches what is new from remotes and the hub. A password is never written to a file.
     """
-    from clia.facade.joining import HubTarget
+    from clia.hub.joining import HubTarget
 
     if store is not None:
         _check_store(store)
@@ -110,8 +110,8 @@ def _init(
     json_output: bool,
 ) -> tuple[Initialized, list[str]]:
     """Create or adopt the space; return what was done, and hints for what to do next."""
-    from clia.facade.joining import check
     from clia.facade.setup import move_store, set_up
+    from clia.hub.joining import check
 
     if target is not None:
         check(target)  # before anything is moved
@@ -139,10 +139,9 @@ def _init(
 
 def _set_hub(directory: str, settings: Settings, target: HubTarget) -> list[str] | None:
     """Set the hub of an existing space; return hints, or None if there is no space yet."""
-    from clia.facade.hub_state import address_at
-    from clia.facade.setup import set_hub
+    from clia.facade.setup import hub_address, set_hub
 
-    before = address_at(directory, settings)
+    before = hub_address(directory, settings)
     try:
         with set_hub(directory, target, settings=settings) as space:
             return restart_hints(before, space.hub.status())

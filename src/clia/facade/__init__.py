@@ -1,1 +1,1 @@
-"""The ``Space`` class, and how one is opened: wires services to git, the store and the engine."""
+"""The ``Space`` class, its settings and configuration, and how one is created and opened."""

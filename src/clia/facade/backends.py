@@ -1,4 +1,4 @@
-"""The backends of a space: git, live state, the engine and the keys.
+"""The backends of a space: git, the hub, live state, the engine and the keys.
 
 Invariant: nothing here imports the façade, and each backend is imported when it is first needed.
 """
@@ -10,13 +10,7 @@ from secrets import token_hex
 from threading import Lock
 from typing import NamedTuple
 
-from clia.git.command import GitCommand
-from clia.git.graph import GitGraph
-from clia.git.libgit2 import GitHandle
-from clia.git.notes import GitNotes
-from clia.git.objects import GitObjects
-from clia.git.refs import GitRefs
-from clia.git.workbench import GitWorkbench
+from clia.git.repository import open_repository
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +21,11 @@ if TYPE_CHECKING:
     from clia.facade.config import FlowLimits
     from clia.facade.settings import Settings
     from clia.federation.service import FederationResources
+    from clia.git.repository import Git
+    from clia.hub.sync import HubSync
     from clia.sessions.replay import KeptRuns
     from clia.sessions.service import SessionBackend
+    from clia.space.core import Core
     from clia.space.traces import Chunks
     from clia.store.interface import Locks, Queue, Store
     from clia.values.clock import Clock
@@ -47,36 +44,44 @@ def _nothing() -> None:
     """The default for ``LiveState.close``: only the store is open."""
 
 
-class Git(NamedTuple):
-    """One repository: its handle, and the objects, refs, graph, notes and worktrees in it."""
-
-    handle: GitHandle
-    objects: GitObjects
-    refs: GitRefs
-    graph: GitGraph
-    notes: GitNotes
-    workbench: GitWorkbench
-    command: GitCommand
-
-    def setting(self, key: str) -> str | None:
-        """A value of git's configuration, as git reads it."""
-        config = self.handle.repo.config
-        return config[key] if key in config else None  # noqa: SIM401  # libgit2's configuration has no get
-
-
 def connect(root: str, settings: Settings) -> Git:
+    """The repository at a path, opened with the settings of a space."""
     environment = os.environ if settings.environment is None else settings.environment
-    handle = GitHandle(root, durable=False)
-    durable = settings.durable
-    if durable is None:
-        config = handle.repo.config
-        durable = config.get_bool("clia.durable") if "clia.durable" in config else True
-    handle.set_durable(durable)
-    command = GitCommand(handle.common_dir, environment, durable=durable)
-    objects = GitObjects(handle, command)
-    refs = GitRefs(handle, command, settings.reached or ignore_step)
-    graph = GitGraph(handle, objects)
-    return Git(handle, objects, refs, graph, GitNotes(handle, objects, refs, graph), GitWorkbench(handle, command), command)
+    return open_repository(root, environment, settings.reached or ignore_step, durable=settings.durable)
+
+
+def core_with_hub(git: Git, alone: Core) -> tuple[Core, HubSync | None]:
+    """The core with refs that are shared through the hub, and the sync with the hub; unchanged without a hub."""
+    from clia.git.notes import GitNotes
+    from clia.hub.clone_ids import clone_id
+    from clia.hub.joining import check_heads, keep_mark, recognize
+    from clia.hub.refs import HubRefs, UnpublishedWork
+    from clia.hub.remote import hub_of
+    from clia.hub.shared_store import check_is_the_store, hub_of_store
+    from clia.hub.sync import HubSync
+
+    hub = hub_of(git)
+    if hub is None:
+        return alone, None
+
+    check_heads(git)
+    if alone.clone is not None:
+        check_is_the_store(git, alone.store)
+    unpublished = UnpublishedWork(alone.store, clone_id(git.handle.common_dir), alone.clock, shared=alone.clone is not None)
+    refs = HubRefs(hub, git.graph, unpublished, alone.reached)
+    hub_sync: HubSync | None = None
+    notes = GitNotes(git.handle, git.objects, refs, git.graph)
+    core = alone._replace(
+        refs=refs,
+        notes=notes,
+        seek=lambda name: hub_sync.seek(name) if hub_sync else None,
+        fresh=lambda name: hub_sync.refresh(name) if hub_sync else None,
+        catch_up=lambda: hub_sync is not None and hub_sync.catch_up(),
+    )
+    hub_sync = HubSync(core, alone, hub, unpublished)
+    hub_sync.check_hub = lambda: recognize(git, hub)
+    hub_sync.ensure_mark = lambda: keep_mark(git, hub, None if alone.clone is None else hub_of_store(alone.store))
+    return core, hub_sync
 
 
 class LiveState(NamedTuple):
@@ -118,10 +123,10 @@ def session_backend(components: Components) -> SessionBackend:
 
 def federation_resources(components: Components) -> FederationResources:
     """The resources that federation needs in addition to the space. Keys are next to the store, outside of every commit."""
-    from clia.facade.forge_address import peer_address
     from clia.federation.service import FederationResources
     from clia.federation.signing import Ed25519Verifier, KeyFiles
     from clia.federation.transport import GitTransport
+    from clia.forge.address_file import peer_address
     from clia.git.records import TransferLimits
 
     git, home, options = components.git, components.home, components.config.federation

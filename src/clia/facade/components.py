@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clia.behaviours.index import ObservationIndex
     from clia.behaviours.library import BehaviourLibrary
     from clia.capture.service import Captures
-    from clia.facade.backends import Git, LiveState, SpaceOptions
+    from clia.facade.backends import LiveState, SpaceOptions
     from clia.facade.config import Config
     from clia.federation.announcing import Announcer, PeerTokens
     from clia.federation.capabilities import Capabilities
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from clia.federation.service import FederationResources
     from clia.federation.syncing import PeerSync
     from clia.federation.tracking import PeerTracking
+    from clia.git.repository import Git
     from clia.hub.sync import HubSync
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.flows import Flows

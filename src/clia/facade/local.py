@@ -5,11 +5,13 @@ The forge, workers, the MCP server and commands use these instead of the parts o
 
 from __future__ import annotations
 
+import os
+from contextlib import closing
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from clia.errors import CorruptJournal, NotFound
+from clia.errors import CliaError, CorruptJournal, NotFound
 from clia.git.records import FOLDER, TreeEntry
 from clia.values import refs as names
 
@@ -67,6 +69,21 @@ class LocalService:
 
         core = self._components.core
         return Feed(core, notifier_for(core.store))
+
+    def sessions_left_behind(self) -> int:
+        """The number of live sessions in the store beside the repository while the space uses another store."""
+        from clia.sessions.records import LIVE
+        from clia.store.sqlite_store import STORE_FILE, SqliteStore
+        from clia.store.sqlite_to_postgres import is_in_use
+
+        path = os.path.join(self._components.home, STORE_FILE)
+        if isinstance(self.store, SqliteStore) or not is_in_use(path):
+            return 0
+        try:
+            with closing(SqliteStore(path, self._components.core.space_id)) as beside:
+                return len(beside.scan(LIVE))
+        except CliaError:
+            return 0  # unreadable, and not in use
 
     def redacted(self, value: Any) -> Any:
         """A value as it would be recorded."""

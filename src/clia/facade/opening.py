@@ -9,11 +9,12 @@ import json
 import os
 
 from clia.errors import InvalidInput, NotFound, UnsupportedFormat
-from clia.facade.backends import LiveState, SpaceOptions, connect, ignore_step
+from clia.facade.backends import LiveState, SpaceOptions, connect, core_with_hub, ignore_step
 from clia.facade.components import Components
-from clia.facade.settings import HUB, Settings, check_address, clock_of, person_of
+from clia.facade.settings import Settings, check_address, clock_of, person_of
 from clia.facade.space import Space
 from clia.git.libgit2 import find_repository
+from clia.git.repository import HUB, STORE
 from clia.redaction import secrets
 from clia.space.core import Cleaner, Core
 from clia.space.traces import ENTRY_MAX
@@ -26,7 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.facade.backends import Git
+    from clia.git.repository import Git
     from clia.store.interface import Locks, Store
 
 FORMAT = 1
@@ -104,11 +105,9 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
     )
     hub_sync = None
     if git.setting(HUB) is not None:
-        from clia.facade.hub_state import core_with_hub
-
         core, hub_sync = core_with_hub(git, core)
     chunks = secrets.redact_entry if settings.redact else _keep_chunk
-    entry_max = settings.entry_max or positive_number(git, "clia.traceEntryMax") or ENTRY_MAX
+    entry_max = settings.entry_max or git.positive_number("clia.traceEntryMax") or ENTRY_MAX
     options = SpaceOptions(place, chunks, entry_max, store_address(git, settings))
     components = Components(git, core, state, options, hub_sync)
     path = _config_path(git, settings)
@@ -132,9 +131,9 @@ def _live_state(git: Git, space_id: str, settings: Settings) -> LiveState:
     address, locks = store_address(git, settings), FileLocks(os.path.join(home, "locks"))
     store: Store
     if address is None:
-        from clia.store.sqlite_store import SqliteStore
+        from clia.store.sqlite_store import STORE_FILE, SqliteStore
 
-        store = SqliteStore(os.path.join(home, "space.db"), space_id, durable=git.handle.durable)
+        store = SqliteStore(os.path.join(home, STORE_FILE), space_id, durable=git.handle.durable)
         return LiveState(store, locks)
     from clia.hub.clone_ids import clone_id, unique_clone_id
     from clia.store.postgres_store import PostgresStore, StoreClock
@@ -150,7 +149,7 @@ def _live_state(git: Git, space_id: str, settings: Settings) -> LiveState:
 
 def store_address(git: Git, settings: Settings) -> str | None:
     """The address of the store on a server; None: the store is beside the repository."""
-    address = git.setting("clia.store") if settings.store is None else settings.store
+    address = git.setting(STORE) if settings.store is None else settings.store
     check_address(address)
     return address
 
@@ -169,15 +168,6 @@ def _shared_state(address: str, space_id: str, clone: str, files: Locks) -> Live
         locks.close()
 
     return LiveState(store, locks, queue, clone, close)
-
-
-def positive_number(git: Git, key: str) -> int | None:
-    text = git.setting(key)
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise InvalidInput(f"the setting {key} must be a positive number, not {text!r}", code="invalid-setting")
-    return int(text)
 
 
 def _cleaner(redact: bool) -> Cleaner:

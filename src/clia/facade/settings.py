@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from clia.values.clock import Clock
 
 
-HUB, HUB_HEADS, HUB_SECONDS = "clia.hub", "clia.hubHeads", 60
-"""Git settings for the remote that is the hub and for where it keeps agents' heads; the default time limit of an exchange."""
-
-
 class Settings(NamedTuple):
     """Settings of an opened space; None: the repository's configuration, else the default."""
 

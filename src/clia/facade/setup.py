@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import NamedTuple
 
-from clia.errors import InvalidInput, StaleRef
-from clia.facade.backends import connect
-from clia.facade.joining import HubTarget, reach, restored_on_failure, settle
-from clia.facade.opening import FORMAT, SPACE, assemble, open_space, repository_at, space_id_of
-from clia.facade.settings import HUB, Settings, check_address, clock_of, person_of
+from clia.errors import InvalidInput, NotFound, StaleRef
+from clia.facade.backends import connect, ignore_step
+from clia.facade.opening import FORMAT, SPACE, assemble, open_space, repository_at, space_id_of, store_address
+from clia.facade.settings import Settings, check_address, clock_of, person_of
 from clia.git.records import FILE, Stamp, TreeEntry
+from clia.git.repository import HUB, STORE
+from clia.hub.joining import HubTarget, reach, restored_on_failure, settle
 from clia.space.adoption import AHEAD, NEW, UNITED, Adopted, fetch_rules
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
@@ -25,10 +26,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.facade.backends import Git
-    from clia.facade.joining import Reached
     from clia.facade.space import Space
-    from clia.facade.store_migration import Moved
+    from clia.git.repository import Git
+    from clia.hub.joining import Reached
+    from clia.store.sqlite_store import SqliteStore
 
 _TAKEN = (NEW, AHEAD, UNITED)
 
@@ -77,7 +78,7 @@ def _set_up(
     path: str | os.PathLike[str], chosen: Settings, hub: HubTarget | None, *, adopt: bool, news: bool, keep_store: bool
 ) -> SetUp:
     git = connect(_root_or_new(path), chosen)
-    check_address(chosen.store or git.setting("clia.store"))
+    check_address(chosen.store or git.setting(STORE))
     existing = git.refs.get(names.SPACE)
     if keep_store and existing is not None:
         _move_store(git, existing, chosen)  # before the hub: until then the store on the server belongs to this clone alone
@@ -94,7 +95,7 @@ def _set_up(
         if hub is not None:
             _bring_state(git, space_id_of(git, tip), chosen, hub)
     if keep_store and chosen.store:
-        git.handle.repo.config["clia.store"] = chosen.store
+        git.handle.repo.config[STORE] = chosen.store
     space = assemble(git, space_id_of(git, tip), chosen, os.path.abspath(path))
     others = [remote for remote in remotes if remote != git.setting(HUB)]
     for remote in others:
@@ -144,21 +145,33 @@ def _root_or_new(path: str | os.PathLike[str]) -> str:
 
 def _settle(git: Git, target: HubTarget, reached: Reached, tip: str, settings: Settings) -> str:
     """Write the hub's mark after all other checks; return the space ref to use."""
-    from clia.facade import hub_state
+    from clia.hub.shared_store import check_state
 
-    hub_state.check_state(git, space_id_of(git, tip), settings, target, reached.before)
+    check_state(git, space_id_of(git, tip), store_address(git, settings), target, reached.before)
     return settle(git, target, tip, _stamp(git, settings))
 
 
 def _bring_state(git: Git, space_id: str, settings: Settings, target: HubTarget) -> None:
     """If machines share a store, hand this clone's live state to the space."""
-    from clia.facade import hub_state
+    from clia.hub.shared_store import bring_state
 
-    hub_state.bring_state(git, space_id, settings, replace=target.new_store, new_hub=target.new_hub)
+    address, by = store_address(git, settings), _stamp(git, settings)
+    bring_state(git, space_id, address, by, replace=target.new_store, new_hub=target.new_hub)
+
+
+class Moved(NamedTuple):
+    """What was moved, apart from history."""
+
+    sessions: int  # live sessions
+    traces: int  # pending entries
+    users: int  # users of the forge
 
 
 def move_store(path: str | os.PathLike[str], settings: Settings) -> Moved | None:
-    """Move the live state beside the repository to the store in the settings, save its address, and return what was moved."""
+    """Move the live state beside the repository to the PostgreSQL server in the settings, and save its address.
+
+    None if there is nothing to move: the store is already elsewhere, or was never used.
+    """
     from clia.git.libgit2 import find_repository
 
     root = find_repository(os.path.abspath(path))
@@ -168,9 +181,40 @@ def move_store(path: str | os.PathLike[str], settings: Settings) -> Moved | None
 
 
 def _move_store(git: Git, tip: str, settings: Settings) -> Moved | None:
-    from clia.facade import store_migration
+    from clia.store.sqlite_store import STORE_FILE, SqliteStore
+    from clia.store.sqlite_to_postgres import copy_state, is_in_use
 
-    return store_migration.move_store(git, space_id_of(git, tip), settings)
+    path = os.path.join(git.handle.common_dir, "clia", STORE_FILE)
+    if settings.store is None or git.setting(STORE) is not None or not is_in_use(path):
+        return None
+    from clia.hub.clone_ids import clone_id
+    from clia.hub.shared_store import bring_state
+    from clia.store.postgres_store import PostgresStore
+
+    space_id, shared = space_id_of(git, tip), git.setting(HUB) is not None
+    own = f"{space_id}/{clone_id(git.handle.common_dir)}"
+    if shared:  # also checks that the machines that share it have this hub
+        bring_state(git, space_id, settings.store, _stamp(git, settings))
+    with (
+        assemble(git, space_id, settings._replace(store=None), git.handle.path) as space,
+        space.alone(),
+        closing(SqliteStore(path, space_id, durable=git.handle.durable)) as old,
+        closing(PostgresStore(settings.store, space_id if shared else own, own=own)) as new,
+    ):
+        moved = _counted(old)
+        copy_state(old, new, settings.reached or ignore_step, shared=shared)
+        git.handle.repo.config[STORE] = settings.store
+        new.confirm_import()
+    return moved
+
+
+def _counted(store: SqliteStore) -> Moved:
+    from clia.sessions.records import LIVE
+    from clia.space.traces import stream
+
+    with store.reading() as view:
+        traces = sum(len(view.streams.read(name)) for name in view.streams.names(stream("")))
+        return Moved(len(view.values.scan(LIVE)), traces, len(view.values.scan("user/")))
 
 
 def set_hub(path: str | os.PathLike[str], target: HubTarget, *, settings: Settings | None = None) -> Space:
@@ -184,6 +228,19 @@ def set_hub(path: str | os.PathLike[str], target: HubTarget, *, settings: Settin
         _settle(git, target, reach(git, target), tip, chosen)
         _bring_state(git, space_id_of(git, tip), chosen, target)
     return open_space(path, settings=chosen)
+
+
+def hub_address(path: str, settings: Settings) -> str | None:
+    """The hub address of the repository at or above a path; None without a hub. Does not open the store."""
+    from clia.git.libgit2 import find_repository
+    from clia.hub.remote import hub_of
+
+    root = find_repository(os.path.abspath(path))
+    try:
+        hub = None if root is None else hub_of(connect(root, settings))
+    except NotFound:  # the remote was removed
+        return None
+    return None if hub is None else hub.address()
 
 
 def _stamp(git: Git, settings: Settings) -> Stamp:

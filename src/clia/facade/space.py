@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from clia.capture.service import Captures
     from clia.facade.components import Components
     from clia.facade.local import LocalService, ViewService
-    from clia.facade.services import AgentService, HistoryService, RelationService, TraceService, TypeService
     from clia.federation.service import PeerService
     from clia.git.records import Checkout, Pushed
     from clia.hub.service import HubService
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
         Spawned,
         UpToDate,
     )
+    from clia.space.service import AgentService, HistoryService, RelationService, TraceService, TypeService
     from clia.values.typed_objects import Briefing
     from clia.verbs import Count
     from clia.workers.fleet import FleetService
@@ -93,11 +93,11 @@ class Space:
         self._components = components
         components.envelope.recover_all()
 
-    types: service[TypeService] = service("clia.facade.services:TypeService")
-    agents: service[AgentService] = service("clia.facade.services:AgentService")
-    history: service[HistoryService] = service("clia.facade.services:HistoryService")
-    relations: service[RelationService] = service("clia.facade.services:RelationService")
-    traces: service[TraceService] = service("clia.facade.services:TraceService")
+    types: service[TypeService] = service("clia.space.service:TypeService")
+    agents: service[AgentService] = service("clia.space.service:AgentService")
+    history: service[HistoryService] = service("clia.space.service:HistoryService")
+    relations: service[RelationService] = service("clia.space.service:RelationService")
+    traces: service[TraceService] = service("clia.space.service:TraceService")
     sessions: service[SessionService] = service("clia.sessions.service:SessionService")
     behaviours: service[BehaviourService] = service("clia.behaviours.service:BehaviourService")
     peers: service[PeerService] = service("clia.federation.service:PeerService")

@@ -18,8 +18,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from clia.errors import BackendError, InvalidInput
-from clia.facade.forge_address import mark, unmark
 from clia.facade.opening import open_space
+from clia.forge.address_file import mark, unmark
 from clia.forge.app import create_app
 from clia.forge.federation import AT as FEDERATION
 from clia.forge.forge import forge_of

@@ -16,11 +16,12 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from clia.errors import CliaError, Denied, GitError, StaleRef, TransportError
+from clia.errors import CliaError, Denied, GitError, InvalidInput, NotFound, StaleRef, TransportError
 from clia.git.command import run_limited, without_credentials
 from clia.git.records import TransferLimits
 from clia.git.refs import LockFile, stale
-from clia.hub.records import PUBLISHED_REFS, Outage
+from clia.git.repository import HUB, HUB_HEADS
+from clia.hub.records import BRANCHES, PUBLISHED_REFS, Outage
 from clia.store import private_files
 from clia.values import refs as names
 
@@ -31,8 +32,13 @@ if TYPE_CHECKING:
     from clia.git.command import GitCommand, GitResult
     from clia.git.libgit2 import GitHandle
     from clia.git.refs import GitRefs
+    from clia.git.repository import Git
     from clia.hub.records import Move
 
+HUB_SECONDS = 60
+"""The default time limit of one exchange."""
+OUTAGE_FILE = "hub-away.json"
+"""The file beside the store that records since when the hub is unreachable."""
 BACKOFF_SECONDS = 5.0
 """An unreachable hub is not contacted again for this long."""
 _NO_LIMIT = 1 << 50
@@ -318,6 +324,27 @@ class RemoteHub:
         message, fields = f"the hub {self.address()} does not allow this: {reason}", {"remote": self.remote, "reason": reason}
         hints = ["ask its administrator to allow pushes below refs/clia, refs/notes/clia and refs/heads/agents"]
         return Denied(message, code="hub-refused", hints=hints, fields=fields)
+
+
+def hub_of(git: Git) -> RemoteHub | None:
+    """The hub that the repository's settings name."""
+    remote = git.setting(HUB)
+    if remote is None:
+        return None
+    if git.setting(f"remote.{remote}.url") is None:
+        raise NotFound(
+            f"the setting {HUB} names the remote {remote!r}, which does not exist",
+            code="no-such-remote",
+            hints=["clia hub set URL", f"or work without a hub: git config --unset {HUB}"],
+            fields={"remote": remote},
+        )
+    heads = git.setting(HUB_HEADS) or BRANCHES
+    if heads not in (BRANCHES, PUBLISHED_REFS):
+        message = f"the setting {HUB_HEADS} must be {BRANCHES} or {PUBLISHED_REFS}, not {heads!r}"
+        raise InvalidInput(message, code="invalid-setting", fields={"field": HUB_HEADS})
+    seconds = git.positive_number("clia.hubSeconds") or HUB_SECONDS
+    options = RemoteHubOptions(remote, heads, float(seconds), os.path.join(git.handle.common_dir, "clia", OUTAGE_FILE))
+    return RemoteHub(git.handle, git.command, git.refs, options)
 
 
 def _refusal(result: GitResult) -> str | None:

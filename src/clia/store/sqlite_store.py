@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     FileId = tuple[int, int]  # what distinguishes a file from another one with the same name
 
+STORE_FILE = "space.db"
+"""In the directory of clia's own files."""
 TIMEOUT = 30.0
 """Seconds to wait for other processes."""
 _NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)

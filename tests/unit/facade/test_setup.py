@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.facade.joining import HubTarget
 from clia.facade.setup import move_store, set_hub, set_up
+from clia.hub.joining import HubTarget
 from support import git, postgres
 from support.git_hubs import Hub, bare
 from support.hub_spaces import machine

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clia.capture.spool import put, spool_of
-from clia.facade.forge_address import mark
 from clia.facade.opening import open_space
 from clia.facade.settings import Settings
 from clia.facade.setup import init_space
+from clia.forge.address_file import mark
 from clia.store import private_files
 from clia.store.private_files import FileLocks
 from clia.store.sqlite_store import SqliteStore

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from clia.errors import Conflict, InvalidInput, NotFound, StaleRef, TransportError
-from clia.facade.settings import HUB, HUB_HEADS
+from clia.git.repository import HUB, HUB_HEADS
 from clia.hub.records import BRANCHES, PUBLISHED_REFS
+from clia.hub.remote import OUTAGE_FILE, hub_of
 from clia.space.adoption import NEW, Adopted
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
@@ -25,14 +26,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.facade.backends import Git
     from clia.git.records import Stamp
+    from clia.git.repository import Git
     from clia.hub.remote import RemoteHub
 
 HUB_ADDRESS = "clia.hubAddress"
 """The git setting with the last known address of the hub."""
-OUTAGE_FILE = "hub-away.json"
-"""The file beside the store that records since when the hub is unreachable."""
 _REMOTE = "hub"
 _SECRET = re.compile(r"^\w[\w+.-]*://[^/@]*:[^@]*@|[?&][^=&]*(?:token|password|secret|key)[^=&]*=", re.IGNORECASE)
 """A password before the host, which may contain a slash, or a query parameter with a usual name."""
@@ -207,8 +206,6 @@ def _read(git: Git, mark: str) -> Mark:
 
 
 def _hub(git: Git) -> RemoteHub:
-    from clia.facade.hub_state import hub_of
-
     hub = hub_of(git)
     if hub is None:
         raise NotFound("this space has no hub", code="no-hub")

@@ -11,8 +11,8 @@ from psycopg import sql
 
 import clia
 from clia.errors import CliaError
-from clia.facade.joining import HubTarget
 from clia.facade.setup import set_hub
+from clia.hub.joining import HubTarget
 from clia.store.postgres_store import PostgresStore
 from support import git, postgres
 from support.git_hubs import Hub, bare
