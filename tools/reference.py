@@ -22,7 +22,7 @@ from clia import files as local_files
 from clia.cli import decisions, main, registry
 from clia.identities import contexts, diagnostics, export_formats, export_plan, journal, merge_rules, mirrors, schemas, writing
 from clia.store import sqlite_store
-from clia.values import documents, names
+from clia.values import documents, slugs
 from reference_api import api_page
 from reference_json import json_page
 from reference_markdown import code, fenced, page, prose, table
@@ -401,7 +401,7 @@ def files() -> str:
     ]
     limits = [
         ("a document", f"{documents.MAX_BYTES // 1024**2} MiB, {documents.MAX_DEPTH} levels"),
-        ("a slug", f"{names.SLUG_MAX} characters, {code(names.SLUG_PATTERN)}"),
+        ("a slug", f"{slugs.SLUG_MAX} characters, {code(slugs.SLUG_PATTERN)}"),
         ("a file that `consolidate` archives", f"{writing.MAX_FILE_BYTES // 1024**2} MiB"),
         ("a file with a managed block, before a warning", f"{export_plan.MAX_BLOCK_FILE_BYTES // 1024} KiB"),
     ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from clia.api.derivation import all_verbs, local_members
 from clia.api.shapes import definitions
 from clia.api.special_shapes import EXTRA_SCHEMAS
-from clia.forge.api import openapi, reading
+from clia.forge.api import openapi, requests
 from reference_markdown import code, page, prose, table
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def api_page() -> str:
         "`application/json`; unknown fields are refused. The last column has the default; a parameter without one is required. "
         "Each verb lists the lowest role that may call it: viewer, decider or admin.",
         f"A *list in pages* is an object with `items` and `next`, the `cursor` of the next page or null. `page_size` is at most "
-        f"{reading.MOST} (default: {reading.SIZE}). Each verb that changes something takes `Idempotency-Key`. `If-Match` is the "
+        f"{requests.MOST} (default: {requests.SIZE}). Each verb that changes something takes `Idempotency-Key`. `If-Match` is the "
         "expected head of the agent.",
         "## Addresses of the forge",
         table(("request", "response"), _fixed(document["paths"])),

@@ -20,14 +20,13 @@ from clia.cli import main as program
 from clia.engine import records as engine
 from clia.facade import opening, settings, setup, space
 from clia.federation import model as federation_model
-from clia.git import records as repository
-from clia.git import records as workbench
-from clia.hub import records as hub_records
+from clia.git import records as git_records
+from clia.hub import model as hub_model
 from clia.identities import contexts, diagnostics, lineage, origins
 from clia.sessions import health as session_health
 from clia.sessions import model as session_model
 from clia.sessions import service as session_service
-from clia.space import adoption, checks, merging, model, purging
+from clia.space import merging, model, purging, remotes, verification
 from clia.store import interface as queue
 from clia.store import interface as store
 from clia.values import typed_objects
@@ -42,8 +41,8 @@ GIVEN = (
     *(model.File, model.Link, model.Submodule),
 )
 ANSWERS = (
-    *(model.Spawned, model.AgentCommit, repository.Stamp, model.Merged, model.UpToDate, model.Conflicts, model.ConflictPath),
-    *(model.Landed, model.BlamedLine, workbench.FileChange, store.Edge),
+    *(model.Spawned, model.AgentCommit, git_records.Stamp, model.Merged, model.UpToDate, model.Conflicts, model.ConflictPath),
+    *(model.Landed, model.BlamedLine, git_records.FileChange, store.Edge),
     *(model.BoundTrace, model.TraceChange, model.TraceHit, purging.Purged, model.AgentState),
     *(
         session_model.Request,
@@ -62,8 +61,8 @@ ANSWERS = (
     *(federation_model.Key, federation_model.Peer, federation_model.Share, federation_model.Grant, federation_model.Explained),
     *(federation_model.Missing, federation_model.Announced, federation_model.Synced, federation_model.Move),
     *(federation_model.Refused, federation_model.Remote),
-    *(hub_records.HubStatus, hub_records.HubSynced, hub_records.Fork, hub_records.Elsewhere),
-    *(checks.Report, checks.Finding, model.Maintained, merging.Relinked, workbench.Pushed, adoption.Adopted),
+    *(hub_model.HubStatus, hub_model.HubSynced, hub_model.Fork, hub_model.Elsewhere),
+    *(verification.Report, verification.Finding, model.Maintained, merging.Relinked, git_records.Pushed, remotes.Adopted),
 )
 
 

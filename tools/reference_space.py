@@ -14,13 +14,12 @@ from clia.behaviours import model as behaviour_model
 from clia.behaviours.measures import MEASURES
 from clia.facade import opening as spaces
 from clia.federation import announcing, keys
-from clia.federation import checks as federation_checks
-from clia.hub import records as hub_records
-from clia.hub.records import BRANCHES, PUBLISHED_REFS
+from clia.federation import verification as federation_verification
+from clia.hub import model as hub_model
+from clia.hub.model import BRANCHES, PUBLISHED_REFS
 from clia.hub.remote import HUB_SECONDS
 from clia.sessions import flows
-from clia.space import adoption, behaviour_chains, checks, envelope, merging, model, traces
-from clia.space import adoption as taking
+from clia.space import behaviour_chains, envelope, merging, model, remotes, traces, verification
 from clia.values import refs, types
 from clia.values.typed_objects import PROMPT, SESSION_FLOW
 from reference_markdown import code, page, prose, table
@@ -144,10 +143,10 @@ def _words(*names: str) -> tuple[str, ...]:
 
 
 WORDS = {
-    "`clia init`, `Space.adopt`": (taking.NEW, taking.AHEAD, taking.UNITED, taking.DIVERGED),
+    "`clia init`, `Space.adopt`": (remotes.NEW, remotes.AHEAD, remotes.UNITED, remotes.DIVERGED),
     "`clia hub sync`": (
-        *(taking.NEW, taking.AHEAD, taking.UNITED, hub_records.PUBLISHED, hub_records.REMOVED),
-        *(hub_records.FORK, taking.REFUSED, hub_records.ELSEWHERE, hub_records.UNREADABLE),
+        *(remotes.NEW, remotes.AHEAD, remotes.UNITED, hub_model.PUBLISHED, hub_model.REMOVED),
+        *(hub_model.FORK, remotes.REFUSED, hub_model.ELSEWHERE, hub_model.UNREADABLE),
         *("hub-refused", "branch-checked-out"),
     ),
     "`clia publish`": ("new", "moved", "same", "refused"),
@@ -178,7 +177,7 @@ def space_page() -> str:
         table(("field", "meaning"), [(code(field), meaning) for field, meaning in BEHAVIOUR_EVENT.items()]),
         "## Fetch rules",
         "`clia init` adds these rules to each remote:",
-        table(("fetch rule",), [(code(rule),) for rule in adoption.fetch_rules("origin")]),
+        table(("fetch rule",), [(code(rule),) for rule in remotes.fetch_rules("origin")]),
         "## Trailers",
         table(("trailer", "meaning"), [(code(name), meaning) for name, meaning in TRAILERS.items()]),
         "## Types",
@@ -256,7 +255,9 @@ def _findings() -> set[str]:
     """The codes that ``verify`` can report."""
     codes = set()
     named = ("found", "_found", "_missing")
-    for node in (node for module in (checks, federation_checks) for node in ast.walk(ast.parse(inspect.getsource(module)))):
+    for node in (
+        node for module in (verification, federation_verification) for node in ast.walk(ast.parse(inspect.getsource(module)))
+    ):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in named:
             first = node.args[0]
             codes |= {str(first.value)} if isinstance(first, ast.Constant) else set()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clia.facade.setup import init_space as init
     from clia.facade.space import Space
     from clia.federation.model import Announced, Grant, Key, Peer, Remote, Synced
-    from clia.hub.records import Elsewhere, Fork, HubStatus, HubSynced
+    from clia.hub.model import Elsewhere, Fork, HubStatus, HubSynced
     from clia.identities.lineage import lineage
     from clia.sessions.model import Decision, Flow, Request, Session
     from clia.space.model import Conflicts, File, Landed, Link, Merged, Submodule, UpToDate
@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 _OBJECTS, _MODEL, _SESSIONS = "clia.values.typed_objects", "clia.space.model", "clia.sessions.model"
-_FEDERATION, _BEHAVIOURS, _HUB = "clia.federation.model", "clia.behaviours.model", "clia.hub.records"
+_FEDERATION, _BEHAVIOURS, _HUB = "clia.federation.model", "clia.behaviours.model", "clia.hub.model"
 _HOMES = {
     "Announced": _FEDERATION,
     "Behaviour": _OBJECTS,

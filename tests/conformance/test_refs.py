@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from clia.errors import GitError, StaleRef
-from clia.hub.records import BRANCHES, PUBLISHED_REFS
+from clia.hub.model import BRANCHES, PUBLISHED_REFS
 from support import git
 from support.crashes import run_all
 from support.git_hubs import Hub, bare

@@ -11,7 +11,7 @@ import pytest
 
 import clia
 from clia import errors
-from clia.git import workbench
+from clia.git import porcelain
 from support import git
 from support.fake_secrets import FAKES, PEM_KEYS
 from support.joined_spaces import joined
@@ -1116,7 +1116,7 @@ def test_upkeep_of_a_large_space_packs_what_is_new_and_leaves_the_rest(
         space.commit("scout", "finding", changes={f"{number}": b"1"})
     space.maintain()
     before = packs()
-    monkeypatch.setattr(workbench, "LARGE_REPOSITORY", 0)
+    monkeypatch.setattr(porcelain, "LARGE_REPOSITORY", 0)
     made = [space.commit("scout", "finding", changes={"a": b"%d" % number}) for number in range(3)]
     space.maintain()
     assert before < packs()

@@ -16,8 +16,8 @@ import pytest
 from clia.errors import Conflict, InvalidInput, NotFound, StoreError
 from clia.store.interface import ABSENT, Edge, GateFacts, GateQuestion, GrantFact
 from clia.store.postgres_store import PostgresStore
-from clia.store.rules import NAME_BYTES
 from clia.store.sqlite_store import SqliteStore
+from clia.store.validation import NAME_BYTES
 from support import postgres
 from support.memory_store import MemoryStore
 

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from clia.api.derivation import all_verbs
 from clia.facade.config import ForgeOptions
 from clia.forge.api.routes import PREFIX
-from clia.forge.guard import CSP
+from clia.forge.middleware import CSP
 from clia.users.service import Users
 from clia.verbs import GET
 from support import git

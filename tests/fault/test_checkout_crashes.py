@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.git.workbench import GitWorkbench
+from clia.git.porcelain import GitPorcelain
 from clia.space.envelope import STEPS
 from support import git
 from support.crashes import assert_killed, kill_self, killed_at
@@ -76,7 +76,7 @@ def test_a_checkout_that_was_killed_before_it_was_registered_is_claimed(root: Pa
     desk = tmp_path / "desk"
 
     def checkout() -> None:
-        before(GitWorkbench, "record")
+        before(GitPorcelain, "record")
         with clia.open(root, settings=settings()) as space:
             space.checkout("scout", desk)
 

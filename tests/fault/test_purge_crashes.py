@@ -7,7 +7,7 @@ import pytest
 
 import clia
 from clia.git import refs as git_refs
-from clia.git.workbench import GitWorkbench
+from clia.git.porcelain import GitPorcelain
 from clia.space import purging
 from support import git
 from support.crashes import assert_killed, kill_self
@@ -65,8 +65,8 @@ DEATHS: dict[str, Callable[[], None]] = {
     "before the event": lambda: before(purging, "append_event"),
     "after the event": lambda: after(purging, "append_event"),
     "after the ref has moved": lambda: after(git_refs.GitRefs, "move", lambda _, ref, *more: ref == NOTES),
-    "before the sweep": lambda: before(GitWorkbench, "drop_objects"),
-    "after the sweep": lambda: after(GitWorkbench, "drop_objects"),
+    "before the sweep": lambda: before(GitPorcelain, "drop_objects"),
+    "after the sweep": lambda: after(GitPorcelain, "drop_objects"),
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.cli.drawing import graph_lines
+from clia.cli.graph_drawing import graph_lines
 from clia.values.graph_lanes import GraphNode, layout
 
 if TYPE_CHECKING:

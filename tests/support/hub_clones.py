@@ -10,7 +10,7 @@ from clia.git.libgit2 import GitHandle
 from clia.git.objects import GitObjects
 from clia.git.records import Stamp
 from clia.git.refs import GitRefs
-from clia.hub.records import BRANCHES
+from clia.hub.model import BRANCHES
 from clia.hub.refs import HubRefs, UnpublishedWork
 from clia.hub.remote import RemoteHub, RemoteHubOptions
 from support import git

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, cast
 
 from clia.errors import InvalidInput
-from clia.store import rules
+from clia.store import validation
 from clia.store.interface import ABSENT, ANY_VERSION, Edge, GateFacts, StreamEntry, Versioned
 from clia.store.sql_store import SqlStore
 
@@ -84,7 +84,7 @@ class MemoryStore(SqlStore):
     @contextmanager
     def _open(self) -> Iterator[None]:
         if self._closed:
-            raise rules.refusal("store-closed")
+            raise validation.refusal("store-closed")
         with self._one_at_a_time():
             yield
 
@@ -114,14 +114,14 @@ class _Guard:
     @property
     def state(self) -> _State:
         if self.ended:
-            raise rules.refusal("transaction-ended")
+            raise validation.refusal("transaction-ended")
         return self._state
 
     @property
     def writable_state(self) -> _State:
         state = self.state
         if not self._writes:
-            raise rules.refusal("only-reading")
+            raise validation.refusal("only-reading")
         return state
 
 
@@ -132,36 +132,36 @@ class _Streams:
     def append(self, stream: str, bodies: Sequence[Any], expected: int | None = None) -> int:
         state = self._guard.writable_state
         texts = [_encode(body) for body in bodies]
-        end, entries = state.streams.get(rules.check_name(stream), (0, ()))
+        end, entries = state.streams.get(validation.check_name(stream), (0, ()))
         if expected is not None and expected != end:
-            raise rules.stale_position(stream, expected, end)
+            raise validation.stale_position(stream, expected, end)
         if texts:
             state.streams[stream] = end + len(texts), (*entries, *enumerate(texts, end + 1))
         return end + len(texts)
 
     def read(self, stream: str, after: int = 0, limit: int | None = None) -> list[StreamEntry]:
-        _, entries = self._guard.state.streams.get(rules.check_name(stream), (0, ()))
-        later = [StreamEntry(position, rules.decode(text, stream)) for position, text in entries if position > after]
-        return later[: rules.at_most(limit)]
+        _, entries = self._guard.state.streams.get(validation.check_name(stream), (0, ()))
+        later = [StreamEntry(position, validation.decode(text, stream)) for position, text in entries if position > after]
+        return later[: validation.at_most(limit)]
 
     def end(self, stream: str) -> int:
-        return self._guard.state.streams.get(rules.check_name(stream), (0, ()))[0]
+        return self._guard.state.streams.get(validation.check_name(stream), (0, ()))[0]
 
     def replace(self, stream: str, position: int, body: Any) -> None:
         state, text = self._guard.writable_state, _encode(body)
-        end, entries = state.streams.get(rules.check_name(stream), (0, ()))
+        end, entries = state.streams.get(validation.check_name(stream), (0, ()))
         if position not in dict(entries):
-            raise rules.no_entry(stream, position)
+            raise validation.no_entry(stream, position)
         state.streams[stream] = end, tuple((place, text if place == position else old) for place, old in entries)
 
     def forget(self, stream: str, upto: int) -> None:
         state = self._guard.writable_state
-        end, entries = state.streams.get(rules.check_name(stream), (0, ()))
+        end, entries = state.streams.get(validation.check_name(stream), (0, ()))
         state.streams[stream] = end, tuple(entry for entry in entries if entry[0] > upto)
 
     def names(self, prefix: str) -> list[str]:
         streams = self._guard.state.streams
-        rules.check_name(prefix)
+        validation.check_name(prefix)
         return sorted(name for name, (_, entries) in streams.items() if entries and name.startswith(prefix))
 
 
@@ -170,8 +170,8 @@ class _Values:
         self._guard = guard
 
     def get(self, key: str) -> Versioned | None:
-        version, text = self._guard.state.values.get(rules.check_name(key), (0, None))
-        return None if text is None else Versioned(rules.decode(text, key), version)
+        version, text = self._guard.state.values.get(validation.check_name(key), (0, None))
+        return None if text is None else Versioned(validation.decode(text, key), version)
 
     def put(self, key: str, value: Any, expected: int = ANY_VERSION) -> int:
         values, text = self._guard.writable_state.values, _encode(value)
@@ -187,9 +187,9 @@ class _Values:
 
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
         values = self._guard.state.values
-        rules.check_name(prefix)
+        validation.check_name(prefix)
         present = [(key, text) for key, (_, text) in values.items() if text is not None and key.startswith(prefix)]
-        return [(key, rules.decode(text, key)) for key, text in sorted(present)]
+        return [(key, validation.decode(text, key)) for key, text in sorted(present)]
 
 
 class _Edges:
@@ -198,16 +198,16 @@ class _Edges:
 
     def add(self, edges: Iterable[Edge]) -> None:
         state = self._guard.writable_state
-        state.edges.update([Edge(*map(rules.check_name, edge)) for edge in edges])
+        state.edges.update([Edge(*map(validation.check_name, edge)) for edge in edges])
 
     def retract(self, source: str, origins: Iterable[str]) -> None:
         state = self._guard.writable_state
-        rules.check_name(source)
-        state.retractions.update([(source, rules.check_name(origin)) for origin in origins])
+        validation.check_name(source)
+        state.retractions.update([(source, validation.check_name(origin)) for origin in origins])
 
     def drop(self, source: str) -> None:
         state = self._guard.writable_state
-        rules.check_name(source)
+        validation.check_name(source)
         state.edges.difference_update([edge for edge in state.edges if edge.source == source])
         state.retractions.difference_update([pair for pair in state.retractions if pair[0] == source])
 
@@ -262,13 +262,13 @@ class _Gate:
         _check_names(*question[:3])
         if question.peer not in facts.trusted:
             return []
-        types, at = _wider(question.type, facts.parents), rules.clamp(question.at)
+        types, at = _wider(question.type, facts.parents), validation.clamp(question.at)
         cids = {
             grant.cid
             for grant in facts.grants
             if (grant.peer, grant.trigger) == (question.peer, question.trigger)
             and grant.type in types
-            and (grant.expires is None or rules.clamp(grant.expires) > at)
+            and (grant.expires is None or validation.clamp(grant.expires) > at)
             and (grant.execute or not question.execute)
         }
         return sorted(cids)
@@ -288,21 +288,21 @@ def _wider(type_: str, parents: Sequence[tuple[str, str]]) -> set[str]:
 
 def _check_names(*names: str) -> None:
     for name in names:
-        rules.check_name(name)
+        validation.check_name(name)
 
 
 def _expect(values: dict[str, tuple[int, str | None]], key: str, expected: int) -> tuple[int, str | None]:
-    version, text = values.get(rules.check_name(key), (0, None))
+    version, text = values.get(validation.check_name(key), (0, None))
     present = ABSENT if text is None else version
     if expected not in (ANY_VERSION, present):
-        raise rules.stale_value(key, expected, present)
+        raise validation.stale_value(key, expected, present)
     return version, text
 
 
 def _encode(value: Any) -> str:
     """Encode as the databases do, but refuse a value that would be read back as another: a tuple, a key that is not text."""
-    text = rules.encode(value)
-    if not _is_same(value, rules.decode(text, "a new value")):
+    text = validation.encode(value)
+    if not _is_same(value, validation.decode(text, "a new value")):
         raise InvalidInput("not a JSON value: it would be read back as another one", code="invalid-json")
     return text
 

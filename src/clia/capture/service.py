@@ -91,7 +91,7 @@ class Captures:
         self._checkouts = components.checkouts
         self._commits = components.commits
         self._registry = components.registry
-        self._workbench = components.workbench
+        self._porcelain = components.porcelain
 
     def get(self, tool: str, session: str, sub: str = "") -> CapturedSession | None:
         row = self._core.store.get(row_key(tool, session, sub))
@@ -167,11 +167,11 @@ class Captures:
 
     def top_of(self, path: str) -> str | None:
         """The top of the worktree that contains a path."""
-        return self._workbench.top_of(path)
+        return self._porcelain.top_of(path)
 
     def head_at(self, place: str) -> str | None:
         """The commit that a worktree has checked out; None before the first."""
-        return self._workbench.head_of(place)
+        return self._porcelain.head_of(place)
 
     def tree_of(self, agent: str) -> str:
         """The tree of an agent's head."""
@@ -179,7 +179,7 @@ class Captures:
 
     def look(self, captured: CapturedSession) -> str:
         """The tree of the session's directory, as ``git add -A`` would stage it."""
-        return self._workbench.snapshot(captured.place, self.tree_of(captured.agent))
+        return self._porcelain.snapshot(captured.place, self.tree_of(captured.agent))
 
     def waiting(self, agent: str) -> bool:
         """Whether trace entries are pending."""
@@ -188,7 +188,7 @@ class Captures:
 
     def has_own_commits(self, directory: str) -> bool:
         """Whether a program made commits in an agent's checkout that the next commit would adopt or keep."""
-        checkout = self._workbench.checkout_of(directory)
+        checkout = self._porcelain.checkout_of(directory)
         return checkout is not None and self._checkouts.has_own_commits(checkout)
 
     def adopted(self, commit: str) -> list[str]:
@@ -220,7 +220,7 @@ class Captures:
             return None
         from clia.capture.tool_commits import ToolCommits  # most turns make none
 
-        state = self._workbench.head_state(captured.place, "")
+        state = self._porcelain.head_state(captured.place, "")
         created = state.created if state is not None else None
         return ToolCommits(self._core, self._commits.snapshots, captured, created, self._worktree)
 
@@ -235,7 +235,7 @@ class Captures:
         head = self._core.require_head(agent)
         tree = self._core.objects.commit(head).tree
         new_tree = worktree(tree)
-        checkout = self._workbench.checkout_of(captured.place)
+        checkout = self._porcelain.checkout_of(captured.place)
         ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head) and new_tree in (change.now, tree)
         moved = checkout is not None and ours and self._checkouts.has_own_commits(checkout)
         own = None if ours else self._own_commits(captured)
@@ -254,7 +254,7 @@ class Captures:
         if now is None:
             return lambda tree: tree
         before = change.before if change.before and objects.kind(change.before) == "tree" else None
-        changed = self._workbench.changes(before, now)
+        changed = self._porcelain.changes(before, now)
         touched = {path for file in changed for path in (file.path, file.old_path or file.path)}
         sessions = touched if change.only is None else touched & set(change.only)
 

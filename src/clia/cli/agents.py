@@ -138,7 +138,7 @@ def tree(
         return Answer([], no_agents(space))
 
     def show() -> None:
-        from clia.cli.drawing import tree_lines
+        from clia.cli.graph_drawing import tree_lines
 
         subjects = {state.agent: state.subject for state in space.states()}
 

@@ -238,7 +238,7 @@ def show_lineage(
     behaviour: KnownBehaviour, rates: Mapping[str, Rate | None], children: Mapping[str, list[str]], *, ascii_only: bool
 ) -> None:
     """Print a behaviour's versions as a tree."""
-    from clia.cli.drawing import tree_lines
+    from clia.cli.graph_drawing import tree_lines
 
     versions = {version.cid: version for version in behaviour.versions}
     pieces, restarted = split_deep_branches(versions, children)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clia.capture.hook_health import HooksHealth
     from clia.facade.settings import Settings
     from clia.federation.model import Peer
-    from clia.hub.records import HubStatus
+    from clia.hub.model import HubStatus
     from clia.identities.checks import DoctorReport
     from clia.sessions.health import Ailment
 

@@ -317,7 +317,7 @@ def graph(
         return Answer(value, no_agents(space))
 
     def show() -> None:
-        from clia.cli.drawing import graph_lines
+        from clia.cli.graph_drawing import graph_lines
 
         terminal = console()
         lines = graph_lines(

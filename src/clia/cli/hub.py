@@ -14,8 +14,8 @@ from clia.cli.output import counted, one_line, write
 from clia.cli.rendering import MAX_ROWS, progress_bar, short, show_hints, show_rows, spinner, styled
 from clia.cli.workers import span
 from clia.errors import InvalidInput, NotFound
-from clia.hub.records import ELSEWHERE, PUBLISHED, REMOVED
-from clia.space.adoption import AHEAD, NEW, REFUSED, UNITED, lock_of, owner_of, title_of
+from clia.hub.model import ELSEWHERE, PUBLISHED, REMOVED
+from clia.space.remotes import AHEAD, NEW, REFUSED, UNITED, lock_of, owner_of, title_of
 from clia.values import refs as names
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from clia.facade.settings import Settings
     from clia.facade.space import Space
-    from clia.hub.records import HubStatus, HubSynced
+    from clia.hub.model import HubStatus, HubSynced
 
 HEADS = {"branches": "as branches", "published": "separate from branches"}
 _DONE = (NEW, AHEAD, UNITED, PUBLISHED, REMOVED)

@@ -34,7 +34,7 @@ def _show_document(kind: str, title: str) -> Callable[..., Answer[ShownDocument]
         merged = lineage.merged(kind)
 
         def show() -> None:
-            from clia.cli.cards import show_merged
+            from clia.cli.identities_cards import show_merged
 
             show_merged(merged, root_chain=root_chain, show_origin=show_origin)
 
@@ -67,7 +67,7 @@ def agents_context(
     report = lineage.context()
 
     def show() -> None:
-        from clia.cli.cards import show_context
+        from clia.cli.identities_cards import show_context
 
         show_context(report, explain=explain)
 
@@ -89,7 +89,7 @@ def agents_explain(
     diagnostics = lineage.merged(document).diagnostics
 
     def show() -> None:
-        from clia.cli.cards import show_explanation
+        from clia.cli.identities_cards import show_explanation
 
         show_explanation(explanation)
 

@@ -123,7 +123,7 @@ def show_doctor_report(report: DoctorReport) -> None:
 def _show_examined(identity: ExaminedIdentity, base: str) -> None:
     from rich.tree import Tree
 
-    from clia.cli.cards import shorten
+    from clia.cli.identities_cards import shorten
 
     skipped = "" if identity.active else f"  {plain(identity.status)}, skipped by lint"
     head = line_of((identity.slug, "bold"), f"  {plain(identity.title or '')}", (skipped, "yellow"))

@@ -44,7 +44,7 @@ def agent_cli(slug: str) -> Callable[[Sequence[str] | None], int]:
     >>> program.__name__
     'cadence-agent-cli'
     """
-    from clia.values.names import check_slug
+    from clia.values.slugs import check_slug
 
     check_slug(slug)
     agents = TREE.commands["agents"]

@@ -12,9 +12,9 @@ from clia.values.records import EMBED, json_form
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.facade.space import Space
-    from clia.space.checks import Report
     from clia.space.merging import Relinked
     from clia.space.model import Maintained
+    from clia.space.verification import Report
 
 
 @json_form(report=EMBED)

@@ -10,8 +10,8 @@ from clia.cli.inputs import invalid_option
 from clia.cli.output import counted, one_line, write
 from clia.cli.rendering import only_ascii, progress_bar, short, show_hints, show_line, show_lines, styled
 from clia.errors import InvalidInput, NotFound, TransportError
-from clia.hub.records import ELSEWHERE, PUBLISHED, REMOVED
-from clia.space.adoption import AHEAD, NEW, UNITED, Adopted
+from clia.hub.model import ELSEWHERE, PUBLISHED, REMOVED
+from clia.space.remotes import AHEAD, NEW, UNITED, Adopted
 from clia.values import refs as names
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clia.facade.setup import Moved
     from clia.facade.space import Space
     from clia.hub.joining import HubTarget
-    from clia.hub.records import HubStatus
+    from clia.hub.model import HubStatus
 
 
 class FetchedRemote(NamedTuple):
@@ -190,7 +190,7 @@ def types(
     parents = space.types()
 
     def show() -> None:
-        from clia.cli.drawing import tree_lines
+        from clia.cli.graph_drawing import tree_lines
 
         children: dict[str, list[str]] = {}
         for name, parent_name in parents.items():

@@ -14,7 +14,7 @@ from clia.cli.command import CONFIG, IN_SPACE, Answer, command, flag, opt
 from clia.cli.inputs import invalid_option, positive
 from clia.cli.output import console, one_line, write
 from clia.cli.rendering import MAX_ROWS, largest_unit, show_rows, styled
-from clia.space.adoption import title_of
+from clia.space.remotes import title_of
 from clia.values.records import EMBED, as_json, json_form
 from clia.workers.fleet import ALIVE, CLOCK_TOLERANCE, NO_PROCESS
 

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from clia.facade.config import Config
     from clia.federation.announcing import Announcer, PeerTokens
     from clia.federation.capabilities import Capabilities
-    from clia.federation.checks import FederationChecks
     from clia.federation.keys import SpaceKeys
     from clia.federation.peers import Peers
     from clia.federation.service import FederationResources
     from clia.federation.syncing import PeerSync
     from clia.federation.tracking import PeerTracking
+    from clia.federation.verification import FederationChecks
     from clia.git.repository import Git
     from clia.hub.sync import HubSync
     from clia.sessions.checkpoints import Checkpoints
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
     from clia.sessions.replay import Replay
     from clia.sessions.service import SessionBackend
     from clia.sessions.transitions import Transitions
-    from clia.space.adoption import RemoteExchange
     from clia.space.agents import Agents, Upkeep
     from clia.space.behaviour_chains import BehaviourChains
-    from clia.space.checks import Checks
     from clia.space.commits import CheckoutPlaces, Commits
     from clia.space.core import Core
     from clia.space.history import History
     from clia.space.merging import Landing, Merging, Relinking
     from clia.space.purging import Purging
-    from clia.space.registry import Registry
     from clia.space.relations import Relations
+    from clia.space.remotes import RemoteExchange
     from clia.space.traces import Traces
+    from clia.space.type_registry import Registry
+    from clia.space.verification import Checks
     from clia.store.interface import Queue
 
 T = TypeVar("T")
@@ -98,11 +98,11 @@ class Components:
         self.building = RLock()
         self.git = git
         self.core = core
-        self.workbench = git.workbench
+        self.porcelain = git.porcelain
         self.hub_sync = hub_sync
         self.options = options
         self._state = state
-        self.envelope = envelope = Envelope(core, git.workbench, hub_sync.sync_agent if hub_sync else None)
+        self.envelope = envelope = Envelope(core, git.porcelain, hub_sync.sync_agent if hub_sync else None)
         if hub_sync is not None:
             hub_sync.continues_keys = lambda tip: self.keys.continues(tip)  # noqa: PLW0108  # builds the keys only if needed
             hub_sync.hold, hub_sync.hold_recovered = envelope.held, envelope.at_work
@@ -129,7 +129,7 @@ class Components:
 
     # Agents, commits, history
 
-    registry: part[Registry] = built("clia.space.registry:Registry", "core envelope")
+    registry: part[Registry] = built("clia.space.type_registry:Registry", "core envelope")
     checkpoints: part[Checkpoints] = built("clia.sessions.checkpoints:Checkpoints", "core")
     agents: part[Agents] = built("clia.space.agents:Agents", "core envelope checkpoints")
     traces: part[Traces] = built("clia.space.traces:Traces", "core envelope options.redact_chunk options.entry_max")
@@ -137,13 +137,13 @@ class Components:
     merging: part[Merging] = built("clia.space.merging:Merging", "core envelope commits")
     landing: part[Landing] = built("clia.space.merging:Landing", "core envelope")
     relations: part[Relations] = built("clia.space.relations:Relations", "core envelope")
-    history: part[History] = built("clia.space.history:History", "core agents traces workbench")
-    checkouts: part[CheckoutPlaces] = built("clia.space.commits:CheckoutPlaces", "core commits workbench")
-    exchange: part[RemoteExchange] = built("clia.space.adoption:RemoteExchange", "core envelope workbench")
-    checks: part[Checks] = built("clia.space.checks:Checks", "core envelope relations workbench")
-    maintenance: part[Upkeep] = built("clia.space.agents:Upkeep", "core agents landing workbench")
-    relinking: part[Relinking] = built("clia.space.merging:Relinking", "core traces workbench")
-    purging: part[Purging] = built("clia.space.purging:Purging", "core envelope workbench")
+    history: part[History] = built("clia.space.history:History", "core agents traces porcelain")
+    checkouts: part[CheckoutPlaces] = built("clia.space.commits:CheckoutPlaces", "core commits porcelain")
+    exchange: part[RemoteExchange] = built("clia.space.remotes:RemoteExchange", "core envelope porcelain")
+    checks: part[Checks] = built("clia.space.verification:Checks", "core envelope relations porcelain")
+    maintenance: part[Upkeep] = built("clia.space.agents:Upkeep", "core agents landing porcelain")
+    relinking: part[Relinking] = built("clia.space.merging:Relinking", "core traces porcelain")
+    purging: part[Purging] = built("clia.space.purging:Purging", "core envelope porcelain")
 
     @part
     def captures(self) -> Captures:
@@ -215,7 +215,7 @@ class Components:
     peer_tokens: part[PeerTokens] = built("clia.federation.announcing:PeerTokens", "core peers keys announcing resources")
     tracking: part[PeerTracking] = built("clia.federation.tracking:PeerTracking", "core peers capabilities chains")
     federation_checks: part[FederationChecks] = built(
-        "clia.federation.checks:FederationChecks", "core keys peers capabilities resources"
+        "clia.federation.verification:FederationChecks", "core keys peers capabilities resources"
     )
 
     @part

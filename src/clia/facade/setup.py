@@ -17,7 +17,7 @@ from clia.facade.settings import Settings, check_address, clock_of, person_of
 from clia.git.records import FILE, Stamp, TreeEntry
 from clia.git.repository import HUB, STORE
 from clia.hub.joining import HubTarget, reach, restored_on_failure, settle
-from clia.space.adoption import AHEAD, NEW, UNITED, Adopted, fetch_rules
+from clia.space.remotes import AHEAD, NEW, UNITED, Adopted, fetch_rules
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import compose
@@ -85,7 +85,7 @@ def _set_up(
     with nullcontext() if hub is None else restored_on_failure(git):
         reached = None if hub is None else reach(git, hub)
         taken = [] if reached is None else reached.adopted
-        remotes = git.workbench.remotes() if adopt else []
+        remotes = git.porcelain.remotes() if adopt else []
         if git.refs.get(names.SPACE) is None:
             taken += [adopted for remote in remotes if remote != git.setting(HUB) for adopted in _fetch_space(git, remote)]
         tip = git.refs.get(names.SPACE) or _create(git, chosen)
@@ -251,8 +251,8 @@ def _stamp(git: Git, settings: Settings) -> Stamp:
 
 def _fetch_space(git: Git, remote: str) -> list[Adopted]:
     """Fetch everything of a remote's space, and adopt its space ref if there is none here."""
-    git.workbench.add_fetch_rules(remote, fetch_rules(remote))
-    git.workbench.fetch(remote, fetch_rules(remote))
+    git.porcelain.add_fetch_rules(remote, fetch_rules(remote))
+    git.porcelain.fetch(remote, fetch_rules(remote))
     theirs = git.refs.get(f"{names.TRACKING}{remote}/clia/space")
     if theirs is None or git.refs.get(names.SPACE) is not None:
         return []

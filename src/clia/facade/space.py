@@ -16,8 +16,8 @@ from typing import Generic, TypeVar
 
 from clia.errors import AgentNotFound, FileError, InvalidInput
 from clia.values.commit_messages import check_text
-from clia.values.names import check_slug, is_slug
 from clia.values.refs import is_id
+from clia.values.slugs import check_slug, is_slug
 from clia.verbs import ADMIN, VIEWER, service, verb
 
 TYPE_CHECKING = False
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from clia.identities.service import IdentityService
     from clia.sessions.health import Ailment
     from clia.sessions.service import SessionBackend, SessionService
-    from clia.space.adoption import Adopted
-    from clia.space.checks import Report
     from clia.space.core import Core
     from clia.space.model import (
         AgentCommit,
@@ -52,7 +50,9 @@ if TYPE_CHECKING:
         Spawned,
         UpToDate,
     )
+    from clia.space.remotes import Adopted
     from clia.space.service import AgentService, HistoryService, RelationService, TraceService, TypeService
+    from clia.space.verification import Report
     from clia.values.typed_objects import Briefing
     from clia.verbs import Count
     from clia.workers.fleet import FleetService

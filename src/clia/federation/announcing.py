@@ -28,7 +28,7 @@ from clia.federation.statements import (
     refusal,
     token_part,
 )
-from clia.space.adoption import KEYS_LOCK
+from clia.space.remotes import KEYS_LOCK
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes, text_digest
 from clia.values.commit_messages import compose, parse
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from clia.git.records import Commit, UploadCommand
     from clia.space.core import Core
     from clia.space.envelope import Envelope
-    from clia.space.registry import Registry
+    from clia.space.type_registry import Registry
 
 ANNOUNCEMENT = "Clia-Announcement"
 NOTHING_SHARED = "nothing-shared"

@@ -13,9 +13,9 @@ from clia.errors import CapabilityDenied, InvalidInput, NotFound
 from clia.federation.model import Explained, Grant, Missing
 from clia.federation.statements import SNAPSHOT, TRIGGERS
 from clia.git.records import FILE, TreeEntry
-from clia.space.adoption import CAPABILITIES_LOCK
 from clia.space.events import read_events, revoked_by
 from clia.space.model import EVENT
+from clia.space.remotes import CAPABILITIES_LOCK
 from clia.store.interface import GateFacts, GateQuestion, GrantFact
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from clia.federation.peers import Peers, PinnedPeer
     from clia.space.core import Core
     from clia.space.envelope import Envelope
-    from clia.space.registry import Registry
+    from clia.space.type_registry import Registry
     from clia.store.interface import Transaction
 
 _COMPILED = "gate/compiled"

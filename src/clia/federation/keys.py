@@ -15,7 +15,7 @@ from clia.errors import BadSignature, CliaError, Conflict, Denied, InvalidInput
 from clia.federation.model import Key
 from clia.federation.signing import no_private_key
 from clia.federation.statements import json_object, refusal
-from clia.space.adoption import KEYS_LOCK
+from clia.space.remotes import KEYS_LOCK
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes, text_digest
 from clia.values.commit_messages import check_flag, compose, parse

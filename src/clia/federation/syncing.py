@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clia.git.quarantine import GitQuarantine
     from clia.space.core import Core
     from clia.space.envelope import Envelope
-    from clia.space.registry import Registry
+    from clia.space.type_registry import Registry
 
 LEARNED_MAX = 200
 """Maximum number of types registered per sync; types are permanent."""

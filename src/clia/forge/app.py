@@ -30,7 +30,7 @@ from clia.forge.events import EventBus, feed_routes
 from clia.forge.federation import AT as FEDERATION
 from clia.forge.federation import FetchEndpoints, Listening
 from clia.forge.forge import HostedApp
-from clia.forge.guard import Guard, RateLimiter
+from clia.forge.middleware import Guard, RateLimiter
 from clia.forge.pages import page_routes
 from clia.forge.pages.common import forge_of, link, render_bare
 from clia.forge.pages.login import login_routes

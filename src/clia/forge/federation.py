@@ -30,7 +30,7 @@ from starlette.routing import Route
 
 from clia.errors import CliaError, Denied, InvalidInput, NotAllowed
 from clia.federation.announcing import FETCH_TOKEN, NOTIFY_TOKEN
-from clia.forge.guard import TooLarge, TooMany
+from clia.forge.middleware import TooLarge, TooMany
 from clia.forge.problems import Unauthenticated
 from clia.forge.rendering.texts import one_line
 

@@ -10,8 +10,8 @@ from clia.git.graph import GitGraph
 from clia.git.libgit2 import GitHandle
 from clia.git.notes import GitNotes
 from clia.git.objects import GitObjects
+from clia.git.porcelain import GitPorcelain
 from clia.git.refs import GitRefs
-from clia.git.workbench import GitWorkbench
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Git(NamedTuple):
     refs: GitRefs
     graph: GitGraph
     notes: GitNotes
-    workbench: GitWorkbench
+    porcelain: GitPorcelain
     command: GitCommand
 
     def setting(self, key: str) -> str | None:
@@ -59,4 +59,4 @@ def open_repository(root: str, environment: Mapping[str, str], reached: Callable
     objects = GitObjects(handle, command)
     refs = GitRefs(handle, command, reached)
     graph = GitGraph(handle, objects)
-    return Git(handle, objects, refs, graph, GitNotes(handle, objects, refs, graph), GitWorkbench(handle, command), command)
+    return Git(handle, objects, refs, graph, GitNotes(handle, objects, refs, graph), GitPorcelain(handle, command), command)

@@ -6,7 +6,7 @@ from clia.errors import Conflict, NoSuchAgent, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from clia.hub.records import Elsewhere, Fork
+    from clia.hub.model import Elsewhere, Fork
 
 _WAIT = "wait until the hub is reachable"
 

@@ -15,9 +15,9 @@ from uuid import uuid4
 
 from clia.errors import Conflict, InvalidInput, NotFound, StaleRef, TransportError
 from clia.git.repository import HUB, HUB_HEADS
-from clia.hub.records import BRANCHES, PUBLISHED_REFS
+from clia.hub.model import BRANCHES, PUBLISHED_REFS
 from clia.hub.remote import OUTAGE_FILE, hub_of
-from clia.space.adoption import NEW, Adopted
+from clia.space.remotes import NEW, Adopted
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import compose, parse
@@ -296,12 +296,12 @@ def _put_back(path: str, content: bytes | None) -> None:
 
 def _remote(git: Git, address: str) -> str:
     """Return the remote of an address; create it if missing."""
-    remotes = git.workbench.remotes()
+    remotes = git.porcelain.remotes()
     if address in remotes:
         return address
     location = os.path.abspath(address) if os.path.isdir(address) else address
     for remote in remotes:
-        if git.workbench.remote_url(remote) in (address, location):
+        if git.porcelain.remote_url(remote) in (address, location):
             return remote
     if _REMOTE in remotes:
         if git.setting(HUB) != _REMOTE:
@@ -322,7 +322,7 @@ def _check_is_another(git: Git, remote: str) -> None:
     from clia.git.libgit2 import repository_at
 
     root = git.handle.work_dir or git.handle.common_dir
-    repository = repository_at(os.path.join(root, (git.workbench.remote_url(remote) or "").removeprefix("file://")))
+    repository = repository_at(os.path.join(root, (git.porcelain.remote_url(remote) or "").removeprefix("file://")))
     if repository is not None and os.path.realpath(repository) == os.path.realpath(git.handle.common_dir):
         raise InvalidInput(
             "this repository cannot be its own hub",

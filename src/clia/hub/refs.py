@@ -16,8 +16,8 @@ from contextlib import suppress
 from clia.errors import CliaError, StaleRef, StoreError, TransportError
 from clia.git.refs import stale
 from clia.hub.errors import nothing_elsewhere
-from clia.hub.records import Elsewhere
-from clia.space.adoption import lock_of
+from clia.hub.model import Elsewhere
+from clia.space.remotes import lock_of
 from clia.values import refs as names
 from clia.values.clock import timestamp
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from clia.git.graph import GitGraph
     from clia.git.refs import GitRefs
-    from clia.hub.records import Move
+    from clia.hub.model import Move
     from clia.hub.remote import RemoteHub
     from clia.store.interface import Store
     from clia.values.clock import Clock

@@ -21,7 +21,7 @@ from clia.git.command import run_limited, without_credentials
 from clia.git.records import TransferLimits
 from clia.git.refs import LockFile, stale
 from clia.git.repository import HUB, HUB_HEADS
-from clia.hub.records import BRANCHES, PUBLISHED_REFS, Outage
+from clia.hub.model import BRANCHES, PUBLISHED_REFS, Outage
 from clia.store import private_files
 from clia.values import refs as names
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clia.git.libgit2 import GitHandle
     from clia.git.refs import GitRefs
     from clia.git.repository import Git
-    from clia.hub.records import Move
+    from clia.hub.model import Move
 
 HUB_SECONDS = 60
 """The default time limit of one exchange."""

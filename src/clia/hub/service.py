@@ -10,7 +10,7 @@ import threading
 from contextlib import contextmanager, suppress
 
 from clia.errors import InvalidInput, NotFound
-from clia.hub.records import FORK
+from clia.hub.model import FORK
 from clia.values import refs as names
 from clia.values.background import background_thread
 from clia.verbs import ADMIN, VIEWER, verb
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from clia.facade.components import Components
     from clia.facade.space import Space
-    from clia.hub.records import HubStatus, HubSynced
+    from clia.hub.model import HubStatus, HubSynced
     from clia.hub.sync import HubSync
 
     Progress = Callable[[int, int], None]

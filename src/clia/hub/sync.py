@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 
 from clia.errors import CliaError, Conflict, Denied, GitError, InvalidInput, NotFound, StaleRef, TransportError
 from clia.hub import errors
-from clia.hub.records import ELSEWHERE, FORK, PUBLISHED, REMOVED, UNREADABLE, Fork, HubStatus, HubSynced
+from clia.hub.model import ELSEWHERE, FORK, PUBLISHED, REMOVED, UNREADABLE, Fork, HubStatus, HubSynced
 from clia.hub.refs import UNPUBLISHED
-from clia.space.adoption import AHEAD, DIVERGED, NEW, REFUSED, Adoption, lock_of, owner_of
 from clia.space.envelope import INTENT
+from clia.space.remotes import AHEAD, DIVERGED, NEW, REFUSED, Adoption, lock_of, owner_of
 from clia.values import refs as names
 from clia.values.clock import timestamp
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from clia.hub.records import Move
+    from clia.hub.model import Move
     from clia.hub.refs import UnpublishedWork
     from clia.hub.remote import RemoteHub
     from clia.space.core import Core

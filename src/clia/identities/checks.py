@@ -27,9 +27,9 @@ from clia.identities.schemas import schema
 from clia.values import documents
 from clia.values import pointer as pointers
 from clia.values.json_text import children, skip_blanks
-from clia.values.names import check_slug
 from clia.values.pointer import leaves
 from clia.values.records import fields_json, json_form
+from clia.values.slugs import check_slug
 
 if TYPE_CHECKING:
     import os

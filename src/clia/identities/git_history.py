@@ -21,7 +21,7 @@ from clia.identities.diagnostics import Diagnostic, diagnostic
 from clia.identities.roster import IdentityTree, domains_below, is_reserved
 from clia.identities.working_path import WorkingPath, below, inside
 from clia.values import documents
-from clia.values.names import is_slug
+from clia.values.slugs import is_slug
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

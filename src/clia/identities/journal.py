@@ -18,8 +18,8 @@ from clia.values import documents
 from clia.values.canonical import digest
 from clia.values.clock import timestamp
 from clia.values.json_text import append_to_array, pretty_bytes
-from clia.values.names import check_slug
 from clia.values.records import EMBED, json_form
+from clia.values.slugs import check_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

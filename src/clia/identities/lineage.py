@@ -18,9 +18,9 @@ from clia.identities.diagnostics import Diagnostic, in_order
 from clia.identities.merge import ComputedValue, merge
 from clia.identities.merge_rules import MARKS
 from clia.identities.working_path import WorkingPath, below, survey
-from clia.values.names import check_slug
 from clia.values.pointer import leaves
 from clia.values.records import fields_json
+from clia.values.slugs import check_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from clia.identities.merge import is_empty
 from clia.identities.merge_rules import MARKS
 from clia.identities.working_path import WorkingPath, below, inside, no_repository
 from clia.values import documents
-from clia.values.names import check_slug, is_slug
 from clia.values.records import as_json, json_form
+from clia.values.slugs import check_slug, is_slug
 
 if TYPE_CHECKING:
     import os

@@ -14,8 +14,8 @@ from clia.identities.contexts import AGENTS, ROOT, ContextSearch, IdentityContex
 from clia.identities.diagnostics import CODES, Diagnostic, diagnostic, in_order
 from clia.identities.lineage import Lineage
 from clia.identities.working_path import WorkingPath, below, inside
-from clia.values.names import is_slug
 from clia.values.records import fields_json
+from clia.values.slugs import is_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

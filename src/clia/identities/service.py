@@ -16,8 +16,8 @@ from clia.identities import checks
 from clia.identities.contexts import AGENCY, AGENDA, AGENT
 from clia.identities.lineage import lineage
 from clia.identities.working_path import parents
-from clia.values.names import SLUG_MAX
 from clia.values.records import json_form
+from clia.values.slugs import SLUG_MAX
 from clia.verbs import VIEWER, Hint, verb
 
 TYPE_CHECKING = False

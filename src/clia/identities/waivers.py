@@ -17,7 +17,7 @@ from clia.identities.merge_rules import projected_text as projected
 from clia.identities.working_path import below, repositories_above
 from clia.values import documents
 from clia.values.canonical import digest, text_digest
-from clia.values.names import is_slug
+from clia.values.slugs import is_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

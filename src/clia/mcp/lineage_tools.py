@@ -19,7 +19,7 @@ from clia.identities.writing import journal as append
 from clia.mcp.toolbox import AgentName, ResultShape, tool
 from clia.sessions.model import Request, Session
 from clia.space.model import AgentCommit
-from clia.values.names import is_slug
+from clia.values.slugs import is_slug
 from clia.values.typed_objects import Briefing
 from clia.verbs import ADMIN, Count
 

@@ -21,8 +21,8 @@ from clia.errors import InvalidInput, NoSuchObject, NotFound
 from clia.identities import checks
 from clia.identities.contexts import AGENCY, AGENDA, AGENT
 from clia.identities.lineage import lineage
-from clia.mcp.behaviours import evidence
-from clia.mcp.behaviours import prompts as adopted_prompts
+from clia.mcp.behaviour_tools import evidence
+from clia.mcp.behaviour_tools import prompts as adopted_prompts
 from clia.mcp.lineage_tools import diagnostics
 from clia.mcp.toolbox import ResultShape
 from clia.sessions.model import Request, Session

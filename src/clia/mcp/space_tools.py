@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clia.mcp.calls import ToolCall
-    from clia.space.checks import Report
     from clia.space.model import Conflicts, Merged, Spawned, UpToDate
+    from clia.space.verification import Report
 
 DIFF_MAX = 200_000
 FILES_MAX = 1_000_000

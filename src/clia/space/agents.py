@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from clia.git.workbench import GitWorkbench
+    from clia.git.porcelain import GitPorcelain
     from clia.sessions.checkpoints import Checkpoints
     from clia.space.core import Core
     from clia.space.envelope import Envelope
@@ -201,11 +201,11 @@ class Agents:
 
 
 class Upkeep:
-    def __init__(self, core: Core, agents: Agents, landing: Landing, workbench: GitWorkbench) -> None:
+    def __init__(self, core: Core, agents: Agents, landing: Landing, porcelain: GitPorcelain) -> None:
         self._core = core
         self._agents = agents
         self._landing = landing
-        self._workbench = workbench
+        self._porcelain = porcelain
 
     def states(self, *, after: str = "", limit: int | None = None) -> list[AgentState]:
         core = self._core
@@ -228,12 +228,12 @@ class Upkeep:
     def maintain(self, *, archive_idle_days: int | None, dry_run: bool) -> Maintained:
         if archive_idle_days is not None:
             check_count(archive_idle_days, "days")
-        before = self._workbench.size()
+        before = self._porcelain.size()
         archived = [] if archive_idle_days is None else self._finished(archive_idle_days)
         if not dry_run:
             archived = [name for name in archived if self._put_away(name)]
-            self._workbench.pack()
-        return Maintained(tuple(archived), before, before if dry_run else self._workbench.size())
+            self._porcelain.pack()
+        return Maintained(tuple(archived), before, before if dry_run else self._porcelain.size())
 
     def _finished(self, days: int) -> list[str]:
         """Idle agents whose work is contained in another agent's branch or any other branch."""

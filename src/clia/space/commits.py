@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clia.git.objects import GitObjects
+    from clia.git.porcelain import GitPorcelain
     from clia.git.records import Checkout
-    from clia.git.workbench import GitWorkbench
     from clia.sessions.checkpoints import Checkpoints
     from clia.space.core import CommitText, Core
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit, Content
     from clia.space.program_commits import AdoptedCommits, ProgramCommits
-    from clia.space.registry import Registry
     from clia.space.traces import Traces
+    from clia.space.type_registry import Registry
 
     Worktree = Callable[[str], str]
 
@@ -155,10 +155,10 @@ class Commits:
 class CheckoutPlaces:
     """All directories are absolute paths."""
 
-    def __init__(self, core: Core, commits: Commits, workbench: GitWorkbench) -> None:
+    def __init__(self, core: Core, commits: Commits, porcelain: GitPorcelain) -> None:
         self._core = core
         self._commits = commits
-        self._workbench = workbench
+        self._porcelain = porcelain
 
     def checkout(self, name: str, directory: str) -> str:
         """Create a worktree with the agent's files, or bring an existing one to the agent's head."""
@@ -168,23 +168,23 @@ class CheckoutPlaces:
         head = core.require_head(name)
         present = self._present(name, directory, head)
         if present is None:
-            checked_out = self._workbench.head_of(directory)
+            checked_out = self._porcelain.head_of(directory)
             if checked_out is None or not core.graph.descends(head, checked_out):
-                self._workbench.add_worktree(directory, name, head)
+                self._porcelain.add_worktree(directory, name, head)
                 return head
-            self._workbench.claim_worktree(directory, name)  # its creator died before it recorded the owner
+            self._porcelain.claim_worktree(directory, name)  # its creator died before it recorded the owner
             present = self._present(name, directory, head)
         if present is not None and present.base != head:
             if self._program(present).keep_left():
                 message = f"{directory} has commits that are not recorded yet"
                 hints = [f"record them first: clia commit {name} KIND --dir {directory}"]
                 raise Conflict(message, code="uncommitted-work", hints=hints, fields={"directory": directory, "agent": name})
-            self._workbench.move_worktree(directory, name, head)
+            self._porcelain.move_worktree(directory, name, head)
         return head
 
     def _present(self, name: str, directory: str, head: str) -> Checkout | None:
         """The agent's checkout in a directory, after completing or undoing a commit of a crashed process."""
-        checkout = self._workbench.checkout_of(directory)
+        checkout = self._porcelain.checkout_of(directory)
         if checkout is not None and checkout.agent != name:
             message = f"{directory} is a checkout of the agent {checkout.agent!r}"
             hints = ["use another directory, or the agent's own name"]
@@ -194,14 +194,14 @@ class CheckoutPlaces:
         commit, own = checkout.pending
         if not self._core.contains(head, commit):
             return checkout
-        self._workbench.settle(directory, name, own, commit)
-        return self._workbench.checkout_of(directory)
+        self._porcelain.settle(directory, name, own, commit)
+        return self._porcelain.checkout_of(directory)
 
     def checkout_at(self, directory: str) -> Checkout | None:
         """The checkout whose directory contains this one."""
         checkout = None
         while directory and checkout is None:
-            checkout = self._workbench.checkout_of(directory)
+            checkout = self._porcelain.checkout_of(directory)
             directory = directory.rpartition("/")[0]
         return checkout
 
@@ -211,7 +211,7 @@ class CheckoutPlaces:
         start = base or (present.base if present else self._base_of(directory, head))
 
         def staged(tree: str) -> str:
-            new_tree = self._workbench.snapshot(directory, tree)
+            new_tree = self._porcelain.snapshot(directory, tree)
             self._commits.snapshots.check_tree(tree, new_tree)
             return new_tree
 
@@ -225,7 +225,7 @@ class CheckoutPlaces:
         """Commit the files of an agent's checkout, after the commits that a program made in it."""
         program = self._program(checkout)
         commit = self._commits.commit(checkout.agent, kind, worktree, words, base=base, with_trace=with_trace, program=program)
-        self._workbench.settle(checkout.directory, checkout.agent, program.head, commit)
+        self._porcelain.settle(checkout.directory, checkout.agent, program.head, commit)
         return commit
 
     def has_own_commits(self, checkout: Checkout) -> bool:
@@ -235,12 +235,12 @@ class CheckoutPlaces:
     def _program(self, checkout: Checkout) -> ProgramCommits:
         from clia.space.program_commits import ProgramCommits  # not needed to commit given files
 
-        return ProgramCommits(self._core, self._workbench, self._commits.snapshots, checkout)
+        return ProgramCommits(self._core, self._porcelain, self._commits.snapshots, checkout)
 
     def _base_of(self, directory: str, head: str) -> str:
         """The commit that the files of a directory came from, if it is not a checkout of ours."""
         core = self._core
-        checked_out = self._workbench.head_of(directory)
+        checked_out = self._porcelain.head_of(directory)
         if checked_out is not None:
             return head if core.objects.commit(checked_out).tree == core.objects.commit(head).tree else checked_out
         if core.read(head).kind == SPAWN:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-    from clia.git.workbench import GitWorkbench
+    from clia.git.porcelain import GitPorcelain
     from clia.space.core import Core
     from clia.store.interface import Transaction, Versioned
 
@@ -66,10 +66,10 @@ class Intent(NamedTuple):
 
 
 class Envelope:
-    def __init__(self, core: Core, workbench: GitWorkbench, meet: Callable[[str], bool] | None = None) -> None:
+    def __init__(self, core: Core, porcelain: GitPorcelain, meet: Callable[[str], bool] | None = None) -> None:
         """``meet`` syncs an agent with the hub and returns whether its state is certain."""
         self._core = core
-        self._workbench = workbench
+        self._porcelain = porcelain
         self._meet = meet
 
     @contextmanager
@@ -167,7 +167,7 @@ class Envelope:
         place = self._core.refs.followed_by(ref)
         if place is None:
             return ()
-        complaint = self._workbench.can_follow(place, old, new)
+        complaint = self._porcelain.can_follow(place, old, new)
         if complaint is not None:
             message = f"the worktree {place} has uncommitted work in the way: {complaint.removeprefix('error: ')}"
             hints = ["commit or stash it there, or switch to another branch"]
@@ -280,7 +280,7 @@ class Envelope:
     def _bring_along(self, place: str, old: str, new: str) -> str | None:
         """Why a worktree could not be updated. The branch has moved, so git shows its owner the difference."""
         try:
-            self._workbench.follow(place, old, new)
+            self._porcelain.follow(place, old, new)
         except GitError as err:
             return f"{place} could not be updated ({err.message}); to update it later: git read-tree -m -u {old} {new}"
         return None

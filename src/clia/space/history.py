@@ -16,8 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from clia.git.porcelain import GitPorcelain
     from clia.git.records import FileChange, LineOrigin
-    from clia.git.workbench import GitWorkbench
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.model import AgentCommit, Content
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class History:
-    def __init__(self, core: Core, agents: Agents, traces: Traces, workbench: GitWorkbench) -> None:
+    def __init__(self, core: Core, agents: Agents, traces: Traces, porcelain: GitPorcelain) -> None:
         self._core = core
         self._agents = agents
         self._traces = traces
-        self._workbench = workbench
+        self._porcelain = porcelain
 
     def find(self, text: str) -> str:
         """Resolve a name to a commit: an agent's head, an id or a prefix of one, a branch, or any git revision."""
@@ -105,11 +105,11 @@ class History:
     def diff(self, text: str, other: str | None = None, paths: Sequence[str] = ()) -> str:
         """The difference between two commits; of one agent: all its work; of one commit: its own change."""
         old, new = self._ends(text, other)
-        return self._workbench.patch(old, new, _checked(paths)).decode("utf-8", "replace")
+        return self._porcelain.patch(old, new, _checked(paths)).decode("utf-8", "replace")
 
     def changes(self, text: str, other: str | None = None, paths: Sequence[str] = ()) -> list[FileChange]:
         old, new = self._ends(text, other)
-        return self._workbench.changes(old, new, _checked(paths))
+        return self._porcelain.changes(old, new, _checked(paths))
 
     def _ends(self, text: str, other: str | None) -> tuple[str | None, str]:
         if other is not None:
@@ -132,8 +132,8 @@ class History:
     def blame(self, text: str, path: str) -> list[BlamedLine]:
         """Each line with its agent, kind, briefing, behaviour and trace. Landed lines are traced to the agent's commit."""
         _checked([path])
-        origins = _Origins(self._core, self._workbench)
-        lines = [origins.followed(line) for line in self._workbench.blame(self.find(text), path)]
+        origins = _Origins(self._core, self._porcelain)
+        lines = [origins.followed(line) for line in self._porcelain.blame(self.find(text), path)]
         traces = {cid: self._traces.cid_for(cid) for cid in {line.commit for line in lines}}
         blamed = []
         for number, line in enumerate(lines, 1):
@@ -147,9 +147,9 @@ class History:
 class _Origins:
     """Follows lines behind squashed landings to the agents' own commits; reads each landing once."""
 
-    def __init__(self, core: Core, workbench: GitWorkbench) -> None:
+    def __init__(self, core: Core, porcelain: GitPorcelain) -> None:
         self._core = core
-        self._workbench = workbench
+        self._porcelain = porcelain
         self._commits: dict[str, AgentCommit] = {}
         self._behind: dict[tuple[str, str], dict[int, LineOrigin]] = {}
 
@@ -177,7 +177,7 @@ class _Origins:
         landed_file = core.objects.entry(landed.tree, path)
         if agent_file is None or landed_file is None:
             return {}
-        lines = self._workbench.blame(head, path)
+        lines = self._porcelain.blame(head, path)
         if agent_file.cid == landed_file.cid:
             return dict(enumerate(lines, 1))
         matched = _matched(core.objects.blob(landed_file.cid), core.objects.blob(agent_file.cid))

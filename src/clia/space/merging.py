@@ -37,8 +37,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from clia.git.porcelain import GitPorcelain
     from clia.git.records import TreeMerge
-    from clia.git.workbench import GitWorkbench
     from clia.space.commits import Commits
     from clia.space.core import CommitText, Core
     from clia.space.envelope import Envelope
@@ -285,10 +285,10 @@ class Relinked(NamedTuple):
 
 
 class Relinking:
-    def __init__(self, core: Core, traces: Traces, workbench: GitWorkbench) -> None:
+    def __init__(self, core: Core, traces: Traces, porcelain: GitPorcelain) -> None:
         self._core = core
         self._traces = traces
-        self._workbench = workbench
+        self._porcelain = porcelain
 
     def relink(self, onto: str | None = None) -> list[Relinked]:
         """Search one branch, or all of them."""
@@ -332,7 +332,7 @@ class Relinking:
         return [commit for commit in commits.values() if len(commit.parents) < 2 and commit.kind != "spawn"]
 
     def _by_patch(self, candidates: list[AgentCommit], present: list[str], traced: dict[str, tuple[str, str]]) -> list[Relinked]:
-        ids = self._workbench.patch_ids([*present, *(commit.cid for commit in candidates)])
+        ids = self._porcelain.patch_ids([*present, *(commit.cid for commit in candidates)])
         sources = {ids[cid]: cid for cid in reversed(present) if cid in ids}  # the first commit with a patch counts
         pairs = ((commit, sources.get(ids.get(commit.cid, ""))) for commit in candidates)
         return [

@@ -17,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clia.git.porcelain import GitPorcelain
     from clia.git.records import Checkout, Commit, WorktreeHead
-    from clia.git.workbench import GitWorkbench
     from clia.space.commits import Snapshots
     from clia.space.core import Core
 
@@ -69,14 +69,14 @@ class AdoptedCommits(ABC):
 class ProgramCommits(AdoptedCommits):
     """The commits that a program made in one checkout since the agent's last commit."""
 
-    def __init__(self, core: Core, workbench: GitWorkbench, snapshots: Snapshots, checkout: Checkout) -> None:
+    def __init__(self, core: Core, porcelain: GitPorcelain, snapshots: Snapshots, checkout: Checkout) -> None:
         super().__init__(core, snapshots, checkout.agent)
-        self._workbench = workbench
+        self._porcelain = porcelain
         self._checkout = checkout
         self.head = checkout.own or checkout.base
 
     def adopt(self, head: str, identity: Sequence[Trailer]) -> tuple[list[str], list[Trailer]]:
-        state = self._workbench.head_state(self._checkout.directory, self.head)
+        state = self._porcelain.head_state(self._checkout.directory, self.head)
         if state is None or state.commit is None:
             return [head], []
         stands_for = dict.fromkeys((self._checkout.base, self.head), head)
@@ -91,13 +91,13 @@ class ProgramCommits(AdoptedCommits):
 
     def has_any(self) -> bool:
         """Whether there is anything to adopt or to keep."""
-        state = self._workbench.head_state(self._checkout.directory, self.head)
+        state = self._porcelain.head_state(self._checkout.directory, self.head)
         places = (self.head, self._checkout.base)
         return state is not None and (state.commit not in places or bool(self._left(state, places)))
 
     def keep_left(self) -> bool:
         """Keep the commits that the program left behind; return whether HEAD has commits that are not recorded."""
-        state = self._workbench.head_state(self._checkout.directory, self.head)
+        state = self._porcelain.head_state(self._checkout.directory, self.head)
         if state is None:
             return False
         self._keep(self._left(state, [self.head]))
@@ -105,7 +105,7 @@ class ProgramCommits(AdoptedCommits):
 
     def pending(self, commit: str) -> None:
         checkout = self._checkout
-        self._workbench.record(checkout.directory, checkout.agent, checkout.base, checkout.own, (commit, self.head))
+        self._porcelain.record(checkout.directory, checkout.agent, checkout.base, checkout.own, (commit, self.head))
 
     def _adopted(
         self, state: WorktreeHead, head: str, stands_for: dict[str, str], identity: Sequence[Trailer]

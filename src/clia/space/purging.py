@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from clia.git.workbench import GitWorkbench
+    from clia.git.porcelain import GitPorcelain
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.verbs import Count
@@ -41,10 +41,10 @@ class Purged(NamedTuple):
 
 
 class Purging:
-    def __init__(self, core: Core, envelope: Envelope, workbench: GitWorkbench) -> None:
+    def __init__(self, core: Core, envelope: Envelope, porcelain: GitPorcelain) -> None:
         self._core = core
         self._envelope = envelope
-        self._workbench = workbench
+        self._porcelain = porcelain
 
     def check(self, agent: str, text: str) -> None:
         """Raise an error unless the text may be purged from the agent's traces."""
@@ -91,7 +91,7 @@ class Purging:
             if tracked.endswith(f"/notes/trace/{agent}") and cid != core.refs.get(ref):
                 core.refs.move(tracked, cid, None, "clia: purge")
                 core.refs.forget_past(tracked)
-        unremoved = self._workbench.drop_objects(to_sweep.value)
+        unremoved = self._porcelain.drop_objects(to_sweep.value)
         with core.store.writing() as transaction:
             transaction.values.delete(_SWEEP + agent)
         return [f"object {cid}: it could not be removed" for cid in unremoved]
@@ -140,7 +140,7 @@ class Purging:
         remaining = [f"commit {cid}: its message holds the text, and is part of its id" for cid in commits]
         sessions = self._journals(agent, text)
         remaining += [f"session {session}: its journal holds the text, and a replay needs it" for session in sessions]
-        remotes = self._workbench.remotes()
+        remotes = self._porcelain.remotes()
         if core.refs.shared:
             remaining.append(
                 "other machines: they keep the text until their next sync with the hub, and the hub keeps it until its next gc"

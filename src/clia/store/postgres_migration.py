@@ -17,7 +17,7 @@ import hashlib
 
 from clia.errors import Conflict
 from clia.store.interface import CLONE_KEYS, FEED
-from clia.store.rules import NAME_BYTES
+from clia.store.validation import NAME_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

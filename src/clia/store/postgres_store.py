@@ -21,8 +21,8 @@ from clia.store import postgres_migration as migration
 from clia.store import sql_schema as schema
 from clia.store.interface import FEED
 from clia.store.postgres_server import PostgresAddress, detect_dead_peers, lock_number, modules
-from clia.store.rules import check_name, refusal
 from clia.store.sql_store import REACHABLE, SqlStore, reachable, standing
+from clia.store.validation import check_name, refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from clia.errors import StoreError
 from clia.store.postgres_server import PostgresAddress, lock_number, modules
-from clia.store.rules import refusal
+from clia.store.validation import refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Streams, values and edges as SQL tables, shared by SQLite and PostgreSQL. The gate is in ``sql_gate``.
+"""Streams, values and edges as SQL tables, shared by SQLite and PostgreSQL. The gate is in ``capability_gate``.
 
 Invariant: every statement names the space, so one database can hold many. Every check comes before the first change of a call,
 so a refusal changes nothing. A transaction with a database error is never committed. If clones share live state, caches of one
@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol, TypeVar
 
 from clia.errors import StoreError
-from clia.store import rules
+from clia.store import validation
+from clia.store.capability_gate import SqlGate
 from clia.store.interface import ABSENT, ANY_VERSION, CLONE_KEYS, Edge, StreamEntry, Versioned
-from clia.store.sql_gate import SqlGate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ class SqlStore(ABC):
     """
 
     def __init__(self, space: str, own: str | None = None) -> None:
-        self._space = rules.check_name(space)
-        self._keys = StoreKeys(space, space if own is None else rules.check_name(own))
+        self._space = validation.check_name(space)
+        self._keys = StoreKeys(space, space if own is None else validation.check_name(own))
         self._thread = threading.local()
 
     @abstractmethod
@@ -169,7 +169,7 @@ class SqlStore(ABC):
 
     def get(self, key: str) -> Versioned | None:
         """Return one current value. Cheaper than ``reading``."""
-        return _versioned(key, *_version_and_text(self._fetch_once(_GET, [self._keys.of(key), rules.check_name(key)])))
+        return _versioned(key, *_version_and_text(self._fetch_once(_GET, [self._keys.of(key), validation.check_name(key)])))
 
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
         """Return the current keys and values under a prefix. Cheaper than ``reading``."""
@@ -177,7 +177,7 @@ class SqlStore(ABC):
         if where is None:
             with self.reading() as view:
                 return view.values.scan(prefix)
-        return rules.decode_all(self._fetch_once(_SCAN, [where, *rules.prefix_range(prefix)]))
+        return validation.decode_all(self._fetch_once(_SCAN, [where, *validation.prefix_range(prefix)]))
 
     def _fetch_once(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Return the rows of a single statement outside of any transaction of this thread."""
@@ -186,7 +186,7 @@ class SqlStore(ABC):
 
     def _check_not_nested(self) -> None:
         if getattr(self._thread, "inside", False):
-            raise rules.refusal("nested-transaction")
+            raise validation.refusal("nested-transaction")
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
@@ -221,7 +221,7 @@ class GuardedConnection:
         """Refuse a write in a read-only transaction. The first check of every write."""
         self._check()
         if not self._writes:
-            raise rules.refusal("only-reading")
+            raise validation.refusal("only-reading")
 
     def fetch(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
         return self._call(self._connection.fetch, sql, arguments)
@@ -261,7 +261,7 @@ class GuardedConnection:
 
     def _check_alive(self) -> None:
         if self._ended:
-            raise rules.refusal("transaction-ended")
+            raise validation.refusal("transaction-ended")
         if self._process != os.getpid():
             raise StoreError("a transaction cannot be used in a forked process", code="store-forked")
 
@@ -275,7 +275,7 @@ class Streams(NamedTuple):
     def append(self, stream: str, bodies: Sequence[Any], expected: int | None = None) -> int:
         """Append bodies and return the last position. ``Conflict`` (stale-position) if it does not end at ``expected``."""
         self.db.check_writable()
-        texts = [rules.encode(body) for body in bodies]
+        texts = [validation.encode(body) for body in bodies]
         last = self._advance_end(stream, len(texts), expected)
         if texts:
             space, first = self.keys.of(stream), last - len(texts) + 1
@@ -287,39 +287,41 @@ class Streams(NamedTuple):
         """Advance the end of a stream and return it; check it first if ``expected`` is given."""
         space = self.keys.of(stream)
         if expected and count:
-            rows = self.db.fetch(_MOVE_END_FROM, count, space, rules.check_name(stream), rules.clamp(expected))
+            rows = self.db.fetch(_MOVE_END_FROM, count, space, validation.check_name(stream), validation.clamp(expected))
             if rows:
                 return int(rows[0][0])
         if expected is not None or not count:
             end = self.end(stream)
             if expected is not None and expected != end:
-                raise rules.stale_position(stream, expected, end)
+                raise validation.stale_position(stream, expected, end)
             if not count:
                 return end
-        return int(self.db.fetch(_MOVE_END, space, rules.check_name(stream), count)[0][0])
+        return int(self.db.fetch(_MOVE_END, space, validation.check_name(stream), count)[0][0])
 
     def read(self, stream: str, after: int = 0, limit: int | None = None) -> list[StreamEntry]:
         """Return the entries after a position, in order."""
-        rows = self.db.fetch(_READ, self.keys.of(stream), rules.check_name(stream), rules.clamp(after), rules.at_most(limit))
-        bodies = rules.decode_all([(f"{stream}:{position}", body) for position, body in rows])
+        rows = self.db.fetch(
+            _READ, self.keys.of(stream), validation.check_name(stream), validation.clamp(after), validation.at_most(limit)
+        )
+        bodies = validation.decode_all([(f"{stream}:{position}", body) for position, body in rows])
         return [StreamEntry(position, body) for (position, _), (_, body) in zip(rows, bodies, strict=True)]
 
     def end(self, stream: str) -> int:
         """Return the position of the last entry ever appended; 0 if there was none."""
-        rows = self.db.fetch(_END, self.keys.of(stream), rules.check_name(stream))
+        rows = self.db.fetch(_END, self.keys.of(stream), validation.check_name(stream))
         return int(rows[0][0]) if rows else 0
 
     def replace(self, stream: str, position: int, body: Any) -> None:
         """Replace the body of an entry: for leaked secrets only. ``NotFound`` if the entry does not exist."""
         self.db.check_writable()
-        where = self.keys.of(stream), rules.check_name(stream), rules.clamp(position)
-        if not self.db.write(_REPLACE, rules.encode(body), *where):
-            raise rules.no_entry(stream, position)
+        where = self.keys.of(stream), validation.check_name(stream), validation.clamp(position)
+        if not self.db.write(_REPLACE, validation.encode(body), *where):
+            raise validation.no_entry(stream, position)
 
     def forget(self, stream: str, upto: int) -> None:
         """Delete the entries up to a position. Later entries do not reuse positions."""
         self.db.check_writable()
-        self.db.write(_FORGET, self.keys.of(stream), rules.check_name(stream), rules.clamp(upto))
+        self.db.write(_FORGET, self.keys.of(stream), validation.check_name(stream), validation.clamp(upto))
 
     def names(self, prefix: str) -> list[str]:
         """Return the streams that hold an entry, sorted."""
@@ -338,9 +340,9 @@ class Values(NamedTuple):
     def put(self, key: str, value: Any, expected: int = ANY_VERSION) -> int:
         """Set a value and return its version. ``Conflict`` (stale-value) if the current version is not ``expected``."""
         self.db.check_writable()
-        text = rules.encode(value)
+        text = validation.encode(value)
         if expected == ANY_VERSION:
-            return int(self.db.fetch(_PUT_NEXT, self.keys.of(key), rules.check_name(key), text)[0][0])
+            return int(self.db.fetch(_PUT_NEXT, self.keys.of(key), validation.check_name(key), text)[0][0])
         version, _ = self._expect(key, expected)
         self.db.write(_PUT, self.keys.of(key), key, version + 1, text)
         return version + 1
@@ -354,23 +356,23 @@ class Values(NamedTuple):
 
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
         """Return keys and values under a prefix, sorted by key."""
-        return rules.decode_all(_under(self.db, _SCAN, self.keys, prefix))
+        return validation.decode_all(_under(self.db, _SCAN, self.keys, prefix))
 
     def _row(self, key: str) -> tuple[int, str | None]:
         """Return the last version, and the text unless deleted."""
-        return _version_and_text(self.db.fetch(_GET, self.keys.of(key), rules.check_name(key)))
+        return _version_and_text(self.db.fetch(_GET, self.keys.of(key), validation.check_name(key)))
 
     def _expect(self, key: str, expected: int) -> tuple[int, str | None]:
         version, text = self._row(key)
         present = ABSENT if text is None else version
         if expected not in (ANY_VERSION, present):
-            raise rules.stale_value(key, expected, present)
+            raise validation.stale_value(key, expected, present)
         return version, text
 
 
 def _under(connection: GuardedConnection, sql: str, keys: StoreKeys, prefix: str) -> list[Any]:
     """Return the rows of all names with a prefix, sorted by name, the first column."""
-    key, bounds = keys.under(prefix), rules.prefix_range(prefix)
+    key, bounds = keys.under(prefix), validation.prefix_range(prefix)
     if key is not None:
         return connection.fetch(sql, key, *bounds)
     both = [(space, row) for space in keys for row in connection.fetch(sql, space, *bounds)]
@@ -382,7 +384,7 @@ def _version_and_text(rows: Sequence[tuple[Any, ...]]) -> tuple[int, str | None]
 
 
 def _versioned(key: str, version: int, text: str | None) -> Versioned | None:
-    return None if text is None else Versioned(rules.decode(text, key), version)
+    return None if text is None else Versioned(validation.decode(text, key), version)
 
 
 class Edges(NamedTuple):
@@ -397,19 +399,19 @@ class Edges(NamedTuple):
     def add(self, edges: Iterable[Edge]) -> None:
         """Add edges. Idempotent."""
         self.db.check_writable()
-        self.db.write_many(_ADD, [(self.space, *map(rules.check_name, edge)) for edge in edges])
+        self.db.write_many(_ADD, [(self.space, *map(validation.check_name, edge)) for edge in edges])
 
     def retract(self, source: str, origins: Iterable[str]) -> None:
         """Retract every edge, present or future, that the origins state. ``source`` is the chain that says so."""
         self.db.check_writable()
-        rules.check_name(source)
-        self.db.write_many(_RETRACT, [(self.space, rules.check_name(origin), source) for origin in origins])
+        validation.check_name(source)
+        self.db.write_many(_RETRACT, [(self.space, validation.check_name(origin), source) for origin in origins])
 
     def drop(self, source: str) -> None:
         """Delete every edge and retraction read from a chain."""
         self.db.check_writable()
         for sql in _DROP:
-            self.db.write(sql, self.space, rules.check_name(source))
+            self.db.write(sql, self.space, validation.check_name(source))
 
     def clear(self) -> None:
         """Delete everything."""
@@ -438,8 +440,8 @@ class Edges(NamedTuple):
         if touching is None:
             rows = self.db.fetch(_EDGES, self.space)
         else:
-            rows = self.db.fetch(_TOUCHING, self.space, rules.check_name(touching), self.space, touching)
+            rows = self.db.fetch(_TOUCHING, self.space, validation.check_name(touching), self.space, touching)
         return sorted(Edge(*row) for row in rows)
 
     def _column(self, sql: str, *names: str) -> list[str]:
-        return [name for (name,) in self.db.fetch(sql, self.space, *map(rules.check_name, names))]
+        return [name for (name,) in self.db.fetch(sql, self.space, *map(validation.check_name, names))]

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from clia.errors import StoreError
-from clia.store import private_files, rules
+from clia.store import private_files, validation
 from clia.store import sql_schema as schema
 from clia.store.sql_store import SqlStore
 
@@ -43,14 +43,17 @@ _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 _DIALECT = {"text": "TEXT", "packed": " WITHOUT ROWID"}
 # SQLite result code: our code and hint. Everything else is a ``store-error``.
 ERRORS = {
-    sqlite3.SQLITE_ERROR: ("store-corrupt", rules.REBUILD),  # our statements are valid, so the tables are damaged
-    sqlite3.SQLITE_CORRUPT: ("store-corrupt", rules.REBUILD),
-    sqlite3.SQLITE_NOTADB: ("store-corrupt", rules.REBUILD),
-    sqlite3.SQLITE_CANTOPEN: ("store-unreadable", f"make the file and its directory readable and writable, or {rules.REBUILD}"),
-    sqlite3.SQLITE_PERM: ("store-unreadable", f"make the file and its directory readable and writable, or {rules.REBUILD}"),
-    sqlite3.SQLITE_READONLY: ("store-read-only", f"make the file and its directory writable, or {rules.REBUILD}"),
+    sqlite3.SQLITE_ERROR: ("store-corrupt", validation.REBUILD),  # our statements are valid, so the tables are damaged
+    sqlite3.SQLITE_CORRUPT: ("store-corrupt", validation.REBUILD),
+    sqlite3.SQLITE_NOTADB: ("store-corrupt", validation.REBUILD),
+    sqlite3.SQLITE_CANTOPEN: (
+        "store-unreadable",
+        f"make the file and its directory readable and writable, or {validation.REBUILD}",
+    ),
+    sqlite3.SQLITE_PERM: ("store-unreadable", f"make the file and its directory readable and writable, or {validation.REBUILD}"),
+    sqlite3.SQLITE_READONLY: ("store-read-only", f"make the file and its directory writable, or {validation.REBUILD}"),
     sqlite3.SQLITE_FULL: ("store-full", "free some space on its disk"),
-    sqlite3.SQLITE_IOERR: ("store-unreadable", f"check its disk; if the file is damaged, {rules.REBUILD}"),
+    sqlite3.SQLITE_IOERR: ("store-unreadable", f"check its disk; if the file is damaged, {validation.REBUILD}"),
 }
 _BATCH = 500
 # Tombstones are not exported: versions start again.
@@ -171,7 +174,7 @@ class SqliteStore(SqlStore):
         """Return a connection and the id of its file; no id if it must not be reused."""
         with self._mutex:
             if self._closed:
-                raise rules.refusal("store-closed")
+                raise validation.refusal("store-closed")
             if self._forked_busy:
                 message = "the process was forked while a transaction was open"
                 hints = ["start processes with exec instead of fork"]
@@ -249,7 +252,7 @@ class SqliteStore(SqlStore):
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if tables:
                 message = f"{self.path} is an SQLite database of another application"
-                raise StoreError(message, code="not-a-store", hints=[rules.REBUILD], fields={"path": self.path})
+                raise StoreError(message, code="not-a-store", hints=[validation.REBUILD], fields={"path": self.path})
             connection.execute("PRAGMA journal_mode = WAL")
             with connection:  # commits, or rolls back
                 connection.execute("BEGIN IMMEDIATE")

@@ -16,8 +16,8 @@ from clia.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
 from clia.store.interface import ABSENT
 from clia.values.clock import timestamp
 from clia.values.commit_messages import check_text
-from clia.values.names import SLUG_MAX, is_slug
 from clia.values.records import EMBED, json_form
+from clia.values.slugs import SLUG_MAX, is_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from clia.hub.refs import UNPUBLISHED
 from clia.sessions import handover as hand_over
 from clia.sessions.model import is_for_people
-from clia.space.adoption import owner_of
+from clia.space.remotes import owner_of
 from clia.store.postgres_store import time_of
 from clia.verbs import VIEWER, verb
 

@@ -9,7 +9,7 @@ import pytest
 
 from clia.api.derivation import all_verbs
 from clia.forge.api.idempotency import Once
-from clia.forge.api.reading import page_of
+from clia.forge.api.requests import page_of
 from clia.verbs import ADMIN, DECIDER, VIEWER
 from support import git
 from support.remote import Handle, Served, answer_of, local_of, serving

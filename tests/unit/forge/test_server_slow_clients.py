@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 import clia
-from clia.forge import events, guard, server
+from clia.forge import events, middleware, server
 from support.forge import AGENTS
 from support.forge_server import PATIENCE, PERSON, Api, Place, connect, made_place, receive
 
@@ -36,7 +36,7 @@ class ImpatientForge(NamedTuple):
 
 @pytest.fixture
 def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ImpatientForge]:
-    monkeypatch.setattr(guard, "BODY_SECONDS", 1.0)
+    monkeypatch.setattr(middleware, "BODY_SECONDS", 1.0)
     monkeypatch.setattr(server, "HEAD_SECONDS", 1.0)
     monkeypatch.setattr(events, "BEAT", 0.2)
     place = made_place(tmp_path.resolve() / "repo")

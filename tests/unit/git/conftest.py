@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support import git
-from support.workbenches import BenchRepository, open_bench, state
+from support.porcelain import BenchRepository, open_bench, state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

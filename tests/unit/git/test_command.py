@@ -12,7 +12,7 @@ from clia.git.command import GitCommand
 
 if TYPE_CHECKING:
     from support import Tree
-    from support.workbenches import BenchRepository
+    from support.porcelain import BenchRepository
 
 
 def test_without_git_the_error_says_how_to_install_it(repository: BenchRepository, tree: Tree) -> None:

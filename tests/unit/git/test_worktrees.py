@@ -14,7 +14,7 @@ import pytest
 from clia.errors import Conflict, FileError, GitError, InvalidInput
 from clia.git.records import Checkout
 from support import git
-from support.workbenches import MISSING, UNUSUAL_NAMES, BenchRepository, open_bench, state
+from support.porcelain import MISSING, UNUSUAL_NAMES, BenchRepository, open_bench, state
 
 if TYPE_CHECKING:
     from support import Tree

@@ -44,13 +44,13 @@ def test_a_purge_that_failed_to_delete_objects_is_finished_by_the_next(
 ) -> None:
     commit = commit_with_trace(scout, "the pass phrase is swordfish", a=b"1")
     git("update-ref", "refs/clia-tracking/hub/notes/trace/scout", NOTES, cwd=repo)
-    workbench = components(scout).workbench
+    porcelain = components(scout).porcelain
 
     def fails(cids: object) -> list[str]:
         raise errors.GitError(f"no room to drop {cids}")
 
     with monkeypatch.context() as patch:
-        patch.setattr(workbench, "drop_objects", fails)
+        patch.setattr(porcelain, "drop_objects", fails)
         refused("git-error", lambda: scout.trace_purge("scout", "swordfish"))
     assert b"swordfish" in all_recorded_bytes(repo)
     scout.trace_purge("scout", "swordfish")

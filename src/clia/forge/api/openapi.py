@@ -9,7 +9,7 @@ from clia.api.derivation import BODY, PATH, QUERY, all_verbs
 from clia.api.shapes import definitions
 from clia.api.special_shapes import EXTRA_SCHEMAS
 from clia.forge.api.idempotency import KEY_MAX
-from clia.forge.api.reading import MOST, SIZE
+from clia.forge.api.requests import MOST, SIZE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

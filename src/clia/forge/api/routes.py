@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Match, NoMatchFound, request_response
 from clia.api.derivation import all_verbs
 from clia.errors import BackendError, CliaError, InvalidInput, NotAllowed, StaleRef
 from clia.forge.api.idempotency import Once, StoredResponse
-from clia.forge.api.reading import arguments, page_of, page_size
+from clia.forge.api.requests import arguments, page_of, page_size
 from clia.forge.auth import check_csrf, require
 from clia.space.model import Landed
 from clia.values.commit_messages import check_text

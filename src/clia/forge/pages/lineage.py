@@ -16,7 +16,7 @@ from clia.forge.rendering.lineage_tree import TreeView, branch, to_html
 from clia.identities.checks import line_of
 from clia.identities.diagnostics import CODES, ERROR, Diagnostic
 from clia.identities.service import DOCUMENTS, LINES_BYTES, PROFILE, RelativePaths, findings, kind_of, lineage_at, roster_at
-from clia.values.names import is_slug
+from clia.values.slugs import is_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

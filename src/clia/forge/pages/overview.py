@@ -29,7 +29,7 @@ from clia.forge.pages.common import (
 from clia.forge.problems import status_of
 from clia.forge.rendering import texts
 from clia.sessions.model import is_for_people, question_of
-from clia.space.adoption import title_of
+from clia.space.remotes import title_of
 from clia.values.typed_objects import Briefing
 from clia.workers.fleet import ALIVE, CLOCK_TOLERANCE
 from clia.workers.heartbeats import HEARTBEAT_INTERVAL

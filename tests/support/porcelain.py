@@ -1,4 +1,4 @@
-"""A git repository with a workbench, for the tests of ``clia.git``."""
+"""A git repository with a porcelain, for the tests of ``clia.git``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from clia.git.command import GitCommand
 from clia.git.libgit2 import GitHandle
-from clia.git.workbench import GitWorkbench
+from clia.git.porcelain import GitPorcelain
 from support import git
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ MISSING = "0123456789012345678901234567890123456789"
 
 
 class BenchRepository(NamedTuple):
-    """A repository with one commit, and a workbench on it."""
+    """A repository with one commit, and a porcelain on it."""
 
     root: Path
     home: Path
     git_dir: Path
-    bench: GitWorkbench
+    bench: GitPorcelain
 
     def commit(self, message: str = "more", **files: str) -> str:
         for name, text in files.items():
@@ -58,10 +58,10 @@ class BenchRepository(NamedTuple):
         (self.home / ".gitconfig").write_text(text)
 
 
-def open_bench(path: Path, home: Path, **more: str) -> GitWorkbench:
+def open_bench(path: Path, home: Path, **more: str) -> GitPorcelain:
     handle = GitHandle(str(path), durable=False)
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), **more}
-    return GitWorkbench(handle, GitCommand(handle.common_dir, environment, durable=False))
+    return GitPorcelain(handle, GitCommand(handle.common_dir, environment, durable=False))
 
 
 def state(root: Path) -> tuple[object, ...]:

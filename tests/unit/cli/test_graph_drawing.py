@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.text import Text
 
-from clia.cli.drawing import graph_lines, tree_lines
+from clia.cli.graph_drawing import graph_lines, tree_lines
 from clia.values.graph_lanes import layout
 from support.graphs import graph_nodes
 

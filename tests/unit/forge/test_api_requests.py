@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from clia.forge.api import reading
+from clia.forge.api import requests
 
 if TYPE_CHECKING:
     import pytest
@@ -21,7 +21,7 @@ def test_request_bodies_are_parsed_outside_the_event_loop(forge: OpenForge, monk
     """Eight megabytes of JSON take a while, and would block all other requests."""
     loops: list[asyncio.AbstractEventLoop] = []
     bodies: list[bytes] = []
-    parse = reading.parse_body
+    parse = requests.parse_body
 
     def parse_and_record(body: bytes, kind: str) -> dict[str, Any]:
         with suppress(RuntimeError):
@@ -29,6 +29,6 @@ def test_request_bodies_are_parsed_outside_the_event_loop(forge: OpenForge, monk
         bodies.append(body)
         return parse(body, kind)
 
-    monkeypatch.setattr(reading, "parse_body", parse_and_record)
+    monkeypatch.setattr(requests, "parse_body", parse_and_record)
     assert forge.post_to_agents("/scout/commits", FINDING, **forge.bearer()).status_code == 200
     assert (len(bodies), loops) == (1, [])

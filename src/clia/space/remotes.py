@@ -13,15 +13,15 @@ from typing import NamedTuple
 from clia.errors import GitError, NoSuchObject, NotFound, StaleRef
 from clia.space.behaviour_chains import unite as unite_behaviours
 from clia.space.events import PURGED, event_of, read_events, revoked_by, texts_in, unite
-from clia.space.registry import OBJECTS_LOCK, TYPES_LOCK
+from clia.space.type_registry import OBJECTS_LOCK, TYPES_LOCK
 from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from clia.git.porcelain import GitPorcelain
     from clia.git.records import Pushed, TreeEntry
-    from clia.git.workbench import GitWorkbench
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 
@@ -165,10 +165,10 @@ def fetch_rules(remote: str) -> list[str]:
 
 
 class RemoteExchange:
-    def __init__(self, core: Core, envelope: Envelope, workbench: GitWorkbench) -> None:
+    def __init__(self, core: Core, envelope: Envelope, porcelain: GitPorcelain) -> None:
         self._core = core
         self._envelope = envelope
-        self._workbench = workbench
+        self._porcelain = porcelain
         self._adoption = Adoption(core)
 
     def adopt(self, remote: str, continues: Callable[[str], bool], *, fetch: bool) -> list[Adopted]:
@@ -177,9 +177,9 @@ class RemoteExchange:
         From now on, plain ``git fetch`` fetches the space's refs as well.
         """
         rules = fetch_rules(remote)
-        self._workbench.add_fetch_rules(remote, rules)
+        self._porcelain.add_fetch_rules(remote, rules)
         if fetch:
-            self._workbench.fetch(remote, rules)
+            self._porcelain.fetch(remote, rules)
         adopted = []
         top = f"{names.TRACKING}{remote}/"
         for kind, target in names.KINDS:
@@ -208,7 +208,7 @@ class RemoteExchange:
         ``federation`` adds the space's public keys and its grants to peers. All or nothing; never forced.
         """
         core = self._core
-        remotes = self._workbench.remotes()
+        remotes = self._porcelain.remotes()
         if remote not in remotes:
             hints = [f"remotes here: {', '.join(remotes) or 'none'}"]
             raise NotFound(f"no remote {remote!r}", code="no-such-remote", hints=hints)
@@ -218,4 +218,4 @@ class RemoteExchange:
             core.require_known(name)
             refs += [names.head(name), names.archived(name), names.record(name), names.events(name)]
             refs += [names.traces(name), names.sessions(name)] if traces else []
-        return self._workbench.push(remote, [ref for ref in refs if core.refs.get(ref) is not None])
+        return self._porcelain.push(remote, [ref for ref in refs if core.refs.get(ref) is not None])

@@ -59,7 +59,7 @@ _FETCH = (
 _PUSH = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", "--no-recurse-submodules")
 
 
-class GitWorkbench(GitWorktrees):
+class GitPorcelain(GitWorktrees):
     """What the git command does on one repository. The user's HEAD, index and files change only if a method says so."""
 
     def check(self, progress: Callable[[str], None] | None = None) -> list[str]:

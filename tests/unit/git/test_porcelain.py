@@ -13,12 +13,12 @@ import pytest
 from clia.errors import Conflict, GitError, InvalidInput, NotFound, TransportError
 from clia.git.records import FileChange, LineOrigin, Pushed
 from support import git
-from support.workbenches import MISSING, UNUSUAL_NAMES, BenchRepository, open_bench
+from support.porcelain import MISSING, UNUSUAL_NAMES, BenchRepository, open_bench
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clia.git.workbench import GitWorkbench
+    from clia.git.porcelain import GitPorcelain
     from support import Tree
 
 
@@ -200,7 +200,7 @@ def test_a_check_that_fails_to_start_is_a_complaint(repository: BenchRepository)
     assert repository.bench.check() != []
 
 
-def clone(repository: BenchRepository, tree: Tree, *words: str) -> GitWorkbench:
+def clone(repository: BenchRepository, tree: Tree, *words: str) -> GitPorcelain:
     git("config", "uploadpack.allowFilter", "true", cwd=repository.root)
     git("clone", "-q", "--no-local", *words, f"file://{repository.root}", "clone", cwd=tree.root)
     return open_bench(tree.root / "clone", repository.home)
@@ -350,7 +350,7 @@ def test_an_object_file_that_cannot_be_deleted_is_an_error(repository: BenchRepo
 
 
 def test_a_new_repository_has_no_remotes(repository: BenchRepository) -> None:
-    bench: GitWorkbench = repository.bench  # mypy compares the signatures
+    bench: GitPorcelain = repository.bench  # mypy compares the signatures
     assert bench.remotes() == []
 
 

@@ -6,7 +6,7 @@ of an older version gets them as well.
 
 from __future__ import annotations
 
-from clia.store import rules
+from clia.store import validation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class SqlGate:
     def load(self, facts: GateFacts) -> None:
         """Replace all facts."""
         self._db.check_writable()
-        space, name = self._space, rules.check_name
+        space, name = self._space, validation.check_name
         grants = [
-            (space, *map(name, grant[:4]), int(grant.execute), None if grant.expires is None else rules.clamp(grant.expires))
+            (space, *map(name, grant[:4]), int(grant.execute), None if grant.expires is None else validation.clamp(grant.expires))
             for grant in facts.grants
         ]
         trusted = [(space, name(peer)) for peer in facts.trusted]
@@ -74,10 +74,10 @@ class SqlGate:
         A grant applies if it names the peer, the peer is trusted, trigger and type match (the type itself or one of its
         ancestors; cycles in hostile facts are harmless), it has not expired, and it allows ``execute`` if that is asked.
         """
-        peer, type_, trigger = map(rules.check_name, question[:3])
+        peer, type_, trigger = map(validation.check_name, question[:3])
         if not self._has_tables():
             return []
-        space, at = self._space, rules.clamp(question.at)
+        space, at = self._space, validation.clamp(question.at)
         wider = (space, type_, space)
         rows = self._db.fetch(_ALLOWING, *wider, space, peer, trigger, type_, at, int(question.execute))
         return [cid for (cid,) in rows]

@@ -13,8 +13,8 @@ from clia.federation.announcing import commit_token
 from clia.federation.capabilities import is_capability
 from clia.federation.claim_checks import ClaimChecker
 from clia.federation.statements import TOKEN_TYPE, TRIGGERS, claim_of, digest, read_statement, token_part, tracked_ref
-from clia.space.checks import Finding
 from clia.space.events import event_of
+from clia.space.verification import Finding
 from clia.store.interface import GateQuestion
 from clia.values import refs as names
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-    from clia.git.workbench import GitWorkbench
+    from clia.git.porcelain import GitPorcelain
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit
@@ -62,11 +62,11 @@ class Report(NamedTuple):
 
 
 class Checks:
-    def __init__(self, core: Core, envelope: Envelope, relations: Relations, workbench: GitWorkbench) -> None:
+    def __init__(self, core: Core, envelope: Envelope, relations: Relations, porcelain: GitPorcelain) -> None:
         self._core = core
         self._envelope = envelope
         self._relations = relations
-        self._workbench = workbench
+        self._porcelain = porcelain
 
     def verify(self, types: Types, progress: Say | None = None, *, complete: bool) -> Report:
         """Check all agents, chains and the index; ``complete``: the clone is neither partial nor shallow."""
@@ -88,14 +88,14 @@ class Checks:
         say("index")
         check.attempt(None, self._check_index, check)
         say("git fsck")
-        for complaint in self._workbench.check():
+        for complaint in self._porcelain.check():
             check.found("git-fsck", complaint)
         findings, unseen = tuple(sorted(set(check.findings), key=str)), tuple(sorted(check.unseen))
         return Report(findings, check.agents, len(check.commits), check.traces, check.edges, unseen)
 
     def is_whole(self) -> bool:
         """Whether the clone is neither partial nor shallow."""
-        return not (self._workbench.is_partial() or self._workbench.is_shallow())
+        return not (self._porcelain.is_partial() or self._porcelain.is_shallow())
 
     def _check_index(self, check: _Check) -> None:
         """Compare the index with git."""
