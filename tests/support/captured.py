@@ -148,8 +148,14 @@ def recorded_entries(space: clia.Space) -> Counter[RecordedEntry]:
     for agent, entry in recorded(space):
         if entry["kind"] in KINDS:
             ident = str(entry.get("data", {}).get("id", ""))
-            entries[agent, entry["kind"], ident if entry["kind"].startswith("tool-") and ident else entry["text"]] += 1
+            kind = _kind(agent, entry["kind"])
+            entries[agent, kind, ident if kind.startswith("tool-") and ident else entry["text"]] += 1
     return entries
+
+
+def _kind(agent: str, kind: str) -> str:
+    """Only a rollout of Codex says that a command failed; a hook may have reported its result before."""
+    return "tool-result" if kind == "tool-failure" and agent.startswith("codex") else kind
 
 
 def agent_of(space: clia.Space, tool: str, session: str, sub: str = "") -> str:
@@ -162,15 +168,16 @@ def expected_entries(space: clia.Space, report: Mapping[str, Any]) -> Counter[Re
     """The entries of a rehearsal that a recorder could observe: by a complete hook event, or by a line of the transcript."""
     tool, entries = report["tool"], Counter[RecordedEntry]()
     for event in report["events"]:
-        observable = event["sent"] == "whole" or (event["line"] != "none" and tool != "gemini")
+        in_chat = tool == "gemini" and (event["kind"] == "thinking" or (event["agent"] and event["kind"] in ("prompt", "said")))
+        observable = (
+            event["line"] != "none" if in_chat else event["sent"] == "whole" or (event["line"] != "none" and tool != "gemini")
+        )
         if event["kind"] in KINDS and observable:
-            if tool == "gemini" and event["kind"] in ("said", "thinking"):
+            if tool == "gemini" and event["kind"] == "said" and not in_chat:
                 continue  # hooks report only the last message
-            agent = agent_of(space, tool, event["session"], event["agent"] if tool != "gemini" else "")
+            agent = agent_of(space, tool, event["session"], event["agent"] if tool != "gemini" or in_chat else "")
             by_id = event["kind"].startswith("tool-") and tool != "gemini"
-            # A rollout does not say that a patch failed, and Codex has no hook for it.
-            kind = "tool-result" if tool == "codex" and event["kind"] == "tool-failure" else event["kind"]
-            entries[agent, kind, event["tool_use_id"] if by_id else _text(tool, event)] += 1
+            entries[agent, _kind(agent, event["kind"]), event["tool_use_id"] if by_id else _text(tool, event)] += 1
         elif tool == "gemini" and event["kind"] == "turn-end" and event["sent"] == "whole" and event["text"]:
             entries[agent_of(space, tool, event["session"]), "said", event["text"]] += 1
     return entries

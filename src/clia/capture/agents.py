@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 from clia.capture.events import NOTE, ToolEvent, digest, time_field
 from clia.capture.service import CapturedSession, row_key
-from clia.capture.transcripts import TranscriptCursor, first_lines, read_bytes, restart, sub_transcript
+from clia.capture.transcript_owner import OwnTranscripts
+from clia.capture.transcripts import TranscriptCursor, first_lines, read_bytes, restart
 from clia.errors import Conflict, InvalidInput
+from clia.git.libgit2 import find_repository
 from clia.values.refs import is_name
 from clia.values.typed_objects import Briefing
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from clia.capture.events import HookReport
     from clia.capture.spool_reader import SpoolRecord
     from clia.capture.tools import ToolReader
+    from clia.capture.transcripts import LineParser
     from clia.facade.space import Space
 
 
@@ -51,6 +54,11 @@ class IngestedSession:
     def agent(self) -> str:
         return self.captured.agent
 
+    @property
+    def parser(self) -> LineParser:
+        """The parser of its transcript's lines."""
+        return self.tool.from_sub_line if self.captured.sub else self.tool.from_line
+
 
 class IngestedSessions:
     """The sessions and sub-agents of one ingest."""
@@ -59,6 +67,7 @@ class IngestedSessions:
         self._space = space
         self._captures = space.captures
         self._lives: dict[str, IngestedSession] = {}
+        self.transcripts = OwnTranscripts(self._is_here)
         self.spawned = self.spawned_subs = 0
 
     def all(self) -> list[IngestedSession]:
@@ -107,6 +116,29 @@ class IngestedSessions:
             text = f"CLIA_AGENT is {hook.record.agent!r}, which is not a valid agent name; {name} is used instead"
             live.queue.append((ToolEvent(NOTE, text, f"no-name:{hook.record.id}", at=at), hook.record.id))
         return live
+
+    def owned(self, hook: IncomingEvent) -> tuple[IncomingEvent, str]:
+        """The event without transcripts of other sessions or projects, and the path of one that it named."""
+        report, refused, is_own = hook.report, "", self.transcripts.is_own
+        sub = next((event.sub for event in report.events if event.sub), "")
+        path, of_sub = report.transcript, report.sub_transcript
+        if path and is_own(hook.tool, path, report.session) is False:
+            report, refused = report._replace(transcript=None), path
+        if of_sub and is_own(hook.tool, of_sub, report.session, sub) is False:
+            report, refused = report._replace(sub_transcript=None), of_sub
+        return hook._replace(report=report), refused
+
+    def _is_here(self, path: str) -> bool:
+        """Whether a directory belongs to this repository or to one of its submodules. One that is gone may have."""
+        if not os.path.isabs(path) or not os.path.lexists(path):
+            return os.path.isabs(path)
+        while (top := find_repository(path)) is not None:
+            if self._captures.top_of(top) is not None:
+                return True
+            if not os.path.isfile(os.path.join(top, ".git")):
+                return False
+            path = os.path.dirname(top)
+        return False
 
     def _place(self, hook: IncomingEvent) -> str:
         where = hook.record.cwd
@@ -171,6 +203,8 @@ class IngestedSessions:
     def begin_sub(self, session: IngestedSession, sub: str, kind: str, hook: IncomingEvent | None) -> IngestedSession:
         """Create a sub-agent, at the head of the agent that started it."""
         tool, parent = session.tool, session.captured
+        path = hook.report.sub_transcript if hook is not None else None
+        kind = next(filter(None, map(tool.sub_label, first_lines(path or "", 1 << 16)[:1])), kind)
         kind = "".join(char for char in self._captures.clean(kind) if char.isprintable())[:60]
         label = re.sub(r"[^a-z0-9]+", "-", kind.lower()).strip("-") or "agent"
         start = f"{parent.agent[:50].rstrip('-')}-{label[:20].rstrip('-')}"
@@ -199,8 +233,9 @@ class IngestedSessions:
                 live.captured = live.captured._replace(shared=True)
                 self._captures.keep(live.captured)
         captured = CapturedSession(*owner, name, place, started=at, last=at, tree=self._captures.tree_of(name))
-        transcript, shared = sub_transcript(parent.transcript, sub), bool(others) or hook is None
-        return self._enter(tool, captured._replace(transcript=transcript, shared=shared))
+        folder, prefix = tool.sub_folder(parent.transcript, parent.session)
+        transcript = f"{folder}/{prefix}{sub}.jsonl" if folder else ""
+        return self._enter(tool, captured._replace(transcript=transcript, shared=bool(others) or hook is None))
 
     def subs(self, captured: CapturedSession) -> list[CapturedSession]:
         """The sub-agents of a session, with the state of this ingest."""

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
 NAME = "claude-code"
 PREFIX = "claude"
-_NOT_TYPED = ("<task-notification>", "<command-name>", "<command-message>", "<local-command-stdout>", "<local-command-caveat>")
+_NOT_TYPED = (
+    "<task-notification>",
+    "<command-name>",
+    "<command-message>",
+    "<local-command-stdout>",
+    "<local-command-caveat>",
+    "<fork-boilerplate>",
+)
 _WRITERS = frozenset(("Write", "Edit", "MultiEdit", "NotebookEdit"))
 
 
@@ -102,6 +109,17 @@ def from_line(line: Mapping[str, Any]) -> list[ToolEvent]:
         return []
     at, sub = events.time_field(line, "timestamp"), events.id_field(line, "agentId")
     return [event._replace(at=at, sub=sub) for event in parse(line, message)]
+
+
+def owner(line: Mapping[str, Any]) -> tuple[str, str]:
+    """The session that a transcript line names, and the directory."""
+    return field(line, "sessionId"), field(line, "cwd")
+
+
+def sub_folder(transcript: str, session: str) -> tuple[str, str]:
+    """The folder with the transcripts of the sub-agents, and the prefix of their names."""
+    del session
+    return (f"{transcript.removesuffix('.jsonl')}/subagents", "agent-") if transcript.endswith(".jsonl") else ("", "")
 
 
 def _user(line: Mapping[str, Any], message: Mapping[str, Any]) -> Iterator[ToolEvent]:

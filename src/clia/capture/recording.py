@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 from clia.capture import transcripts
 from clia.capture.agents import IngestedSessions, cursor_of, moved
+from clia.capture.entries import combined, entry_of, key_of, not_read, not_taken, nth_report, subject, watched
 from clia.capture.events import (
     BOUNDS,
     CALL,
     END,
-    FAILURE,
     NOTE,
     PROMPT,
-    RESULT,
     SAID,
     START,
     SUB_START,
@@ -43,13 +42,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.capture.agents import IncomingEvent, IngestedSession
-    from clia.capture.service import CapturedSession
     from clia.capture.spool_reader import SpoolRecord
     from clia.facade.space import Space
 
 OFFERS = "offers-merge"
 """The relation from a sub-agent to its starter while its work is not merged."""
-_SUBJECT, _BODY = 72, 4000
+_BODY = 4000
 
 
 class IngestCounts(NamedTuple):
@@ -83,9 +81,13 @@ class Recorder:
     def take(self, hook: IncomingEvent) -> None:
         """Record an event, or queue it until the next start or end."""
         queued: IngestedSession | None = None
+        hook, refused = self._lives.owned(hook)
         for event in hook.report.events if not self._is_empty_session(hook) else ():
             live = self._live(hook, event)
-            live.captured = _watched(live.captured, event.what, hook.record.commit)
+            live.captured = watched(live.captured, event.what, hook.record.commit)
+            if refused and live.captured.refused != refused:
+                live.captured = live.captured._replace(refused=refused)
+                self._queue(live, not_read(refused), hook.record)
             if event.what in BOUNDS:
                 self._bound(hook, live, event)
                 queued = None
@@ -171,7 +173,7 @@ class Recorder:
         try:
             self._captures.record_baseline(live.captured, "the files when the session started", change)
         except InvalidInput as err:
-            self._trace_now(live, _not_taken(hook, err), hook.record)
+            self._trace_now(live, not_taken(hook, err), hook.record)
             return
         self._captures.reached("baseline-recorded")
         if change.now is not None:
@@ -195,7 +197,7 @@ class Recorder:
         """Commit and offer a sub-agent's work. If others worked in the same directory, only the files it named."""
         # Files that the session wrote and has not committed contain its lines, too.
         named = [path for path in live.captured.paths if path not in session.captured.paths]
-        self._commit(hook, live, _subject(live.captured.prompt, f"{live.agent}: work done"), named=named)
+        self._commit(hook, live, subject(live.captured.prompt, f"{live.agent}: work done"), named=named)
         offered = self._captures.offers(live.agent)
         if offered:
             self._space.relate(live.agent, OFFERS, session.agent)
@@ -205,7 +207,7 @@ class Recorder:
         message = self._said(hook, live, event)
         self._accept(live)
         failed = "model error: " if event.data.get("error") else ""
-        text = _subject(f"{failed}{live.captured.prompt}", f"{failed}a turn")
+        text = subject(f"{failed}{live.captured.prompt}", f"{failed}a turn")
         body = self._captures.clean(message).strip()[:_BODY]
         self._commit(hook, live, f"{text}\n\n{body}" if body else text)
 
@@ -272,7 +274,7 @@ class Recorder:
         try:
             commit = self._captures.record(captured, text, change, trace_alone=trace_alone)
         except InvalidInput as err:
-            self._trace_now(live, _not_taken(hook, err), hook.record)
+            self._trace_now(live, not_taken(hook, err), hook.record)
             commit = self._captures.record(captured, text, DirectoryChange(None))
         self._captures.reached("turn-recorded")
         self._counts["commits"] += commit is not None
@@ -300,7 +302,7 @@ class Recorder:
         """Whether the transcript has a tool call after a time: its hook may have been missed."""
         captured, cursor = live.captured, cursor_of(live.captured)
         data = transcripts.read_bytes(captured.transcript, cursor.offset, transcripts.PIECE) if captured.transcript else None
-        ahead = transcripts.read_events(data or b"", cursor, live.tool.from_line, None, captured.since).events
+        ahead = transcripts.read_events(data or b"", cursor, live.parser, None, captured.since).events
         return any(event.what == CALL and (event.at or "") > at for event in ahead)
 
     def _look(self, hook: IncomingEvent, live: IngestedSession) -> str | None:
@@ -334,12 +336,12 @@ class Recorder:
         read, subs = self._transcribed(live, upto)
         for sub in subs:  # before saving the cursor
             self.flush(sub, upto)
-        events = [(event, _key_of(live, event, event.key)) for event in read]
+        events = [(event, key_of(live, event, event.key)) for event in read]
         keyed = self._keyed(live)
         # Each entry stays at its place in time; for the same key the hook has more detail.
         merged = sorted([*keyed, *events], key=lambda pair: pair[0].at or "")
         by_hooks = {key: event for event, key in reversed(keyed)}
-        entries = [_entry(by_hooks.get(key, event), key) for event, key in merged]
+        entries = [entry_of(combined(event, by_hooks.get(key)), key) for event, key in merged]
         if entries:
             self._captures.reached("entries-made")
             self._counts["entries"] += self._recorded(live, entries)
@@ -363,12 +365,12 @@ class Recorder:
         if captured.transcript and os.path.isfile(captured.transcript):
             counts = cursor_of(captured).counts
             keyed = ((event, transcripts.hook_key(event, counts, record)) for event, record in live.queue)
-            return [(event, _key_of(live, event, key)) for event, key in keyed if key is not None]
+            return [(event, key_of(live, event, key)) for event, key in keyed if key is not None]
         reports = {text: list(records) for text, records in captured.heard.items()}
         keyed_events: list[tuple[ToolEvent, str]] = []
         for event, record in live.queue:
-            key = transcripts.hook_key(event, {event.counted or "": _nth(reports, event.counted, record)}, record)
-            keyed_events += [] if key is None else [(event, _key_of(live, event, key))]
+            key = transcripts.hook_key(event, {event.counted or "": nth_report(reports, event.counted, record)}, record)
+            keyed_events += [] if key is None else [(event, key_of(live, event, key))]
         live.captured = captured._replace(heard=reports)
         return keyed_events
 
@@ -394,7 +396,9 @@ class Recorder:
         captured = live.captured
         if not captured.transcript:
             return [], []
-        reading = transcripts.read_on(captured.transcript, cursor_of(captured), live.tool.from_line, upto, captured.since)
+        if not self._lives.transcripts.is_own(live.tool, captured.transcript, captured.session, captured.sub):
+            return [], []
+        reading = transcripts.read_on(captured.transcript, cursor_of(captured), live.parser, upto, captured.since)
         self._counts["unreadable"] += reading.unreadable
         live.captured = captured._replace(standing=reading.cursor.to_json())
         # Older versions write a sub-agent's lines into the session's transcript.
@@ -440,57 +444,12 @@ class Recorder:
     def _discover(self, live: IngestedSession, upto: str | None) -> None:
         """Find sub-agents that only have a transcript; those that started after ``upto`` are left for later."""
         captured = live.captured
-        folder = os.path.dirname(transcripts.sub_transcript(captured.transcript, "x")) if not captured.sub else ""
+        folder, prefix = live.tool.sub_folder(captured.transcript, captured.session) if not captured.sub else ("", "")
         for name in transcripts.list_folder(folder) if folder else ():
-            sub = name.removeprefix("agent-").removesuffix(".jsonl")
-            if name == f"agent-{sub}.jsonl" and is_id(sub) and self._lives.get(live.tool, captured.session, sub) is None:
+            sub = name.removeprefix(prefix).removesuffix(".jsonl")
+            if name == f"{prefix}{sub}.jsonl" and is_id(sub) and self._lives.get(live.tool, captured.session, sub) is None:
                 begun = next(
                     (time_field(line, "timestamp") for line in transcripts.first_lines(os.path.join(folder, name), 1 << 16)), None
                 )
                 if upto is None or begun is None or begun <= upto:
                     self.flush(self._lives.begin_sub(live, sub, "", None), upto)
-
-
-def _not_taken(hook: IncomingEvent, err: InvalidInput) -> ToolEvent:
-    return ToolEvent(NOTE, f"the files were not committed: {err}", f"not-taken:{hook.record.id}")
-
-
-def _watched(captured: CapturedSession, field: str, head: str) -> CapturedSession:
-    """A session that has seen HEAD at an event. A move while a tool call runs is the tool's; another one is a person's."""
-    calls = captured.calls
-    moved = bool(calls and head and captured.head and head != captured.head)
-    if field == CALL:
-        calls += 1
-    elif field in (RESULT, FAILURE):
-        calls = max(0, calls - 1)
-    elif field in (PROMPT, START, TURN_END, END):  # an interrupted call has no end
-        calls = 0
-    moves = (*captured.moves, (captured.head, head)) if moved else captured.moves
-    return captured._replace(head=head or captured.head, calls=calls, moves=moves)
-
-
-def _key_of(live: IngestedSession, event: ToolEvent, key: str | None) -> str:
-    """A key for the agent, which may have several sessions: counted texts are counted for each session."""
-    return f"{key}@{digest(live.captured.session)[:8]}" if event.counted is not None else str(key)
-
-
-def _nth(reports: dict[str, list[str]], text: str | None, record: str) -> int:
-    """The number of times a text was reported up to an event; repeating the event does not count."""
-    records = reports.setdefault(text, []) if text is not None else []
-    if record not in records:
-        records.append(record)
-    return records.index(record) + 1
-
-
-def _entry(event: ToolEvent, key: str) -> dict[str, Any]:
-    entry: dict[str, Any] = {"kind": event.what, "text": event.text, "key": key}
-    if event.at:
-        entry["at"] = event.at
-    if event.data:
-        entry["data"] = dict(event.data)
-    return entry
-
-
-def _subject(prompt: str, otherwise: str) -> str:
-    line = next((text_line.strip() for text_line in prompt.splitlines() if text_line.strip()), otherwise)
-    return line if len(line) <= _SUBJECT else f"{line[: _SUBJECT - 1]}…"

@@ -58,6 +58,7 @@ class CapturedSession(NamedTuple):
     offered: bool = False  # whether its work is offered to its starter
     head: str = ""  # HEAD of the directory at the last event
     calls: int = 0  # tool calls that have not ended
+    refused: str = ""  # a transcript that an event named and that was not read, because it is another's
     moves: tuple[tuple[str, str], ...] = ()  # HEAD before and after tool calls that moved it, since its last commit
 
     @property

@@ -1,4 +1,8 @@
-"""The supported tools: one module each, with ``NAME``, ``PREFIX``, ``from_hook`` and ``from_line``."""
+"""The supported tools: one module each, with ``NAME``, ``PREFIX``, ``from_hook``, ``from_line`` and ``owner``.
+
+``from_sub_line`` (default: ``from_line``) parses a line of a sub-agent's transcript, ``sub_label`` names a sub-agent by a line of
+it, and ``sub_folder`` is where the transcripts of a session's sub-agents are.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +24,19 @@ class ToolReader(NamedTuple):
     prefix: str  # prefix of its agents' names
     from_hook: Callable[[object], HookReport]
     from_line: Callable[[Mapping[str, Any]], list[ToolEvent]]
+    owner: Callable[[Mapping[str, Any]], tuple[str, str]]  # the session that a transcript line names, and its directory
+    from_sub_line: Callable[[Mapping[str, Any]], list[ToolEvent]]
+    sub_label: Callable[[Mapping[str, Any]], str]
+    sub_folder: Callable[[str, str], tuple[str, str]]  # of a transcript and a session: the folder, and the files' prefix
 
 
-TOOLS = {tool.NAME: ToolReader(tool.NAME, tool.PREFIX, tool.from_hook, tool.from_line) for tool in (claude_code, codex, gemini)}
+def _reader(tool: Any) -> ToolReader:
+    from_sub_line = getattr(tool, "from_sub_line", tool.from_line)
+    sub_label, sub_folder = getattr(tool, "sub_label", lambda _: ""), getattr(tool, "sub_folder", lambda *_: ("", ""))
+    return ToolReader(tool.NAME, tool.PREFIX, tool.from_hook, tool.from_line, tool.owner, from_sub_line, sub_label, sub_folder)
+
+
+TOOLS = {tool.NAME: _reader(tool) for tool in (claude_code, codex, gemini)}
 
 
 def tool_of(name: str) -> ToolReader:

@@ -229,10 +229,3 @@ def has_grown(path: str, offset: int) -> bool:
         return os.path.isabs(path) and os.stat(path).st_size > offset
     except (OSError, ValueError):
         return False
-
-
-def sub_transcript(transcript: str, sub: str) -> str:
-    """The path of a sub-agent's transcript, as Claude Code names it."""
-    if not transcript.endswith(".jsonl"):
-        return ""
-    return os.path.join(transcript.removesuffix(".jsonl"), "subagents", f"agent-{sub}.jsonl")

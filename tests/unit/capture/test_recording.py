@@ -157,7 +157,12 @@ def test_a_session_with_only_its_end_creates_no_agent(root: Path, space: clia.Sp
 
 def test_a_session_whose_hooks_came_late_is_captured_from_its_transcript(root: Path, space: clia.Space, tmp_path: Path) -> None:
     transcript = tmp_path / "abcdef12-9.jsonl"
-    line = {"type": "user", "timestamp": "2026-01-01T00:00:00.000Z", "message": {"content": "Hello"}}
+    line = {
+        "type": "user",
+        "sessionId": "abcdef12-9",
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "message": {"content": "Hello"},
+    }
     transcript.write_text(json.dumps(line) + "\n")
     hook(root, "SessionEnd", reason="other", transcript_path=str(transcript))
     run_ingest(root)

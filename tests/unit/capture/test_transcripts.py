@@ -28,8 +28,10 @@ def test_a_prompt_reported_before_the_transcript_is_known_counts_once(root: Path
         "codex",
     )
     run_ingest(root)
-    line = {"timestamp": "2026-11-15T10:00:00.000Z", "type": "event_msg", "payload": {"type": "user_message", "message": "Go."}}
-    file.write_text(json.dumps(line) + "\n")
+    at = "2026-11-15T10:00:00.000Z"
+    meta = {"timestamp": at, "type": "session_meta", "payload": {"id": "s1", "cwd": str(root)}}
+    line = {"timestamp": at, "type": "event_msg", "payload": {"type": "user_message", "message": "Go."}}
+    file.write_text(f"{json.dumps(meta)}\n{json.dumps(line)}\n")
     put(root, json.dumps({**body, "hook_event_name": "Stop", "transcript_path": str(file)}).encode(), "codex")
     run_ingest(root)
     assert texts_of_kind(space, "prompt") == ["Go."]
@@ -38,7 +40,14 @@ def test_a_prompt_reported_before_the_transcript_is_known_counts_once(root: Path
 def message_line(text: str, second: int) -> str:
     content = [{"type": "text", "text": text}]
     return (
-        json.dumps({"type": "assistant", "timestamp": f"2026-11-15T10:00:{second:02d}.000Z", "message": {"content": content}})
+        json.dumps(
+            {
+                "type": "assistant",
+                "timestamp": f"2026-11-15T10:00:{second:02d}.000Z",
+                "sessionId": "abcdef12-9",
+                "message": {"content": content},
+            }
+        )
         + "\n"
     )
 

@@ -1,0 +1,77 @@
+"""Rollouts of Codex from 0.150 on: texts and reasoning in completed items, exit codes, and the names of sub-agents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clia.capture.tools import tool_of
+from clia.capture.transcripts import TranscriptCursor, read_events
+from support.captured import agent_of, put, recorded, run_ingest
+
+if TYPE_CHECKING:
+    import clia
+
+FIXTURES = Path(__file__).parents[2] / "fixtures/hooks/codex-0.166"
+SESSION, SUB = "019b0c11-0000-7000-8000-0000000000aa", "019b0c12-0000-7000-8000-0000000000bb"
+
+
+def rollout(tmp_path: Path, root: Path, name: str) -> Path:
+    """A rollout as Codex would write it about a repository."""
+    file = tmp_path / name
+    file.write_text((FIXTURES / name).read_text().replace("/home/tess/project", str(root)))
+    return file
+
+
+def send(root: Path, name: str, transcript: Path, **more: Any) -> None:
+    body = {"session_id": SESSION, "hook_event_name": name, "cwd": str(root), "transcript_path": str(transcript), **more}
+    put(root, json.dumps(body).encode(), "codex")
+
+
+def test_texts_reasoning_and_commands_are_read_from_completed_items() -> None:
+    """A call that is also a response item has the same key there."""
+    data = (FIXTURES / "rollout.jsonl").read_bytes()
+    entries = {event.key: event for event in reversed(read_events(data, TranscriptCursor(), tool_of("codex").from_line).events)}
+    texts = [(event.what, event.text) for event in entries.values() if event.what in ("prompt", "said", "thinking")]
+    assert sorted(texts) == [
+        ("prompt", "Count the notes."),
+        ("said", "I look first."),
+        ("said", "There is one."),
+        ("thinking", "First I look.\n\nThen I count."),
+    ]
+    results = {key: (event.what, event.data.get("exit")) for key, event in entries.items() if str(key).startswith("result:")}
+    assert results == {
+        "result:call_1": ("tool-failure", 1),
+        "result:call_2": ("tool-result", None),
+        "result:exec-1": ("tool-result", None),
+        "result:exec-2": ("tool-result", 0),
+    }
+    assert entries["call:exec-1"].paths == ("/home/tess/project/notes.txt",)
+    assert entries["call:exec-2"].text == "exec_command: wc -l notes.txt"
+
+
+def test_a_result_of_a_hook_gets_the_exit_code_of_the_rollout(root: Path, space: clia.Space, tmp_path: Path) -> None:
+    file = rollout(tmp_path, root, "rollout.jsonl")
+    call = {"tool_name": "Bash", "tool_input": {"command": "cat missing"}, "tool_use_id": "call_1"}
+    send(root, "PreToolUse", file, **call)
+    send(root, "PostToolUse", file, **call, tool_response="cat: missing: No such file\n")
+    send(root, "Stop", file, last_assistant_message="There is one.")
+    run_ingest(root)
+    entries = [entry for _, entry in recorded(space)]
+    (failure,) = [entry for entry in entries if entry["kind"] == "tool-failure"]
+    assert (failure["text"], failure["data"]["exit"]) == ("cat: missing: No such file\n", 1)
+    assert [entry["text"] for entry in entries if entry["kind"] == "said"] == ["I look first.", "There is one."]
+    assert len({entry["key"] for entry in entries}) == len(entries)
+
+
+def test_a_sub_agent_is_named_by_its_path_in_the_tree_of_agents(root: Path, space: clia.Space, tmp_path: Path) -> None:
+    file, own = rollout(tmp_path, root, "rollout.jsonl"), rollout(tmp_path, root, "rollout-of-subagent.jsonl")
+    send(root, "SubagentStart", own, agent_id=SUB, agent_type="default")
+    send(root, "SubagentStop", file, agent_id=SUB, agent_type="default", agent_transcript_path=str(own))
+    run_ingest(root)
+    name = agent_of(space, "codex", SESSION, SUB)
+    assert "-review-notes-" in name
+    assert [entry["text"] for agent, entry in recorded(space) if agent == name and entry["kind"] == "said"] == [
+        "The notes are fine."
+    ]
