@@ -627,7 +627,7 @@ def test_a_program_that_waits_learns_the_decision_too(here: Here) -> None:
 def test_a_question_that_nobody_answers_in_time_exits_3_and_stays_open(here: Here) -> None:
     ran = here("ask", "scout", "Go?", "--wait", "0", code=3)
     assert ran.out == ""
-    assert "error: not-answered: nobody answered in time: ask-1.1\n  hint: it stays open: clia decide" in ran.err
+    assert "error: not-answered: no answer in time: ask-1.1\n  hint: it stays open: clia decide" in ran.err
     assert len(here.json("inbox")) == 1
 
 

@@ -7,9 +7,9 @@ defaults and types from the signature, the summary from the docstring, a record'
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from re import findall, sub
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from clia.api.shapes import Shape
 
 PATH, QUERY, BODY = "path", "query", "body"
+_PARAMETER = re.compile(r"``(\w+)``: (.+?)\.(?= |$)")
+"""A sentence of a docstring about a parameter."""
 REQUIRED: Any = inspect.Parameter.empty
 
 
@@ -55,6 +57,7 @@ class Verb(NamedTuple):
     params: tuple[Param, ...]
     result: Shape | None  # None: nothing is returned
     summary: str
+    description: str = ""  # the paragraphs of the docstring after the first
 
     @property
     def name(self) -> str:
@@ -131,13 +134,22 @@ def verb_of(function: Callable[..., Any], service: str, attribute: str) -> Verb:
     route = route_of(function)
     if route is None:
         raise TypeError(f"{function.__qualname__} has no route")
-    in_path = findall(r"\{(\w+)\}", route.path)
+    in_path = re.findall(r"\{(\w+)\}", route.path)
     elsewhere = QUERY if route.method == GET else BODY
-    params = [param._replace(where=PATH if param.key in in_path else elsewhere) for param in params_of(function, route.wire)]
+    paragraphs = [" ".join(paragraph.split()) for paragraph in inspect.cleandoc(function.__doc__ or "").split("\n\n")]
+    docs = {name: _plain(text) for paragraph in paragraphs for name, text in _PARAMETER.findall(paragraph)}
+    params = [
+        param._replace(where=PATH if param.key in in_path else elsewhere, description=docs.get(param.name, param.description))
+        for param in params_of(function, route.wire)
+    ]
     returned = resolve(route.wire.get("return", function.__annotations__["return"]), function.__module__)
     result = None if returned in (None, NoneType) else shape_of(returned)
-    summary = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ").replace("``", "")
-    return Verb(route, service, attribute, tuple(params), result, summary)
+    summary, *others = map(_plain, paragraphs)
+    return Verb(route, service, attribute, tuple(params), result, summary, "\n\n".join(others))
+
+
+def _plain(text: str) -> str:
+    return text.replace("``", "")
 
 
 def params_of(function: Callable[..., Any], wire: Mapping[str, str]) -> Iterator[Param]:
@@ -201,7 +213,7 @@ def _union(kind: Any, text: Shape, inner: Callable[[Any], Shape]) -> Shape:
         return _special("THING" if text is TEXT else "TYPED")
     if "ConsoleTrace" in names:
         return _special("ENTRIES")
-    records = {sub(r"(?<=[a-z])(?=[A-Z])", "_", member.__name__).lower(): record_of(member) for member in members}
+    records = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", member.__name__).lower(): record_of(member) for member in members}
     return Either(**records)
 
 

@@ -26,6 +26,8 @@ TEXT_MAX = 4 * 1024 * 1024
 
 @runtime_checkable
 class Shape(Protocol):
+    """The JSON form of a type: its encoder, decoder and schema."""
+
     def encode(self, value: Any) -> Any:
         """The JSON value."""
 

@@ -212,7 +212,7 @@ class Captures:
         return any((commit.meta.get(MARK) or {}).get("event") == event for commit in islice(own, _LOOK_BACK))
 
     def record_baseline(self, captured: CapturedSession, message: str, change: DirectoryChange) -> str | None:
-        """Commit the files that a session found, which are nobody's work; returns the commit, or None if there are none."""
+        """Commit the files that existed before a session; returns the commit, or None if there are none."""
         return self._commits.baseline(captured.agent, self._worktree(change), message)
 
     def _own_commits(self, captured: CapturedSession) -> ToolCommits | None:

@@ -185,7 +185,7 @@ def ask(
 ) -> Answer[AskedRequest] | Annotated[int, GivenAnswer]:
     """Ask people a question on behalf of an agent.
 
-    With --wait, standard output carries only the answer. Exit code 3 if nobody answered in time, or the question was cancelled;
+    With --wait, standard output carries only the answer. Exit code 3 if there is no answer in time, or the question was cancelled;
     a question without an answer stays open.
     """
     request = space.sessions.ask(agent, _ask_payload(question, choices, context))
@@ -232,7 +232,7 @@ def _print_answer(request: Request, session: Session, path: str, *, json_output:
             text = sessions.value_text(session.result)
             write(f"{plain(text) if sys.stdout.isatty() else text}\n")
         return 0
-    message = "nobody answered in time" if session.live else f"the question was {session.status}"
+    message = "no answer in time" if session.live else f"the question was {session.status}"
     hints = [f"it stays open: {sessions.decide_command(request, path=path)}"] if session.live else []
     fields = {"agent": request.agent, "request": request.id, "status": session.status}
     show_error(Conflict(f"{message}: {request.id}", code="not-answered", hints=hints, fields=fields), as_json=json_output)

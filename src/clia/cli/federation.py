@@ -65,7 +65,7 @@ def announce(
     space: Space,
     json_output: bool,
     peer: str | None = arg("PEER", "peer to tell (default: every peer that something is shared with)", nargs="?"),
-    snapshot: bool = flag("announce everything again; this repairs whatever a peer has missed"),
+    snapshot: bool = flag("announce everything again, to repair what a peer has missed"),
     push: str | None = opt("REMOTE", "git remote to push the announcement to, such as origin; pushes earlier announcements too"),
 ) -> Answer[list[Announced]]:
     """Tell peers what is new in what is shared with them.

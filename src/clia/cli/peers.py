@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from clia.federation.model import Key, Peer, Refused, Remote, RemoteBehaviour, Share, Untaken
 
 NAME = arg("NAME", "peer name")
-_NO_TRUST = "accept nothing from it, whatever is granted, and do not let it fetch from a forge here"
+_NO_TRUST = "accept nothing from it, even with a grant, and do not let it fetch from a forge here"
 TRUST: Any = {
     "trust": flag("trust the peer: its grants take effect", one_of="trust", default=None),
     "no_trust": flag(_NO_TRUST, one_of="trust", action="store_false", dest="trust"),

@@ -73,7 +73,7 @@ def sign_link(ring: KeyFiles, space: str, number: int, key: str, signer: str) ->
 
 
 def _proof_payload(space: str, number: int, signer: str) -> bytes:
-    """The proof that a new key signs, so that nobody can claim another space's key."""
+    """The proof that a new key signs, so that a space cannot claim the key of another."""
     return canonical_bytes({"space": space, "number": number, "after": signer})
 
 

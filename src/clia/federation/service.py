@@ -81,7 +81,7 @@ class PeerService:
 
     @verb("POST", "/peers/{name}", ADMIN, "federation", "change_peer")
     def change(self, name: str, *, url: str | None = None, trusted: bool | None = None) -> Peer:
-        """Change the address of a peer, or its trust. Nothing is accepted from an untrusted peer, whatever was granted."""
+        """Change the address of a peer, or its trust. Nothing is accepted from an untrusted peer, even with a grant."""
         return self._shown(self._components.peers.change(name, url=url, trusted=trusted))
 
     @verb("PUT", "/peers/{name}/share", ADMIN, "federation")

@@ -25,7 +25,7 @@ from clia.errors import CliaError, NotFound
 from clia.forge import metrics
 from clia.forge.api.openapi import document
 from clia.forge.api.routes import verb_routes
-from clia.forge.auth import NOBODY, identify, require
+from clia.forge.auth import ANONYMOUS, identify, require
 from clia.forge.events import EventBus, feed_routes
 from clia.forge.federation import AT as FEDERATION
 from clia.forge.federation import FetchEndpoints, Listening
@@ -106,7 +106,7 @@ class Authentication:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
-        request.state.identity = NOBODY
+        request.state.identity = ANONYMOUS
         try:
             request.state.identity = await self._identified(request)
         except CliaError as err:
@@ -118,7 +118,7 @@ class Authentication:
         address = request.client.host if request.client else "-"
         if request.url.path.startswith(FEDERATION):
             self._rates.check(f"address {address}")
-            return NOBODY  # peers authenticate with their own tokens
+            return ANONYMOUS  # peers authenticate with their own tokens
         try:
             # A separate thread pool, so that slow pages do not delay authentication.
             self._limiter = self._limiter or CapacityLimiter(_THREADS)
@@ -168,7 +168,7 @@ def _error_of(err: Exception) -> CliaError:
 
 
 def _disconnected(_request: Request, _err: Exception) -> Response:
-    """The client disconnected; nobody reads this response."""
+    """The client disconnected; the response is not read."""
     return Response(status_code=400)
 
 

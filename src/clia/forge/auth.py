@@ -37,7 +37,7 @@ class RequestIdentity(NamedTuple):
         return self.csrf is not None
 
 
-NOBODY = RequestIdentity()
+ANONYMOUS = RequestIdentity()
 
 
 def identify(forge: Forge, connection: HTTPConnection) -> RequestIdentity:
@@ -54,7 +54,7 @@ def identify(forge: Forge, connection: HTTPConnection) -> RequestIdentity:
         return RequestIdentity(user, csrf, f"proxy:{name}")
     cookie = connection.cookies.get(COOKIE)
     session = forge.users.session(cookie) if cookie else None
-    return NOBODY if session is None else RequestIdentity(session.user, session.csrf, session.secret)
+    return ANONYMOUS if session is None else RequestIdentity(session.user, session.csrf, session.secret)
 
 
 def _by_token(forge: Forge, authorization: str) -> RequestIdentity:

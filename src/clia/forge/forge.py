@@ -15,7 +15,7 @@ from typing import NamedTuple
 from anyio import to_thread
 
 from clia.errors import InvalidInput, NotFound
-from clia.forge.auth import NOBODY, require
+from clia.forge.auth import ANONYMOUS, require
 from clia.space.feed import stored_token
 from clia.users.service import users_of
 
@@ -166,7 +166,7 @@ class HostedApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         identity = scope["state"]["identity"]
-        user = require(NOBODY if identity.by_cookie else identity, "viewer")
+        user = require(ANONYMOUS if identity.by_cookie else identity, "viewer")
         self._wanted.set()
         hosted = await asyncio.shield(self._ready)
         await hosted.app({**scope, CALLER: user}, receive, send)

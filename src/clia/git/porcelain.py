@@ -60,7 +60,7 @@ _PUSH = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", "
 
 
 class GitPorcelain(GitWorktrees):
-    """What the git command does on one repository. The user's HEAD, index and files change only if a method says so."""
+    """What the git command does on one repository. The user's HEAD, index and files change only where a method states it."""
 
     def check(self, progress: Callable[[str], None] | None = None) -> list[str]:
         """Return the complaints of ``git fsck --strict``."""

@@ -172,7 +172,7 @@ INSTRUCTIONS = """\
 clia is the system of record for AI agents in a git repository: who each agent is, what it did and why, and what \
 people decided. Call whoami first; its guardrails are binding. Use trace and commit to record your work (your working files and \
 branch are not touched), spawn and merge to work with sub-agents, journal for what your next session must know. When a person \
-must decide, call request_decision and never answer for them: held means that nobody has answered yet, so continue with other \
+must decide, call request_decision and never answer for them: held means that there is no answer yet, so continue with other \
 work and poll with decision. If there are several agents, name yours in the agent argument."""
 _HOW = """\
 You work in a clia space: a git repository that records the work of its agents. Each agent is a branch agents/NAME; every

@@ -44,11 +44,11 @@ class Origin(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """One answer that a flow was resumed with. ``asked`` is the hash of the request."""
+    """One answer that a flow was resumed with."""
 
     call: int  # number of the request in its session
-    asked: str
-    value: Any
+    asked: str  # hash of the request
+    value: Any  # the answer
     error: str | None = None  # if it was given up: the reason
     decision: str | None = None  # the commit of the decision, if a person answered
     by: str | None = None  # who answered

@@ -48,8 +48,8 @@ class SessionBackend(NamedTuple):
 class SessionRecord(NamedTuple):
     """The input of a session, and its resumes in order."""
 
-    input: Any
-    resumes: list[Resumed]
+    input: Any  # what the flow was started with
+    resumes: list[Resumed]  # the answers, in order
 
 
 class SessionService:

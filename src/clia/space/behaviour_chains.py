@@ -47,7 +47,7 @@ class ChainState(NamedTuple):
     marked: frozenset[str] = frozenset()  # the adopted versions that the tree marks as added by a person
 
     def may_run(self, cid: str) -> bool:
-        """Whether a person adopted this version and nobody retired it. A mark without a version allows nothing."""
+        """Whether a person adopted this version and it was not retired. A mark without a version allows nothing."""
         return cid in self.versions and cid not in self.retired and (cid == self.current or cid in self.adopted)
 
 

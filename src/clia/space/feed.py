@@ -57,7 +57,7 @@ class FeedEntry(NamedTuple):
 
 
 class ReaderPosition(NamedTuple):
-    """Where a named reader stands, and the version of the row that says so."""
+    """The position of a named reader, and the version of its row."""
 
     position: int
     version: int

@@ -3,8 +3,8 @@
 Invariant: a lock is taken on this machine first, then at the server, so that few connections wait there. All locks of a thread
 are held by one connection, which the thread keeps until it holds none. The server releases them when the connection ends: with
 the process, or half a minute after the machine became silent. A lost connection loses its locks silently: a lock says who is at
-work; conflicting work is decided by compare-and-swap. Nobody waits forever: a stopped process keeps its connection, so waiting
-ends with an error.
+work; conflicting work is decided by compare-and-swap. Waiting is limited and ends with an error, because
+a stopped process keeps its connection.
 """
 
 from __future__ import annotations

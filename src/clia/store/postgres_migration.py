@@ -6,9 +6,9 @@ the feed and its read positions, answers kept for repeated requests, the log of 
 Positions and versions are never reused.
 
 Each merge of a clone's state is counted, in a row outside of every space (the *era*). A store opened on that state checks the
-count and stops working when it changes: otherwise a program that was started before the hub was set would write where nobody
-reads. An imported store is a copy until the source is closed for good; an unused copy is replaced by the next import, because
-the process that made it died and work continued at the source.
+count and stops working when it changes: otherwise a program that was started before the hub was set would write where no other
+program reads. An imported store is a copy until the source is closed for good; an unused copy is replaced by the next import,
+because the process that made it died and work continued at the source.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ class Jobs:
             await link.connector.close_async()
 
         for link in links:
-            with suppress(Exception):  # nobody is left to report it to
+            with suppress(Exception):  # no caller is left to report it to
                 asyncio.run_coroutine_threadsafe(shut_down(link), link.loop).result(self._timeout)
             link.loop.call_soon_threadsafe(link.loop.stop)
             link.thread.join()

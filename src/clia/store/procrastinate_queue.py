@@ -177,7 +177,7 @@ class ProcrastinateQueue:
     # Claiming
 
     def _enqueue(self, due: dict[TaskKey, Task], now: float) -> list[str]:
-        """Return the names of jobs that may be fetched; enqueue the first task if nobody has."""
+        """Return the names of jobs that may be fetched; enqueue the first task if no worker has."""
         fetchable, missing = self._choice(due, now)
         if missing:
             with self._store.writing():

@@ -402,7 +402,7 @@ class Edges(NamedTuple):
         self.db.write_many(_ADD, [(self.space, *map(validation.check_name, edge)) for edge in edges])
 
     def retract(self, source: str, origins: Iterable[str]) -> None:
-        """Retract every edge, present or future, that the origins state. ``source`` is the chain that says so."""
+        """Retract every edge, present or future, that the origins state. ``source`` is the chain with the retraction."""
         self.db.check_writable()
         validation.check_name(source)
         self.db.write_many(_RETRACT, [(self.space, validation.check_name(origin), source) for origin in origins])

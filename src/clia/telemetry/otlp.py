@@ -1,7 +1,7 @@
 """OTLP over HTTP, using OpenTelemetry's exporter.
 
 Invariant: a request without an error was accepted by the collector, except for the spans it reports as rejected. Redirects
-are refused, so that headers reach nobody else. No error contains a header. OpenTelemetry is imported only to send.
+are refused, so that headers go to the collector only. No error contains a header. OpenTelemetry is imported only to send.
 """
 
 from __future__ import annotations

@@ -402,7 +402,7 @@ def _no_such_user(name: str) -> NotFound:
 
 
 def _check_not_last_admin(view: Transaction, user: User, hints: list[str] | None = None) -> None:
-    """``NotAllowed`` if nobody else is an admin."""
+    """``NotAllowed`` if there is no other admin."""
     others = [row for key, row in view.values.scan(_USER) if key != _USER + user.name and _is_valid(row, _USER_ROW)]
     if user.role == ADMIN and not any(row["role"] == ADMIN for row in others):
         hints = ["add another admin first: clia user add NAME --role admin", *(hints or [])]

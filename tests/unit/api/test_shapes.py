@@ -172,6 +172,20 @@ def test_the_description_of_a_field_comes_from_its_comment_or_docstring() -> Non
     assert {name: schema.get("description", "") for name, schema in properties.items()} == docs
 
 
+def test_every_field_of_a_served_record_is_described() -> None:
+    verbs = all_verbs()
+    records = definitions([param.shape for verb in verbs for param in verb.params] + [verb.result for verb in verbs if verb.result])
+    fields = {f"{name}.{key}": field for name, record in records.items() for key, field in record["properties"].items()}
+    assert [name for name, field in fields.items() if not field.get("description")] == []
+
+
+def test_the_openapi_document_describes_parameters_by_the_docstring_of_the_verb() -> None:
+    operation = document()["paths"]["/api/v1/spaces/{space}/hub/sync"]["post"]
+    body = operation["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert body["forks"]["description"] == "new names for our line of agents that have forked"
+    assert operation["description"].startswith("forks: new names")
+
+
 def test_the_openapi_document_describes_the_fields_of_records() -> None:
     openapi = document()
     status = openapi["components"]["schemas"]["FileChange"]["properties"]["status"]

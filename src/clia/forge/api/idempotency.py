@@ -1,7 +1,7 @@
 """Idempotency keys: a change that is requested twice with the same key is made once.
 
 Invariant: the key is claimed before the change, and the response is stored after it, each in one transaction; a repeated request
-gets that response. If the forge died in between, nobody knows whether the change was made: the key reports this until it expires,
+gets that response. If the forge died in between, it is unknown whether the change was made: the key reports this until it expires,
 and never makes the change a second time. Only a digest of the request is stored.
 """
 

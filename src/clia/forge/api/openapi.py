@@ -37,11 +37,13 @@ def _object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def _parameter(name: str, where: str, schema: dict[str, Any], *, required: bool = True) -> dict[str, Any]:
-    return {"name": name, "in": where, "required": required, "schema": schema}
+def _parameter(name: str, where: str, schema: dict[str, Any], about: str = "", *, required: bool = True) -> dict[str, Any]:
+    parameter = {"name": name, "in": where, "required": required, "schema": schema}
+    return parameter | ({"description": about} if about else {})
 
 
 _TEXT: dict[str, Any] = {"type": "string"}
+_SPACE = "Name of the space at this forge."
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 _PROBLEM = _object(
     **dict.fromkeys(("type", "title", "detail", "code", "kind"), _TEXT),
@@ -93,10 +95,11 @@ def _operation(verb: Verb) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": verb.name,
         "summary": verb.summary,
+        **({"description": verb.description} if verb.description else {}),
         "tags": [verb.route.tag],
         "x-role": verb.role,
         "parameters": [
-            _parameter("space", PATH, _TEXT),
+            _parameter("space", PATH, _TEXT, _SPACE),
             *(_verb_parameter(param) for param in verb.params if param.where != BODY),
             *_extra(verb),
         ],
@@ -105,7 +108,7 @@ def _operation(verb: Verb) -> dict[str, Any]:
     fields = [param for param in verb.params if param.where == BODY]
     if fields:
         required = [param.key for param in fields if param.required]
-        properties = {param.key: param.shape.schema() for param in fields}
+        properties = {param.key: param.shape.schema() | _about(param) for param in fields}
         schema = {"type": "object", "properties": properties, "additionalProperties": False}
         operation["requestBody"] = {
             "required": bool(required),
@@ -118,8 +121,11 @@ def _verb_parameter(param: Param) -> dict[str, Any]:
     schema = param.shape.schema()
     if param.where == QUERY and "anyOf" in schema:
         schema = schema["anyOf"][0]  # null is sent by leaving the parameter out
-    schema |= {"description": param.description} if param.description else {}
-    return _parameter(param.key, param.where, schema, required=param.where == PATH or param.required)
+    return _parameter(param.key, param.where, schema, param.description, required=param.where == PATH or param.required)
+
+
+def _about(param: Param) -> dict[str, Any]:
+    return {"description": param.description} if param.description else {}
 
 
 def _extra(verb: Verb) -> list[dict[str, Any]]:
@@ -127,12 +133,12 @@ def _extra(verb: Verb) -> list[dict[str, Any]]:
     size = {"type": "integer", "minimum": 1, "maximum": MOST, "default": SIZE}
     key = {"type": "string", "minLength": 1, "maxLength": KEY_MAX}
     rows = (
-        (verb.paged, "page_size", "query", size),
-        (verb.paged, "cursor", "query", _TEXT),
-        (verb.changes, "Idempotency-Key", "header", key),
-        (verb.route.moves, "If-Match", "header", _TEXT),
+        (verb.paged, "page_size", "query", size, "Items of one page."),
+        (verb.paged, "cursor", "query", _TEXT, "`next` of the page before."),
+        (verb.changes, "Idempotency-Key", "header", key, "A repeated request with the same key is answered, not executed again."),
+        (verb.route.moves, "If-Match", "header", _TEXT, "The expected head; if the agent has another one, nothing is changed."),
     )
-    return [_parameter(name, where, schema, required=False) for applies, name, where, schema in rows if applies]
+    return [_parameter(name, where, schema, about, required=False) for applies, name, where, schema, about in rows if applies]
 
 
 def _success(verb: Verb) -> dict[str, Any]:
@@ -155,14 +161,14 @@ def _read_only(path: str, name: str, summary: str, schema: dict[str, Any], *para
         "summary": summary,
         "tags": ["forge"],
         "x-role": "viewer",
-        "parameters": [*(_parameter(key, PATH, _TEXT) for key in findall(r"{(\w+)}", path)), *parameters],
+        "parameters": [*(_parameter(key, PATH, _TEXT, _SPACE) for key in findall(r"{(\w+)}", path)), *parameters],
         "responses": {"200": success, **_problems("401", "403", "404", "422", "429", "503")},
     }
 
 
 _MEDIA = {"events": "text/event-stream", "metrics": "text/plain"}
 _SITE = _object(name=_TEXT, id=_TEXT)
-_LAST_EVENT = _parameter("Last-Event-ID", "header", _TEXT, required=False)
+_LAST_EVENT = _parameter("Last-Event-ID", "header", _TEXT, "Position of the last event that was received.", required=False)
 _EVENTS = "Events of the space, as an endless stream of server-sent events; continues after Last-Event-ID."
 _ROOT = "/api/v1/spaces/{space}"
 _FIXED: tuple[tuple[Any, ...], ...] = (
