@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from typing import TYPE_CHECKING
 
@@ -23,12 +25,16 @@ UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("usual", UNTIMED, max_examples=50, derandomize=bool(os.environ.get("CI")))
 settings.register_profile("soak", UNTIMED, max_examples=3000)
 
+STATE = pytest.StashKey[str]()
+"""The directory for the worktrees of all runs of this process's tests."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="the long versions of property, load and fault tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ["XDG_STATE_HOME"] = config.stash[STATE] = tempfile.mkdtemp(prefix="clia-state-")
     settings.load_profile("soak" if config.getoption("--soak") else "usual")
     # A shell starts background jobs with SIGINT ignored, nohup with SIGHUP; programs inherit that, and tests send both.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -53,6 +59,7 @@ def _stop_tracing() -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(config.stash[STATE], ignore_errors=True)
     if not hasattr(config, "workerinput"):
         postgres.stop()
 

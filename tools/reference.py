@@ -414,7 +414,10 @@ def files() -> str:
         ("CLIA_AGENT", "the agent of a tool, for its [hooks](../how-to/hooks.md) and for `clia mcp`; `clia run` sets it"),
         ("CLIA_FORGE", "address of the forge to which `clia mcp` refers people"),
         ("CLIA_HOOK_INGEST", "`off`: hooks do not start `clia ingest`"),
-        ("XDG_STATE_HOME", "where events of a read-only repository are kept (default: below `HOME`)"),
+        (
+            "XDG_STATE_HOME",
+            "parent of the worktrees of runs, and of the events of a read-only repository (default: `~/.local/state`)",
+        ),
         ("GIT_COMMITTER_NAME", "with `GIT_COMMITTER_EMAIL`: the accountable person; overrides `user.name` and `user.email`"),
         ("CLIA_DEBUG", "show the traceback of a bug in clia"),
     ]

@@ -74,7 +74,13 @@ def _environment(home: Path) -> Iterator[None]:
     for key in [key for key in before if key.startswith(("GIT_", "CLIA_", "CLAUDE", "CODEX", "GEMINI"))]:
         del os.environ[key]
     os.environ |= {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in _PERSON.items()}
-    os.environ |= {"HOME": str(home), "XDG_CONFIG_HOME": str(home), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    os.environ |= {
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": str(home),
+        "XDG_STATE_HOME": f"{home}/state",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+    }
     try:
         yield
     finally:
@@ -378,6 +384,7 @@ def _id(number: int, original: str) -> str:
 
 
 _VARYING: tuple[tuple[str, Any], ...] = (
+    (r"(?<=/worktrees/shop-)[0-9a-f]{8}", "5b1c0e5c"),
     (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "5b1c0e5c-6f0e-4f6a-9d55-6a1f0c1d2e3f"),
     (r'"(\w*at|since|first|last|heard)": \d+(\.\d+)?', r'"\1": 1769850000'),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z", r"2026-01-31T09:00:00\g<1>Z"),

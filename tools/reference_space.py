@@ -197,7 +197,9 @@ def space_page() -> str:
                     code(".git/clia/config.toml"),
                     "the [operator's configuration](../configuration.md)",
                 ),
-                (code(".git/clia/work/<agent>"), "worktree in which a worker runs an agent's `command` requests"),
+                (code(".git/clia/run"), "locks of `clia run`, one per agent"),
+                (code(".git/clia/work"), "locks of workers that run `command` requests, one per agent"),
+                (code(".git/clia/worktrees"), "the id of this clone's worktrees"),
                 (
                     code(".git/clia/locks/<name>"),
                     "lock file of an agent; `@space` that of the whole space. The files stay; only the lock on them counts",

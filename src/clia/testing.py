@@ -98,7 +98,7 @@ def work(space: Space, effects: Mapping[str, Handler] | None = None) -> WorkerSt
 
     running = space.running
     config = Config(worker=WorkerOptions(backoff_seconds=0.01, backoff_max_seconds=0.05, poll_seconds=0.05))
-    tools, handlers = make_tools(running.clock, {}, running.workplace), Effects(config, {}, others=effects)
+    tools, handlers = make_tools(running.clock, {}), Effects(config, {}, others=effects)
     kinds = frozenset(handlers) - {"timer"}
     worker = Worker(WorkerDependencies(space, handlers, running.queue, tools, config, "fake", kinds=kinds))
     while True:

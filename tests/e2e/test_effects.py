@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -22,7 +23,6 @@ from support.spaces import texts
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from http.server import BaseHTTPRequestHandler
-    from pathlib import Path
 
     from clia.workers.effects.context import Context
 
@@ -41,9 +41,7 @@ class Desk:
     def context(self, kind: str, payload: Any, **more: Any) -> Context:
         fields = {name: more.pop(name) for name in ("agent", "request", "since") if name in more}
         request = asked(kind, payload, **fields)
-        return context_for(
-            self.space, request, self.config, more.pop("tools", None) or tools_for(self.root, **self.environment), **more
-        )
+        return context_for(self.space, request, self.config, more.pop("tools", None) or tools_for(**self.environment), **more)
 
     def call(self, effect: Any, payload: Any, **more: Any) -> Any:
         handle = effect if callable(effect) else effect.handle
@@ -494,7 +492,7 @@ def test_what_an_attempt_that_did_not_end_left_behind_gets_into_no_commit(desk: 
         desk.call(command, stopped, cancelled=cancel, tools=cancelling(desk, cancel))
     value = desk.call(command, agent("write good.txt good"), request="1.2")
     assert desk.space.files(value["commit"]) == {"kept.txt": b"kept\n", ".gitignore": b"cache\n", "good.txt": b"good\n"}
-    directory = desk.root / ".git" / "clia" / "work" / "scout"
+    directory = Path(desk.space.local.run_directories.directory("scout", worker=True))
     assert (directory / "cache").exists()  # what git ignores is the program's own, and stays
 
 
@@ -508,7 +506,7 @@ def test_ignored_files_of_an_earlier_run_do_not_stand_in_the_way_of_new_ones(des
 
 def cancelling(desk: Desk, cancel: threading.Event) -> Any:
     """Tools with which a program is cancelled once it has said that it is ready."""
-    tools = tools_for(desk.root)
+    tools = tools_for()
     real = tools.programs
 
     class Watching:
@@ -528,7 +526,7 @@ def cancelling(desk: Desk, cancel: threading.Event) -> Any:
 
 @pytest.mark.parametrize("damage", ["not a checkout", "another agent's", "index locked", "git link gone"])
 def test_a_worktree_that_cannot_be_used_is_made_anew(desk: Desk, damage: str) -> None:
-    directory = desk.root / ".git" / "clia" / "work" / "scout"
+    directory = Path(desk.space.local.run_directories.directory("scout", worker=True))
     if damage == "not a checkout":
         directory.mkdir(parents=True)
         (directory / "junk").write_text("x")
@@ -570,7 +568,7 @@ def test_work_that_was_committed_while_a_program_ran_is_not_undone(desk: Desk) -
 
 def meanwhile(desk: Desk, act: Any) -> Any:
     """Tools with which something happens once, while the program runs."""
-    tools = tools_for(desk.root)
+    tools = tools_for()
     real = tools.programs
     done: list[Any] = []
 

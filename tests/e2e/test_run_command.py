@@ -45,7 +45,8 @@ class RunSpace:
         return library.open(self.root)
 
     def worktree(self, agent: str = "scout") -> Path:
-        return self.root / ".git" / "clia" / "run" / agent
+        with self.open() as space:
+            return Path(space.local.run_directories.directory(agent))
 
     def own(self) -> tuple[str, str, list[str], bytes]:
         """What belongs to the user: the status, HEAD, the branches, and the bytes of the index."""

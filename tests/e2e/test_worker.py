@@ -742,7 +742,5 @@ def test_how_long_an_attempt_may_take_is_the_operators_to_say() -> None:
     assert (made.options("mine"), made.options("other")) == ({"timeout_seconds": 3}, {})
 
 
-def test_the_real_tools_work_below_clias_own_directory(tmp_path: Path) -> None:
-    tools = tools_for(tmp_path)
-    assert tools.workplace == str(tmp_path / ".git" / "clia" / "work")
-    assert tools.clock is utc
+def test_the_tools_use_the_given_clock() -> None:
+    assert tools_for().clock is utc

@@ -67,7 +67,7 @@ def test_a_clock_that_is_set_forward_ends_no_attempt_and_starts_none_twice(place
         return "once"
 
     config = Config(worker=QUICK._replace(lease_seconds=0.3, timeout_seconds=600.0))
-    tools = tools_for(place.root)._replace(clock=clock)
+    tools = tools_for()._replace(clock=clock)
     queue = Keeping(place.space.core.store)
     seen = place.work({"slow": slow}, config=config, tools=tools, queue=queue, tell=looks.append)
     assert place.result() == "once"
@@ -90,7 +90,7 @@ def test_a_clock_that_is_set_back_does_not_hold_up_the_workers_end(place: Place)
         return event.wait(min(seconds, 0.01))
 
     config = Config(worker=QUICK._replace(grace_seconds=0.05))
-    worker = place.worker({"stuck": stuck}, config=config, tools=tools_for(place.root)._replace(clock=clock), wait=back)
+    worker = place.worker({"stuck": stuck}, config=config, tools=tools_for()._replace(clock=clock), wait=back)
     thread = in_background(worker)
     assert begun.wait(30)
     worker.stop()
@@ -109,6 +109,6 @@ def test_a_clock_that_is_set_back_does_not_lengthen_an_attempts_time(place: Plac
         return over.wait(60)
 
     config = Config(worker=QUICK._replace(attempts=1, timeout_seconds=0.05))
-    place.work({"stuck": stuck}, config=config, tools=tools_for(place.root)._replace(clock=clock))
+    place.work({"stuck": stuck}, config=config, tools=tools_for()._replace(clock=clock))
     assert place.result() == {"failed": "stuck: timed out after 0.05 s"}
     over.set()

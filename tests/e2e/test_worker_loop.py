@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,7 +27,6 @@ from support.worker_places import Place, soon
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from clia.store.interface import Waiting
     from clia.workers.effects.context import Context
@@ -162,7 +162,7 @@ def test_a_session_that_was_started_again_meanwhile_is_waited_for(place: Place) 
     """Between the look, when it had ended, and the handler's own."""
     place.agents("helper")
     place.ask("echo", 1, "helper")
-    context = context_for(place.space, asked("session", {"agent": "helper"}), Config(), tools_for(place.root))
+    context = context_for(place.space, asked("session", {"agent": "helper"}), Config(), tools_for())
     with pytest.raises(Conflict) as caught:  # which is tried again
         builtin.session(context, {"agent": "helper"})
     assert caught.value.code == "session-live"
@@ -231,11 +231,11 @@ def test_a_repository_that_an_attempt_left_in_the_worktree_gets_into_no_commit(p
 
     def call(request: str, *lines: str) -> Any:
         payload = {"program": "agent", "stdin": "\n".join(lines)}
-        context = context_for(place.space, asked("command", payload, request=request), config, tools_for(place.root))
+        context = context_for(place.space, asked("command", payload, request=request), config, tools_for())
         return command.handle(context, payload)
 
     call("1.1", "say hello")  # makes the worktree
-    directory = place.root / ".git" / "clia" / "work" / "scout"
+    directory = Path(place.space.local.run_directories.directory("scout", worker=True))
     git("init", "--quiet", "inner", cwd=directory)  # as a program that was ended in the middle may leave it
     (directory / "inner" / "junk.txt").write_text("junk")
     value = call("1.2", "write good.txt good")

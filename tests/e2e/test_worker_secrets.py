@@ -61,7 +61,7 @@ def test_a_secret_across_the_cut_of_a_programs_output_is_in_no_part_of_it(shown:
 
 
 def tools_for_nothing(**how: bool) -> Tools:
-    return make_tools(utc, {}, "/nowhere", **how)
+    return make_tools(utc, {}, **how)
 
 
 def test_a_secret_that_comes_in_pieces_is_not_in_the_end_of_the_output() -> None:
@@ -116,7 +116,7 @@ def llm_config(url: str, **more: Any) -> Config:
 def test_a_key_that_was_read_with_its_lines_end_is_that_key(place: Place) -> None:
     place.ask("llm", {"prompt": "x"})
     with model_server(completion("yes")) as server:
-        place.work(config=llm_config(server.url), tools=tools_for(place.root, KEY=f" {KEY}\n"))
+        place.work(config=llm_config(server.url), tools=tools_for(KEY=f" {KEY}\n"))
     assert place.result()["text"] == "yes"
     assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
 
@@ -124,7 +124,7 @@ def test_a_key_that_was_read_with_its_lines_end_is_that_key(place: Place) -> Non
 @pytest.mark.parametrize("key", ["two\nlines", "a b", "schlüssel", "\x07", "euro€"])
 def test_what_cannot_be_a_key_is_said_without_it_and_nothing_is_tried(place: Place, key: str) -> None:
     place.ask("llm", {"prompt": "x"})
-    config, tools = llm_config("http://127.0.0.1:9"), tools_for(place.root, KEY=key)
+    config, tools = llm_config("http://127.0.0.1:9"), tools_for(KEY=key)
     seen = place.work(config=config, tools=tools)
     assert (seen.retried, seen.given_up) == (0, 0)
     said = dict(seen.problems)["llm"]
@@ -158,7 +158,7 @@ def test_what_an_attempt_failed_with_is_kept_and_shown_without_secrets(place: Pl
         raise OSError(f"refused: {TOKEN.text} {KEY}")
 
     config = llm_config("http://127.0.0.1:9", attempts=attempts, backoff_seconds=1000.0, backoff_max_seconds=1000.0)
-    seen = place.worker({"leaky": leaky}, config=config, tools=tools_for(place.root, KEY=f"{KEY}\n")).run(once=True)
+    seen = place.worker({"leaky": leaky}, config=config, tools=tools_for(KEY=f"{KEY}\n")).run(once=True)
     assert seen.last is not None
     assert seen.last.startswith(f"scout 1.1 leaky: {end}: OSError: refused: ")
     assert seen.last.endswith("***")
@@ -188,7 +188,7 @@ def test_why_an_answer_was_not_taken_is_kept_and_shown_without_secrets(
 def test_the_key_is_not_in_an_error_however_far_down_the_answer_it_stands(place: Place) -> None:
     """Nor a part of it: what is shown is cut behind the replacement."""
     answer = b" " * (4 * 300 - 5) + KEY.encode()
-    tools = tools_for(place.root, KEY=KEY)
+    tools = tools_for(KEY=KEY)
     with model_server(Reply(500, answer)) as server:
         context = context_for(place.space, asked("llm", {}), llm_config(server.url), tools)
         with pytest.raises(TransportError) as caught:
@@ -199,6 +199,6 @@ def test_the_key_is_not_in_an_error_however_far_down_the_answer_it_stands(place:
 def test_an_endpoint_that_says_the_key_back_does_not_bring_it_into_a_record(place: Place) -> None:
     place.ask("llm", {"prompt": "x"})
     with model_server(completion(f"it is {KEY}", model=KEY)) as server:
-        place.work(config=llm_config(server.url), tools=tools_for(place.root, KEY=KEY))
+        place.work(config=llm_config(server.url), tools=tools_for(KEY=KEY))
     assert place.result()["text"] == "it is ***"
     assert place.holds(KEY) == []

@@ -88,7 +88,7 @@ def test_a_store_that_does_not_answer_is_named_while_it_is_waited_for_and_not_af
     place.ask("echo", 5)
     queue = Silent(place.space.core.store)
     told: list[WorkerStatus] = []
-    tools = tools_for(place.root)._replace(monotonic=hours_later(queue))
+    tools = tools_for()._replace(monotonic=hours_later(queue))
     seen = place.work({"echo": echo}, queue=queue, tools=tools, tell=told.append, wait=soon)
     assert [each.trouble for each in told if each.trouble] == ["the store does not answer"]  # once
     assert seen.trouble is told[-1].trouble is None
@@ -111,7 +111,7 @@ def test_many_calls_that_each_return_are_no_silence(place: Place) -> None:
             return super().next_time(tasks, now)
 
     told: list[str | None] = []
-    tools = tools_for(place.root)._replace(monotonic=lambda: passed[0])
+    tools = tools_for()._replace(monotonic=lambda: passed[0])
     worker = place.worker({"echo": echo}, queue=Slow(place.space.core.store), tools=tools)
     worker.run(until_idle=True)
     assert place.result() == 5
@@ -139,7 +139,7 @@ def test_a_silence_that_ends_while_it_is_noticed_is_not_told(place: Place) -> No
             return 7200.0
         return 0.0
 
-    tools = tools_for(place.root)._replace(monotonic=monotonic)
+    tools = tools_for()._replace(monotonic=monotonic)
     seen = place.work({"echo": echo}, queue=queue, tools=tools, tell=tell, wait=soon)
     assert through.is_set()
     assert {each.trouble for each in told} == {None}
@@ -161,6 +161,6 @@ def test_what_is_told_last_is_how_it_stands(place: Place) -> None:
         newer.clear()
         overtaken.append(newer.wait(0.3))
 
-    tools = tools_for(place.root)._replace(monotonic=hours_later(queue))
+    tools = tools_for()._replace(monotonic=hours_later(queue))
     place.work({"echo": echo}, queue=queue, tools=tools, tell=tell, wait=soon)
     assert overtaken == [False]

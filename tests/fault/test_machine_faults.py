@@ -181,7 +181,7 @@ def joined_with_clock(machines: Machines, machine: str, ahead: float, monkeypatc
 
 def worker_on(space: clia.Space, root: Path, name: str, handlers: dict[str, Any], lease: float = LEASES[-1], **more: Any) -> Worker:
     """A worker that goes by the clock of its space, as those that people start do."""
-    tools = make_tools(space.running.clock, {}, space.running.workplace)
+    tools = make_tools(space.running.clock, {})
     config = Config(worker=QUICK._replace(lease_seconds=lease))
     return worker_for(space, root, handlers, config, queue=space.running.queue, tools=tools, name=name, **more)
 

@@ -40,9 +40,9 @@ def made_space(root: Path, *agents: str, **settings: Any) -> clia.Space:
     return space
 
 
-def tools_for(root: Path, **environment: str) -> Tools:
+def tools_for(**environment: str) -> Tools:
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return make_tools(utc, {**kept, **environment}, str(root / ".git" / "clia" / "work"))
+    return make_tools(utc, {**kept, **environment})
 
 
 def asked(kind: str, payload: Any, agent: str = "scout", request: str = "1.1", since: str = SINCE) -> Request:
@@ -60,7 +60,7 @@ def worker_for(
 ) -> Worker:
     """A worker over a real space, quick to try again."""
     chosen = config or Config(worker=QUICK)
-    tools = more.pop("tools", None) or tools_for(root)
+    tools = more.pop("tools", None) or tools_for()
     effects = more.pop("effects", None) or Effects(chosen, tools.environment, others=handlers)
     queue = more.pop("queue", None) or StoreQueue(space.core.store)
     return Worker(WorkerDependencies(space, effects, queue, tools, chosen, more.pop("name", "w1"), **more))

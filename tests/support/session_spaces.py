@@ -83,7 +83,7 @@ def with_agents(space: clia.Space, *names: str, **flows: str) -> clia.Space:
 
 def root_of(space: clia.Space) -> Path:
     """The repository of a space."""
-    return Path(space.running.workplace).parent.parent  # .git; internal, because no verb returns it
+    return Path(space.home).parent  # .git; internal, because no verb returns it
 
 
 def forget_runs(space: clia.Space) -> None:

@@ -61,7 +61,7 @@ class RunOptions(NamedTuple):
     words: Sequence[str]
     kind: str = "finding"
     message: str = ""  # empty: the command line
-    directory: str | None = None  # None: the agent's own directory, inside the git directory
+    directory: str | None = None  # None: the agent's own run directory
     birth: SpawnOptions = SpawnOptions()
 
 
@@ -102,15 +102,15 @@ def run_program(space: Space, options: RunOptions, world: RunEnvironment, progra
         from clia.programs.runner import ProgramRunner  # POSIX only
 
         programs = ProgramRunner()
-    home, agent = os.path.join(space.home, "run"), options.agent
-    lock = os.path.join(home, f"{agent}.lock")
-    directory = os.path.abspath(options.directory or os.path.join(home, agent))
+    agent, directories = options.agent, space.local.run_directories
+    lock = directories.lock(agent)
     looks = iter(range(_LOOKS))
     with programs.alone(lock, lambda: next(looks, None) is None) as locked:
         if not locked:
             hints = ["wait until it ends, or run this one as another agent"]
             fields = {"agent": agent, "lock": lock}
             raise Conflict(f"a program is already running as {agent!r}", code="already-running", hints=hints, fields=fields)
+        directory = os.path.abspath(options.directory) if options.directory else directories.directory(agent)
         work = ProgramWorktree(space, agent, directory, lock, programs, world.environment)
         return _ProgramRun(work, options, world).run()
 
@@ -176,8 +176,7 @@ class _ProgramRun:
         output = bytearray()
         if start is not None:
             words = ("--literal-pathspecs", "ls-tree", "-z", start, "--", os.path.normpath(name))
-            git_dir = self._work.place.rpartition("/clia/run/")[0]
-            if self._work.git(*words, output=output, directory=git_dir):
+            if self._work.git(*words, output=output, directory=os.path.dirname(self._work.space.home)):
                 raise GitError(f"git cannot list the files of {start}", fields={"commit": start})
         mode = bytes(output).partition(b" ")[0]
         if mode in (b"100755", b"120000"):

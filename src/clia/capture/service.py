@@ -115,6 +115,12 @@ class Captures:
         with self._core.store.writing() as transaction:
             transaction.values.put(captured.key, _as_row(captured))
 
+    def relocate(self, old: str, new: str) -> None:
+        """Record that a worktree was moved."""
+        for captured in self.sessions():
+            if captured.place == old:
+                self.keep(captured._replace(place=new))
+
     def purge(self, agent: str, text: str, common_dir: str) -> list[str]:
         """Replace a text in the agent's captured sessions and in all waiting events; returns where else it may be."""
         from clia.capture.spool_reader import holds, purge_spool, spools  # rarely needed

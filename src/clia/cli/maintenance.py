@@ -94,6 +94,10 @@ def maintain(
 
         if archive_idle is not None:
             write(f"{'would archive' if dry_run else 'archived'}: {', '.join(report.archived) or 'no agent'}\n")
+        if report.moved:
+            write(f"moved {counted(len(report.moved), 'worktree')} out of the git directory\n")
+        if report.left:
+            write(f"not moved, a program may be using it: the worktree of {', '.join(report.left)}\n")
         if dry_run:
             write(f"objects take {decimal(report.before)}; nothing was changed\n")
         else:

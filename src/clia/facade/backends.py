@@ -116,7 +116,6 @@ def session_backend(components: Components) -> SessionBackend:
         queue=components.queue,
         seed=lambda: token_hex(16),
         config=config,
-        workplace=os.path.join(home, "work"),
         clock=components.core.clock,
     )
 

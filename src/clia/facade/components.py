@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clia.capture.service import Captures
     from clia.facade.backends import LiveState, SpaceOptions
     from clia.facade.config import Config
+    from clia.facade.run_directories import RunDirectories
     from clia.federation.announcing import Announcer, PeerTokens
     from clia.federation.capabilities import Capabilities
     from clia.federation.keys import SpaceKeys
@@ -150,6 +151,12 @@ class Components:
         from clia.capture.service import Captures
 
         return Captures(self)
+
+    @part
+    def run_directories(self) -> RunDirectories:
+        from clia.facade.run_directories import RunDirectories
+
+        return RunDirectories(self)
 
     # Sessions
 

@@ -66,6 +66,15 @@ class ProgramRule(NamedTuple):
     kind: str = "finding"  # kind of the commit with its changes
 
 
+class RunRules(NamedTuple):
+    """How the worktrees of agents are created."""
+
+    directory: str | None = None  # the parent directory; None: below the user's state directory
+    copy: tuple[str, ...] = ()  # paths copied from the user's worktree into a new one
+    link: tuple[str, ...] = ()  # paths that become symbolic links to the user's worktree
+    setup: str | None = None  # a shell command that is run once in a new worktree
+
+
 class Webhook(NamedTuple):
     """An address that the forge notifies about waiting and decided requests."""
 
@@ -105,6 +114,7 @@ class Config(NamedTuple):
     worker: WorkerOptions = WorkerOptions()
     llm: Llm | None = None
     programs: Mapping[str, ProgramRule] = MappingProxyType({})
+    run: RunRules = RunRules()
     effects: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # tables of third-party effects
     forge: ForgeOptions = ForgeOptions()
     federation: FederationOptions = FederationOptions()
@@ -146,7 +156,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _config(top: _Table) -> Config:
-    top.only("answers", "flows", "worker", "effects", "forge", "federation", "behaviours")
+    top.only("answers", "flows", "worker", "run", "effects", "forge", "federation", "behaviours")
     answers = {kind: table.only("schema").need("schema", _table) for kind, table in top.tables("answers")}
     effects = dict(top.tables("effects"))
     llm, command = effects.pop("llm", None), effects.pop("command", None)
@@ -157,6 +167,7 @@ def _config(top: _Table) -> Config:
         answers=answers,
         flows=top.table("flows").record(FlowLimits),
         worker=top.table("worker").record(WorkerOptions),
+        run=top.table("run").record(RunRules, directory=_directory, copy=_inner_paths, link=_inner_paths),
         llm=None if llm is None else llm.record(Llm, url=_url),
         programs={name: table.record(ProgramRule, run=_words) for name, table in programs},
         effects={kind: dict(table.values) for kind, table in effects.items()},
@@ -280,6 +291,23 @@ def _words(value: Any) -> tuple[str, ...]:
     if not words:
         raise _InvalidValue("must name a program")
     return words
+
+
+def _directory(value: Any) -> str:
+    path = _text(value)
+    if not path.startswith(("/", "~/")):
+        raise _InvalidValue("must be an absolute path, or start with ~/")
+    return path
+
+
+def _inner_paths(value: Any) -> tuple[str, ...]:
+    """Paths inside of a repository."""
+    listed = _texts(value)
+    for path in listed:
+        parts = path.removesuffix("/").split("/")
+        if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
+            raise _InvalidValue(f"must list relative paths inside the repository, not {path!r}")
+    return tuple(path.removesuffix("/") for path in listed)
 
 
 def _url(value: Any) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from clia.facade.components import Components
     from clia.facade.config import Config
+    from clia.facade.run_directories import RunDirectories
     from clia.sessions.checkpoints import CheckpointedSession
     from clia.sessions.model import Session
     from clia.sessions.service import SessionBackend
@@ -61,6 +62,11 @@ class LocalService:
     def session_backend(self) -> SessionBackend:
         """What sessions run on, for workers."""
         return self._components.session_backend
+
+    @property
+    def run_directories(self) -> RunDirectories:
+        """Where programs work as agents, on this machine."""
+        return self._components.run_directories
 
     def open_feed(self) -> Feed:
         """The event feed; close it before the space."""

@@ -371,13 +371,13 @@ class Space:
 
     @verb("POST", "/maintain", ADMIN, "upkeep")
     def maintain(self, *, archive_idle_days: int | None = None, dry_run: bool = False) -> Maintained:
-        """Pack the repository and, if asked, archive idle agents whose work is merged or landed."""
+        """Pack the repository, move worktrees of earlier versions and, if asked, archive idle agents whose work is landed."""
         if not dry_run:
             from clia.space.feed import trim
 
             trim(self._components.core.store)
             self._components.peers.sweep()
-        return self._components.maintenance.maintain(archive_idle_days=archive_idle_days, dry_run=dry_run)
+        return self._components.maintenance.maintain(self._components.run_directories.move_all, archive_idle_days, dry_run=dry_run)
 
     def doctor(self, *, repair: bool = False) -> list[Ailment]:
         """Problems of sessions; with ``repair``, fix those that can be fixed."""

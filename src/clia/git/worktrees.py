@@ -14,6 +14,7 @@ import tempfile
 from contextlib import contextmanager, suppress
 
 from clia.errors import CliaError, Conflict, FileError, InvalidInput
+from clia.git import worktree_links
 from clia.git.libgit2 import find_repository
 from clia.git.records import Checkout, WorktreeHead
 
@@ -62,23 +63,69 @@ class GitWorktrees:
 
     def checkout_of(self, directory: str) -> Checkout | None:
         """Return the record of a directory; None if it is not an agent's worktree."""
+        place = os.path.abspath(directory)
         try:
-            place = os.path.abspath(directory)
             admin = self._admin_of(place)
-            if admin is None:
-                return None
-            with open(os.path.join(admin, _RECORD), encoding="utf-8") as file:
-                record = dict(json.load(file))
-            own, pending = record.get("own"), record.get("pending")
-            return Checkout(
-                str(record["agent"]),
-                str(record["base"]),
-                place,
-                None if own is None else str(own),
-                None if pending is None else (str(pending[0]), str(pending[1])),
-            )
-        except (OSError, ValueError, KeyError, TypeError, IndexError):
+        except ValueError:  # a NUL in the path
             return None
+        return None if admin is None else _read_record(admin, place)
+
+    def worktrees_of(self, agent: str) -> list[Checkout]:
+        """Return the registered worktrees of an agent, also those whose directory is gone or no longer names this repository."""
+        links = [(admin, worktree_links.link_back(admin)) for admin in worktree_links.admin_dirs(self._handle.common_dir)]
+        records = [_read_record(admin, os.path.dirname(link)) for admin, link in links if link is not None]
+        return [record for record in records if record is not None and record.agent == agent]
+
+    def repair(self, directory: str, agent: str, *, replaced: bool = False) -> str | None:
+        """Restore the links of an agent's worktree, for example after the repository was moved; return what was wrong.
+
+        A ``.git`` that names another existing repository is left alone. ``replaced``: a program in the worktree put its own
+        repository there; it is moved into the worktree's git directory.
+        """
+        place = os.path.abspath(directory)
+        admin = self._registered_at(place, agent)
+        if admin is None or not os.path.isdir(place):
+            return None
+        pointer = os.path.join(place, ".git")
+        named = worktree_links.git_dir_of(place)
+        if named is not None and os.path.realpath(named) == admin:
+            worktree_links.relink(place, admin)
+            return None
+        if named is None and os.path.lexists(pointer):
+            if not replaced:
+                return None
+            os.replace(pointer, tempfile.mkdtemp(prefix="replaced-", dir=admin) + ("" if os.path.isdir(pointer) else "/file"))
+            problem = "the program replaced the .git of its worktree by another one"
+        elif named is not None and os.path.isdir(named) and not replaced:
+            return None  # the worktree of a repository that this one is a copy of
+        else:
+            problem = f"the .git of the worktree {'was deleted' if named is None else 'named a missing repository'}"
+        worktree_links.relink(place, admin)
+        return problem
+
+    def _registered_at(self, place: str, agent: str) -> str | None:
+        """Return the git directory that is registered for an agent's worktree at a path.
+
+        If only its name fits, the directory or the repository was moved.
+        """
+        moved = None
+        for admin in worktree_links.admin_dirs(self._handle.common_dir):
+            link = worktree_links.link_back(admin)
+            record = None if link is None else _read_record(admin, place)
+            if link is None or record is None or record.agent != agent:
+                continue
+            if os.path.realpath(os.path.dirname(link)) == os.path.realpath(place):
+                return admin
+            if not os.path.lexists(link) and os.path.basename(os.path.dirname(link)) == os.path.basename(place):
+                moved = admin
+        return moved
+
+    def relocate(self, directory: str, new: str) -> None:
+        """Move an agent's worktree to a directory that does not exist."""
+        place = self._require_ours(directory)
+        admin = self._admin_of(place)
+        if admin is not None:
+            worktree_links.relocate(place, admin, os.path.abspath(new))
 
     def head_of(self, directory: str) -> str | None:
         """Return the commit that a worktree of this repository is at; None if it is not a worktree or has no commit."""
@@ -171,12 +218,8 @@ class GitWorktrees:
 
     def _nested(self, place: str) -> list[str]:
         """Return pathspecs that leave out the worktrees of this repository inside a directory: they are not its files."""
-        folder, top = os.path.join(self._handle.common_dir, "worktrees"), os.path.realpath(place) + "/"
-        try:
-            names = os.listdir(folder)
-        except OSError:
-            return []
-        pointers = [_pointed_at(os.path.join(folder, name, "gitdir"), "") for name in names]
+        top = os.path.realpath(place) + "/"
+        pointers = [worktree_links.link_back(admin) for admin in worktree_links.admin_dirs(self._handle.common_dir)]
         paths = [os.path.realpath(os.path.dirname(pointer)) for pointer in pointers if pointer is not None]
         return [f":(exclude,top,literal){path.removeprefix(top)}" for path in sorted(paths) if path.startswith(top)]
 
@@ -261,10 +304,10 @@ class GitWorktrees:
         pointer = os.path.join(top, ".git")
         if not os.path.lexists(pointer):  # `core.worktree` may say where the worktree is
             return self._handle.git_dir if os.path.realpath(top) == self._handle.work_dir else None
-        admin = os.path.realpath(pointer if os.path.isdir(pointer) else _pointed_at(pointer, "gitdir: ") or top)
+        admin = os.path.realpath(pointer if os.path.isdir(pointer) else worktree_links.git_dir_of(top) or top)
         if admin == common:
             return common
-        registered = _pointed_at(os.path.join(admin, "gitdir"), "")
+        registered = worktree_links.link_back(admin)
         if registered is None or os.path.dirname(os.path.dirname(admin)) != common:
             return None
         moved_by_hand = not os.path.lexists(registered)
@@ -300,6 +343,23 @@ class GitWorktrees:
             raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": str(err.strerror)}) from None
 
 
+def _read_record(admin: str, place: str) -> Checkout | None:
+    """Return what the git directory of a worktree records of its agent."""
+    try:
+        with open(os.path.join(admin, _RECORD), encoding="utf-8") as file:
+            record = dict(json.load(file))
+        own, pending = record.get("own"), record.get("pending")
+        return Checkout(
+            str(record["agent"]),
+            str(record["base"]),
+            place,
+            None if own is None else str(own),
+            None if pending is None else (str(pending[0]), str(pending[1])),
+        )
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
 def _moved_by_clia(log: str, commit: str) -> bool:
     """Return whether the last move in a reflog is clia's (``git worktree add`` gives no reason) and went to this commit."""
     try:
@@ -310,16 +370,6 @@ def _moved_by_clia(log: str, commit: str) -> bool:
         return False
     move, _, why = line.partition(b"\t")
     return move.split(b" ")[1:2] == [commit.encode("ascii")] and (not why or why.startswith(b"clia: "))
-
-
-def _pointed_at(file: str, before: str) -> str | None:
-    """Return the path in a one-line file of git's; it may be relative to the file."""
-    try:
-        with open(file, "rb") as content:
-            line = os.fsdecode(content.read(8192).rstrip(b"\n"))
-    except OSError:
-        return None
-    return os.path.join(os.path.dirname(file), line.removeprefix(before)) if line.startswith(before) else None
 
 
 def _obstacle(place: str, path: str) -> str | None:

@@ -41,7 +41,6 @@ class SessionBackend(NamedTuple):
     queue: Queue
     seed: Callable[[], str]  # a new one for each session
     config: Config  # the operator's
-    workplace: str  # the directory for worktrees of workers
     clock: Clock  # the space's: machines that share a store have one
 
 

@@ -225,7 +225,10 @@ class Upkeep:
                 )
         return states
 
-    def maintain(self, *, archive_idle_days: int | None, dry_run: bool) -> Maintained:
+    def maintain(
+        self, move: Callable[[], tuple[tuple[str, ...], tuple[str, ...]]], archive_idle_days: int | None, *, dry_run: bool
+    ) -> Maintained:
+        """``move`` moves the worktrees of earlier versions; see ``Maintained`` for its results."""
         if archive_idle_days is not None:
             check_count(archive_idle_days, "days")
         before = self._porcelain.size()
@@ -233,7 +236,8 @@ class Upkeep:
         if not dry_run:
             archived = [name for name in archived if self._put_away(name)]
             self._porcelain.pack()
-        return Maintained(tuple(archived), before, before if dry_run else self._porcelain.size())
+            return Maintained(tuple(archived), before, self._porcelain.size(), *move())
+        return Maintained(tuple(archived), before, before)
 
     def _finished(self, days: int) -> list[str]:
         """Idle agents whose work is contained in another agent's branch or any other branch."""

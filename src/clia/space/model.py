@@ -145,6 +145,8 @@ class Maintained(NamedTuple):
     archived: tuple[str, ...]  # agents that were archived
     before: Count  # bytes of objects on disk
     after: Count  # the same, after the clean-up
+    moved: tuple[str, ...] = ()  # worktrees of programs that were moved out of the git directory
+    left: tuple[str, ...] = ()  # agents whose worktree could not be moved, for example because a program uses it
 
 
 class BlamedLine(NamedTuple):

@@ -73,7 +73,7 @@ def open_worker(
             message = f"cannot handle requests of kind {unknown[0]!r}: {effects.problems.get(unknown[0], 'no effect handles it')}"
             hints, fields = [f"handled here: {', '.join(effects)}"], {"kind": unknown[0], "handled": list(effects)}
             raise InvalidInput(message, code="unknown-effect", hints=hints, fields=fields)
-        tools = make_tools(running.clock, environment, running.workplace, redact=settings.redact)
+        tools = make_tools(running.clock, environment, redact=settings.redact)
         name = overrides.name or new_name()
         worker = Worker(WorkerDependencies(space, effects, running.queue, tools, config, name, tell, kinds=overrides.kinds))
         kinds = tuple(kind for kind in effects if overrides.kinds is None or kind in overrides.kinds)
@@ -112,8 +112,8 @@ def _background_ingest(space: Space, settings: Settings, environment: Mapping[st
 # Tools
 
 
-def make_tools(clock: Clock, environment: Mapping[str, str], workplace: str, *, redact: bool = True) -> Tools:
-    """Return the real tools; worktrees go below ``workplace``."""
+def make_tools(clock: Clock, environment: Mapping[str, str], *, redact: bool = True) -> Tools:
+    """Return the real tools."""
     from clia.http_client import HttpClient
     from clia.programs.runner import ProgramRunner
 
@@ -122,7 +122,7 @@ def make_tools(clock: Clock, environment: Mapping[str, str], workplace: str, *, 
         if redact
         else Cleaning(str, lambda text, state: (text, state))
     )
-    return Tools(clock, time.monotonic, environment, HttpClient(), ProgramRunner(), workplace, cleaning)
+    return Tools(clock, time.monotonic, environment, HttpClient(), ProgramRunner(), cleaning)
 
 
 def _clean_chunk(text: str, state: RedactionState) -> tuple[str, RedactionState]:

@@ -101,7 +101,7 @@ def test_a_worker_spawns_no_agent_for_a_flow_without_permission(scene: Scene) ->
     """Such a request cannot name a prompt."""
     before = scene.refs()
     payload = {"name": "child", "briefing": {"title": "Dig"}}
-    context = context_for(scene.space, asked("spawn", {}, "mine"), Config(), tools_for(scene.pair.root))
+    context = context_for(scene.space, asked("spawn", {}, "mine"), Config(), tools_for())
     for text, code in scene.flows.values():
         refused(code, partial(builtin.spawn, context, payload | {"flow": text}))
     prompt, _ = scene.prompts["proposed"]

@@ -9,7 +9,6 @@ an earlier attempt committed for the request, its commit is the answer and the p
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -48,7 +47,7 @@ def seconds(config: Config, payload: Any) -> float | None:
 
 def handle(context: Context, payload: Any) -> dict[str, Any]:
     job = _job(context, payload)
-    lock_path = os.path.join(context.tools.workplace, f"{context.agent}.lock")
+    lock_path = context.space.local.run_directories.lock(context.agent, worker=True)
     with context.tools.programs.alone(lock_path, context.cancelled.is_set) as locked:
         if not locked:
             raise _cancelled(job)
@@ -92,7 +91,7 @@ class _CommandRun:
         self._context = context
         self._job = job
         self._lock_path = lock_path
-        self._directory = os.path.join(context.tools.workplace, context.agent)
+        self._directory = context.space.local.run_directories.directory(context.agent, worker=True)
         tools, cancelled = context.tools, context.cancelled.is_set
         self._work = ProgramWorktree(
             context.space, context.agent, self._directory, lock_path, tools.programs, tools.environment, cancelled

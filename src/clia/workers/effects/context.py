@@ -48,7 +48,6 @@ class Tools(NamedTuple):
     environment: Mapping[str, str]
     http: HttpClient
     programs: ProgramRunner
-    workplace: str  # directory for worktrees
     cleaning: Cleaning
 
 
