@@ -9,26 +9,37 @@ import re
 from binascii import a2b_base64
 from typing import NamedTuple
 
-from clia.redaction.patterns import ARGUMENT, ASSIGNED, ASSIGNMENT, COLUMN, compiled
+from clia.redaction.patterns import ARGUMENT, ASSIGNED, ASSIGNMENT, COLUMN
+from clia.redaction.tokens import compiled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.redaction.patterns import SecretPattern
+    from clia.redaction.tokens import SecretPattern
 
 
-HINTS = ("pass", "secret", "token", "key", "pwd", "_pat")
-_NAME = r"(?P<name>pass(?:word|wd|phrase)?|pwd|secret|key|token|(?<=_)pat)"
-_HEAD = re.compile(rf"{_NAME}(?:{ASSIGNMENT}|(?P<gap>[ \t]{{0,8}}\|[ \t]{{0,8}}|[ \t]{{1,40}}))(?P<quote>\\?[\"'`])?")
+HINTS = ("pass", "secret", "token", "key", "pwd", "_pat", "psk")
+_NAME = r"(?P<name>pass(?:word|wd|phrase)?|pwd|secret|key|token|pat(?<=_pat)|psk(?<![a-z]psk))"
+# Between a name and its value: an assignment; `"name": "PASSWORD", "value": "…"`; the space after a flag or in a table.
+_PAIR = r"\\?[\"']?,?\s{1,40}+\\?[\"']?value\\?[\"']?[ \t]?[:=][ \t]?"
+_GAP = r"[ \t]{0,8}[|│┃][ \t]{0,8}|[ \t]{1,40}"
+_HEAD = re.compile(rf"{_NAME}(?:{ASSIGNMENT}|(?P<pair>{_PAIR})|(?P<gap>{_GAP}))(?P<quote>\\?[\"'`])?")
 _AT_END = re.compile(rf"{_NAME}\Z")
 _BEFORE_MAX = 48
-_BEFORE_KEY = re.compile(r"(?:api|access|secret|private|auth|encryption|signing|master|account|shared|hmac)[_-]?\Z")
+_BEFORE_KEY = re.compile(
+    r"(?:api|access|secret|private|auth|encryption|signing|master|account|shared|hmac|(?<![a-z])app|application)[_-]?\Z"
+)
 _BEFORE_TOKEN = re.compile(
     r"(?:access|auth|refresh|bearer|api|secret|bot|session|security|personal|private|deploy|oauth|git(?:hub|lab)|npm|slack)[_-]?\Z"
 )
+_BEFORE_PASS = re.compile(
+    r"(?:ansible|become|sudo|ssh|db|database|mysql|pg|postgres|redis|mongo|rabbitmq|smtp|imap|mail|ftp|ldap|proxy|admin|root|login)_\Z"
+)
 _SECRET_KEYS = frozenset({"client-key-data", "_auth"})
 _LETTER = re.compile(r"[a-z]\Z")
+_SET = re.compile(r"(?<![a-z])(?:env|arg|setx)[ \t]+[a-z0-9_]*\Z")  # `ENV NAME value` in a Dockerfile
+_IN_PAIR = re.compile(r"(?:name|key)\\?[\"']?[ \t]?[:=][ \t]?\\?[\"']?[a-z0-9_.:-]*\Z")
 _FLAG = re.compile(r"--[a-z-]*\Z")
 _MARK = re.compile(r"\[redacted:[a-z0-9-]*\Z")
 
@@ -70,10 +81,13 @@ def named_values(text: str) -> Iterator[NamedValue]:
 def _row(head: re.Match[str], before: str, *, upper: bool) -> SecretPattern | None:
     """How to read the value after a name; None if the name is not followed by a value."""
     gap, quote = head["gap"], head["quote"]
+    if head["pair"] and not _IN_PAIR.search(before):
+        return None
     if gap and "|" not in gap and _FLAG.search(before):
         return ASSIGNED[quote[:1]] if quote else ARGUMENT
     if gap:
-        return COLUMN if upper and before.endswith("_") and gap != " " and not quote else None
+        column = upper and not quote and ((before.endswith("_") and gap != " ") or _SET.search(before))
+        return COLUMN if column else None
     return ASSIGNED[(quote or "")[:1]]
 
 
@@ -91,8 +105,8 @@ def _faint(name: str, before: str) -> bool | None:
         return False if _BEFORE_KEY.search(before) else None
     if name == "token":
         return not _BEFORE_TOKEN.search(before)  # a lexer has tokens too
-    if name in {"pass", "pwd"}:
-        return None if _LETTER.search(before) else name == "pass"  # compass, a test's pass
+    if name in {"pass", "pwd"}:  # compass, a test's pass
+        return None if _LETTER.search(before) else name == "pass" and not _BEFORE_PASS.search(before)
     return name == "pat"  # also short for pattern
 
 
@@ -107,7 +121,7 @@ def _words(text: str) -> frozenset[str]:
 _STARTS = (
     "example", "your", "changeme", "change-me", "change_me", "placeholder", "dummy", "redacted", "enter ", "insert", "replace",
     "xxx", "***", "...", "sha256:", "sha512-", "http://", "https://", "process.env", "os.environ", "os.getenv", "getenv",
-    "env.", "env:", "vault:", "op://", "file:", "arn:", "[redacted:",
+    "env.", "env:", "vault:", "op://", "file:", "arn:", "[redacted:", "-----begin",
 )  # fmt: skip
 _SIGNS = r"\$[\w{(]|<[\w/!-]|\{[\w{%$ ]|%[({sdr]|\[[a-z]|…|•|●"
 _WORDS = _words(
@@ -236,7 +250,7 @@ def is_secret(value: SecretCandidate) -> bool:
         return len(text) >= 4
     if judged == "argument" and len(text) >= 8 and text.isalpha() and value.after in {"", "\n", "\r"}:
         return text.lower() not in _AFTER_FLAG
-    code = value.after in {"(", "[", "{", '"', "'", "`"} or _DOTTED.fullmatch(text)
+    code = value.after in {"(", "[", "{"} or _DOTTED.fullmatch(text)
     return len(text) >= 6 and not code and _UNUSUAL.search(text) is not None
 
 

@@ -25,15 +25,16 @@ from clia.redaction.named_values import (
     named_values,
     secret_name,
 )
-from clia.redaction.patterns import HINTS, ROWS, TOKEN_HEAD, compiled
+from clia.redaction.patterns import HINTS, ROWS, TOKEN_HEAD
 from clia.redaction.private_keys import PEM, pem_spans, swallow_pem
+from clia.redaction.tokens import compiled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from clia.redaction.patterns import SecretPattern
+    from clia.redaction.tokens import SecretPattern
 
 # Terminal escape sequences. `grep --color` and `jq -C` print them anywhere, even inside a secret, so secrets are matched on text
 # without them.
@@ -51,6 +52,11 @@ _COLOURED_TAIL_MAX = 4 * _TAIL_MAX  # with the shortest sequence after each char
 _WHOLE = " whole"
 # Shorter ones are more likely cut in two; a quoted one continues until the closing quote.
 _WHOLE_LEAST = {"": 8, "credential": 16, "basic": 1 << 30}
+# Lines of .netrc before the password, and `- name: DB_PASSWORD` before `value: …`.
+_CONTEXT_LINES = re.compile(
+    r"(?:machine\s{1,8}\S{1,64}(?:\s{1,8}login\s{1,8}\S{1,64})?"
+    r"|name:[ \t]{1,4}[\"']?(?ai:\w{0,48}(?:password|secret|token|key))[\"']?)[ \t\r]{0,4}\n[^\n]{0,64}\Z"
+)
 _FLAG = re.compile(r"--?[A-Za-z][A-Za-z_-]*")
 _JWK_PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "k"})
 _ORDER = {name: index for index, name in enumerate((PEM, *ROWS))}
@@ -114,8 +120,16 @@ def redact_chunk(text: str, state: RedactionState) -> tuple[Redacted, RedactionS
     redacted = _replace(text_so_far, spans, len(tail)) if spans else Redacted(text, 0)
     if spans and spans[-1].end == len(text_so_far):
         return redacted, RedactionState("", spans[-1].inside)
-    end = max(text_so_far.rfind("\n") + 1, spans[-1].end if spans else 0, len(text_so_far) - _TAIL_MAX)
-    return redacted, RedactionState(text_so_far[end:], inside)
+    context = _context_start(text_so_far)
+    line = text_so_far.rfind("\n") + 1 if context is None else context
+    start = max(line, spans[-1].end if spans else 0, len(text_so_far) - _TAIL_MAX)
+    return redacted, RedactionState(text_so_far[start:], inside)
+
+
+def _context_start(text: str) -> int | None:
+    """The start of lines that say what the next line is, if the text ends in or after them."""
+    context = _CONTEXT_LINES.search(text) if "machine" in text or "name:" in text else None
+    return context.start() if context else None
 
 
 def _redact_coloured_chunk(text: str, state: RedactionState) -> tuple[Redacted, RedactionState]:
@@ -139,10 +153,13 @@ def _redact_coloured_chunk(text: str, state: RedactionState) -> tuple[Redacted, 
     spans = _merge_overlaps([span for span in spans if span.end > len(tail)])
     redacted = _replace(coloured.text, spans, len(tail), coloured) if spans else Redacted(text, 0)
     redacted = redacted._replace(text=escapes + redacted.text)
-    after = coloured.text[spans[-1].end :] if spans else coloured.text
+    end = spans[-1].end if spans else 0
+    after = coloured.text[end:]
     if spans and not ColouredText(after).plain:
         return redacted, RedactionState(incomplete_escape(after), spans[-1].inside)
-    return redacted, RedactionState(shortened(after[after.rfind("\n") + 1 :], _COLOURED_TAIL_MAX), inside)
+    context = _context_start(coloured.plain)
+    line = coloured.text.rfind("\n") + 1 if context is None else coloured.span(context, context + 1)[0]
+    return redacted, RedactionState(shortened(coloured.text[max(line, end) :], _COLOURED_TAIL_MAX), inside)
 
 
 def _coloured_spans(coloured: ColouredText, *, cut: bool) -> list[_SecretSpan]:
@@ -219,12 +236,14 @@ def _redact_member(name: str, value: Any) -> tuple[Any, int]:
 def _redact_object(members: dict[Any, Any]) -> tuple[dict[Any, Any], int]:
     result: dict[Any, Any] = {}
     total = 0
+    title = members.get("name", members.get("key"))  # {"name": "DB_PASSWORD", "value": "…"}
     for key, value in members.items():
         name, in_name = redact(key) if isinstance(key, str) else (key, 0)
         if key in _JWK_PRIVATE and "kty" in members and isinstance(value, str):
             redacted, count = MARK.format(kind="jwk"), int(_MARKS.fullmatch(value) is None)
         else:
-            redacted, count = _redact_member(key if isinstance(key, str) else "", value)
+            key_or_title = title if key == "value" else key
+            redacted, count = _redact_member(key_or_title if isinstance(key_or_title, str) else "", value)
         while in_name and (name in result or name in members):  # two secret names may not become one
             name += "'"
         result[name] = redacted
@@ -245,7 +264,7 @@ def _spans(text: str, *, cut: bool) -> list[_SecretSpan]:
     """The secrets of a text, in order and not overlapping. ``cut``: its end may be the middle of a token."""
     keys = pem_spans(text, cut=cut) if "PRIVATE KEY" in text or "Private-Lines" in text else []
     spans = [_SecretSpan(start, end, PEM, inside) for start, end, inside in keys]
-    rows = [row for hint, hinted in HINTS if hint in text for row in hinted]
+    rows = [row for gate, hints in HINTS if gate in text for hint, hinted in hints if hint in text for row in hinted]
     for row in dict.fromkeys(rows):
         spans += _row_spans(row, text, cut=cut)
     if "=" in text or ":" in text or "--" in text or "_" in text:

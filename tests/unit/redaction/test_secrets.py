@@ -49,6 +49,15 @@ NEAR_MISSES = [
     "ab8Q~" + ALNUM[:60],
     "AK" + "IA" + "ABCDEFGH," + ALNUM[:40],
     "Private-Lines: many",
+    "re_" + ALNUM[:40],
+    "re_compile_the_pattern_of_all_names_2",
+    "sl.some_name_that_is_long_enough_to_be_one_of_these_tokens_but_has_no_digit",
+    "EAAA" + "A" * 60,
+    "pattern." + HEX,
+    "$1$2$3 and $6$ and s/a/$1$/",
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t" + ALNUM,
+    "pul-request-" + HEX[:40],
+    "social" + ALNUM[:32],
     "eyJhbGciOiJIUzI1NiJ9",
     "eyJhbGciOiJIUzI1NiJ9.notjson",
     "AccountKey=<key>",
@@ -148,6 +157,18 @@ ORDINARY = [
     "MAX_TOKEN    128000",
     "FILE_PAT=*.test.py",
     "name_pat = re.compile(r'[a-z]+2')",
+    "127.0.0.1:5432:5432 and 0.0.0.0:5432:5432/tcp",
+    "https://example.com/?key=value&code=404 https://example.com/?key=" + HEX[:12],
+    "http -v https://example.com; redis-cli -h cache ping; mongosh -p; ldapsearch -x -W -b dc=x",
+    "openssl rsa -passin env:PASSWORD -passin pass:$PASSWORD",
+    "ALTER USER app PASSWORD NULL; PASSWORD 'password'",
+    '{"name": "DB_PASSWORD", "value": "${DB_PASSWORD}"} {"name": "region", "value": "eu-west-1"}',
+    "- name: DB_PASSWORD\n  valueFrom:\n    secretKeyRef:\n      name: db2",
+    "ENV DB_PASSWORD $PASSWORD",
+    "Authorization: AWS4-HMAC-SHA256 Authorization: Negotiate",
+    "psk=<key> PSK: none app_key = config.get('key2')",
+    "CREDENTIALS=default GOOGLE_APPLICATION_CREDENTIALS=/etc/keys/service-account-2.json",
+    "first_pass: 12 of 20, db_pass = getpass()",
     "password=[redacted:assigned] https://u:[redacted:url-password]@h",
 ]
 
@@ -508,6 +529,9 @@ _HOSTILE = [
         "A_PASSWORD  ",
         "_pat ",
     ),
+    *("x:5432:", "a:5432:b:c:", "http -a ", "http -a b:", "redis-cli ", "mongosh -", "ldapadd ", "smbclient -U a%", "$6$", "$6$a"),
+    *("name: password\n", "machine a\n", 'name="password" value="', "password\n", "IDENTIFIED BY ", "?key=", "CREDENTIALS="),
+    *("re_", "sl.", "pat", "cio", "env a_password ", "authorization: ", "x-vault-token: ", "oracle:thin:", "-pass pass:"),
     *("password |", "_pat ", "_auth=", ".atlasv1.", f"{ALNUM[:14]}.atlasv1.", "clia_", "/login?key=", "hmac_key", "--password a"),
 ]
 
@@ -528,6 +552,16 @@ def test_private_members_of_a_json_web_key_are_redacted() -> None:
     assert redact_value({**key, "d": "[redacted:jwk]"})[1] == 0
     assert redact_value({"kty": "oct", "k": "c2hvcnQ"})[0] == {"kty": "oct", "k": "[redacted:jwk]"}
     assert redact_value({"k": "c2hvcnQ", "d": "M12 3"}) == ({"k": "c2hvcnQ", "d": "M12 3"}, 0)
+
+
+def test_the_value_of_a_member_that_another_member_names_is_redacted() -> None:
+    value = [{"name": "DB_PASSWORD", "value": "s3cr3t"}, {"name": "region", "value": "eu-1"}, {"key": "ApiKey", "value": HEX[:32]}]
+    redacted = [
+        {"name": "DB_PASSWORD", "value": "[redacted:assigned]"},
+        value[1],
+        {"key": "ApiKey", "value": "[redacted:assigned]"},
+    ]
+    assert redact_value(value) == (redacted, 2)
 
 
 def test_kubernetes_and_npm_members_are_redacted() -> None:
