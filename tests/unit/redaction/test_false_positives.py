@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sysconfig
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from clia.redaction.secrets import START, redact, redact_chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _ROOT = Path(__file__).parents[3]
 _STDLIB = Path(sysconfig.get_path("stdlib"))
