@@ -27,7 +27,7 @@ _ID = re.compile(r"[0-9a-f]{40}")
 _NOTICES = ("notice: ", "dangling ", "Checking ", "Verifying ", "warning in ")
 # In a partial clone git would fetch missing objects. The second variable is for older versions.
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
-_PARTIAL = r"^(extensions\.partialclone|remote\..*\.(promisor|partialclonefilter))$"
+_PARTIAL = re.compile(rb"extensions\.partialclone|remote\..*\.(promisor|partialclonefilter)", re.DOTALL)
 _GC = ("-c", "gc.autoDetach=false", "-c", "gc.worktreePruneExpire=never")
 # Packs that repacking keeps.
 _KEPT = (".keep", ".promisor")
@@ -75,8 +75,8 @@ class GitPorcelain(GitWorktrees):
 
     def is_partial(self) -> bool:
         """Return whether objects may be missing on purpose."""
-        out = self._command.attempt("config", "-z", "--get-regexp", _PARTIAL).out.decode("utf-8", "replace")
-        return any(item.partition("\n")[2].lower() not in ("false", "no", "off", "0") for item in out.split("\0")[:-1])
+        entries = (entry for entry in self._handle.repo.config if _PARTIAL.fullmatch(entry.raw_name))
+        return any((entry.raw_value or b"").lower() not in (b"false", b"no", b"off", b"0") for entry in entries)
 
     def is_shallow(self) -> bool:
         try:

@@ -71,7 +71,7 @@ def reach(git: Git, target: HubTarget) -> Reached:
     _check_is_another(git, remote)
     git.handle.repo.config[HUB] = remote
     hub = _hub(git)
-    if not hub.fetch(retry_now=True) or not hub.read(MARK):
+    if not hub.read(names.SPACE, MARK, retry_now=True):
         raise hub.unreachable()
     return Reached(_same_space(git, remote), before)
 
@@ -189,7 +189,8 @@ def _marked(git: Git, hub: RemoteHub, old: str | None, mark: Mark, by: Stamp) ->
     text = canonical_bytes({key: value for key, value in mark._asdict().items() if value is not None}).decode("utf-8")
     tree = git.objects.update_tree(None, {})
     commit = git.objects.write_commit(tree, [old] if old else [], by, by, compose("hub", [(_TRAILER, text)], "hub"))
-    hub.probe(commit)
+    if old is None:
+        hub.probe(commit)  # a hub with a mark can be used
     return _sent(hub, MARK, old, commit)
 
 

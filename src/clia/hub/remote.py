@@ -201,9 +201,9 @@ class RemoteHub:
         """Return the mark of the hub at the last fetch."""
         return self.local_refs.get(names.seen_mark(self.remote))
 
-    def read(self, *refs: str) -> bool:
-        """Fetch some refs; False if the hub is unreachable or in backoff."""
-        return not self.in_backoff() and self._fetch(self._rules(refs), self._seconds)
+    def read(self, *refs: str, retry_now: bool = False) -> bool:
+        """Fetch some refs; False if the hub is unreachable, or in backoff and not ``retry_now``."""
+        return (retry_now or not self.in_backoff()) and self._fetch(self._rules(refs), self._seconds)
 
     def probe(self, commit: str) -> None:
         """Check with temporary refs that the hub can be used.

@@ -196,6 +196,17 @@ def test_a_recreated_hub_is_marked_again(tmp_path: Path, hub: Hub, store: str) -
         assert (second.agents(), second.hub_status().heads) == (["scout"], "published")
 
 
+def test_a_hub_is_probed_once_by_the_machine_that_marks_it(tmp_path: Path, hub: Hub, store: str) -> None:
+    """With a shared database the mark is written twice: the second one adds the id of the database."""
+    pushes = tmp_path / "pushes"
+    hook = set_hook(hub, "pre-receive", f"cat >>{pushes}")
+    for name in ("one", "two"):
+        machine(tmp_path / name, hub, store).close()
+    hook.unlink()
+    refs = [line.split()[2] for line in pushes.read_text("utf-8").splitlines()]
+    assert (refs.count("refs/clia/probe"), refs.count(MARK)) == (2, 2)  # the probe is created and removed
+
+
 def test_a_refused_mark_is_pushed_again(tmp_path: Path, hub: Hub) -> None:
     machine(tmp_path / "one", hub).close()
     mark = at_hub(hub)[MARK]
