@@ -73,15 +73,21 @@ def _section(tag: str, verbs: list[Verb]) -> Iterator[str]:
         yield page(
             f"### {verb.name}",
             f"{code(f'{verb.method} {verb.path}')}, role {verb.role}. {prose(verb.summary)}",
-            table(("parameter", "where", "type", "default"), [_param(param) for param in verb.params]) if verb.params else "",
+            _params(verb),
             _answer(verb),
         )
 
 
-def _param(param: Param) -> tuple[str, str, str, str]:
+def _params(verb: Verb) -> str:
+    columns = ("parameter", "where", "type", "default", "description")
+    shown = len(columns) if any(param.description for param in verb.params) else len(columns) - 1
+    return table(columns[:shown], [_param(param)[:shown] for param in verb.params]) if verb.params else ""
+
+
+def _param(param: Param) -> tuple[str, ...]:
     places = {"path": "in the path", "query": "in the query", "body": "in the body"}
     default = "" if param.required else code(json.dumps(param.default))
-    return code(param.key), places[param.where], type_text(param.shape.schema()), default
+    return code(param.key), places[param.where], type_text(param.shape.schema()), default, prose(param.description)
 
 
 def _answer(verb: Verb) -> str:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import clia
 from clia import verbs
+from clia.api import parameters
 from clia.api import remote_space as client_space
 from clia.api.annotations import field_docs
 from clia.behaviours import model as behaviour_model
 from clia.cli import main as program
 from clia.engine import records as engine
 from clia.facade import opening, settings, setup, space
+from clia.facade.aliases import alias
 from clia.federation import model as federation_model
 from clia.git import records as git_records
 from clia.hub import model as hub_model
@@ -33,7 +35,7 @@ from clia.values import typed_objects
 from reference_markdown import code, fenced, page, prose, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 
 GIVEN = (
@@ -112,7 +114,7 @@ def _space() -> str:
 def _service(name: str, declared: verbs.service[Any]) -> str:
     """A service: its verbs, each with its other name on the space."""
     kind = declared.kind()
-    moved = [name for name, member in vars(space.Space).items() if isinstance(member, space.alias)]
+    moved = [name for name, member in vars(space.Space).items() if isinstance(member, alias)]
     aliases = {inspect.unwrap(getattr(space.Space, name)): name for name in moved}
     methods = []
     for node in _class_node(kind).body:
@@ -146,9 +148,28 @@ def _function(name: str, function: Callable[..., Any]) -> str:
     return page(f"## {name}", code(_signature(name, node)), _docstring(function))
 
 
+class _WithoutDescriptions(ast.NodeTransformer):
+    """Replaces ``Annotated[TYPE, …]``, and the names that ``clia.api.parameters`` has for it, by the type."""
+
+    aliases: Mapping[str, ast.expr] = {
+        statement.targets[0].id: statement.value
+        for statement in ast.parse(inspect.getsource(parameters)).body
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+    }
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        return self.visit(self.aliases[node.id]) if node.id in self.aliases else node
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:  # called by this name
+        is_annotated = isinstance(node.value, ast.Name) and node.value.id == "Annotated"
+        kept: ast.AST = node.slice.elts[0] if is_annotated and isinstance(node.slice, ast.Tuple) else node
+        return self.generic_visit(kept) if kept is node else self.visit(kept)
+
+
 def _signature(name: str, node: ast.FunctionDef) -> str:
-    parameters = _plain(ast.unparse(node.args).removeprefix("self").removeprefix(", "))
-    return f"{name}({parameters})" + (f" -> {_plain(ast.unparse(node.returns))}" if node.returns else "")
+    node.args = _WithoutDescriptions().visit(node.args)
+    arguments = _plain(ast.unparse(node.args).removeprefix("self").removeprefix(", "))
+    return f"{name}({arguments})" + (f" -> {_plain(ast.unparse(node.returns))}" if node.returns else "")
 
 
 def _plain(annotation: str) -> str:

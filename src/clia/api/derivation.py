@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from clia.api.annotations import resolve
 from clia.api.shapes import ANY, COUNT, FLAG, NUMBER, OBJECT, STRING, TEXT, WHOLE, Either, Listed, Mapped, Optional, Record
+from clia.facade.aliases import alias
 from clia.values.records import json_keys
 from clia.verbs import GET, Hint, Route, route_of, service
 
@@ -38,10 +39,11 @@ class Param(NamedTuple):
     default: Any = REQUIRED
     description: str = ""
     where: str = BODY
+    wire_name: str = ""
 
     @property
     def key(self) -> str:
-        return self.name.rstrip("_")
+        return self.wire_name or self.name.rstrip("_")
 
     @property
     def required(self) -> bool:
@@ -117,7 +119,7 @@ def verbs_of(kind: type, service: str = "") -> Iterator[Verb]:
 
 def local_members() -> dict[str, str]:
     """What a space and its services offer on their own machine only, with the first line of its docstring."""
-    from clia.facade.space import Space, alias
+    from clia.facade.space import Space
 
     services = {name: member.kind() for name, member in vars(Space).items() if isinstance(member, service)}
     members = {name: member for name, member in vars(Space).items() if not isinstance(member, (service, alias))}
@@ -153,12 +155,13 @@ def _plain(text: str) -> str:
 
 
 def params_of(function: Callable[..., Any], wire: Mapping[str, str]) -> Iterator[Param]:
-    """The parameters after the first, without callbacks. ``wire``: annotations to use instead of those in the signature."""
+    """The parameters after the first, without callbacks and ``**arguments``. ``wire``: annotations that replace those here."""
     for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
         kind = resolve(wire.get(name, parameter.annotation), function.__module__)
-        if any(get_origin(member) is Callable for member in (kind, *get_args(kind))):
+        is_callback = any(get_origin(member) is Callable for member in (kind, *get_args(kind)))
+        if is_callback or parameter.kind is inspect.Parameter.VAR_KEYWORD:
             continue  # progress is not sent
-        notes = kind.__metadata__ if get_origin(kind) is Annotated else ()
+        notes = [note for member in (kind, *get_args(kind)) for note in getattr(member, "__metadata__", ())]
         description = next((note for note in reversed(notes) if isinstance(note, str) and note not in _MARKED), "")
         yield Param(name, input_shape(kind), parameter.default, description)
 

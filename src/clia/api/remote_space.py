@@ -14,7 +14,8 @@ from urllib.parse import quote, urlsplit
 
 from clia.api.connection import ForgeConnection, check_token, follow
 from clia.errors import InvalidInput, NotAllowed, StoreError
-from clia.facade.space import Space, alias
+from clia.facade.aliases import alias
+from clia.facade.space import Space
 from clia.values.commit_messages import check_text
 from clia.verbs import GET, route_of, service
 

@@ -16,8 +16,9 @@ from clia.verbs import ADMIN, VIEWER, verb
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from typing import Annotated, Any
 
+    from clia.api.parameters import BehaviourName, VersionName
     from clia.behaviours.index import ObservationIndex
     from clia.behaviours.library import AdoptionOrder, BehaviourDraft, BehaviourLibrary
     from clia.behaviours.model import BehaviourStats, BehaviourVersion, Comparison, KnownBehaviour, Replayed, Suggestion
@@ -71,7 +72,7 @@ class BehaviourService:
         return self._components.library.get(check_text(name, "behaviour"))
 
     @verb("GET", "/behaviour-versions/{text}", VIEWER, "behaviours", "behaviour_version")
-    def version(self, text: str) -> BehaviourVersion:
+    def version(self, text: VersionName) -> BehaviourVersion:
         """A version: the current one of a name, one by its id or the start of it, or ``PEER/NAME``: a peer's current one."""
         return self._components.library.version(self._components.tracking.readable(check_text(text, "behaviour")))
 
@@ -83,17 +84,17 @@ class BehaviourService:
     @verb("POST", "/behaviours/{name}/proposals", ADMIN, "behaviours", "propose_behaviour")
     def propose(  # noqa: PLR0913  # the fields of a proposal; only the body is required
         self,
-        name: str,
-        body: str,
-        kind: str | None = None,
+        name: Annotated[str, "behaviour name; a new name also needs kind"],
+        body: Annotated[str, "the full text of the version: flow source, or a prompt (may contain {{task}}, {{agent}}, {{title}})"],
+        kind: Annotated[str | None, "prompt or session-flow; only for a new behaviour"] = None,
         *,
-        parent: str | None = None,
-        evidence: Sequence[str] = (),
-        why: str = "",
-        notes: str = "",
-        agent: str | None = None,
+        parent: Annotated[str | None, "the version that it derives from (default: the current one)"] = None,
+        evidence: Annotated[Sequence[str], "commit ids that show the problem, as in the behaviour's evidence"] = (),
+        why: Annotated[str, "what is wrong with the version that it replaces, and how this one fixes it"] = "",
+        notes: Annotated[str, "purpose and when to use it; stored with the version"] = "",
+        agent: Annotated[str | None, "the agent that proposes it"] = None,
     ) -> BehaviourVersion:
-        """Propose a candidate, with the commits that prompted it. It runs once a person has adopted it. ``agent``: the proposer."""
+        """Propose a candidate, with the commits that prompted it. It runs once a person has adopted it."""
         library = self._components.library
         from_ = None if parent is None else library.version(check_text(parent, "parent"), check_text(name, "name")).cid
         if agent is not None:
@@ -202,11 +203,14 @@ class BehaviourService:
     # Observations
 
     @verb("GET", "/behaviour-stats", VIEWER, "behaviours", "behaviour_stats")
-    def stats(self, text: str | None = None, *, over: str | None = None, progress: Progress | None = None) -> list[BehaviourStats]:
-        """Statistics of a behaviour's versions, of one version, or of everything that ever ran; from git alone.
-
-        ``over``: day, week or month, for rates over time.
-        """
+    def stats(
+        self,
+        text: VersionName | None = None,
+        *,
+        over: Annotated[str | None, "day, week or month: include rates over time"] = None,
+        progress: Progress | None = None,
+    ) -> list[BehaviourStats]:
+        """Statistics of a behaviour's versions, of one version, or of everything that ever ran; from git alone."""
         from clia.behaviours.measures import check_span, stats_of
 
         if over is not None:
@@ -236,7 +240,7 @@ class BehaviourService:
         return self._components.observations.gaps()
 
     @verb("GET", "/behaviour-comparisons/{before}/{after}", VIEWER, "behaviours", "compare_behaviours")
-    def compare(self, before: str, after: str, *, progress: Progress | None = None) -> Comparison:
+    def compare(self, before: VersionName, after: VersionName, *, progress: Progress | None = None) -> Comparison:
         """Two versions side by side: rates, and the probability that the later one is better."""
         from clia.behaviours.measures import compared, stats_of
         from clia.behaviours.model import Comparison
@@ -249,7 +253,13 @@ class BehaviourService:
         return Comparison(stats[0], stats[1], compared(sums[earlier.cid], sums[later.cid]))
 
     @verb("GET", "/behaviours/{name}/suggestion", VIEWER, "behaviours", "suggest_behaviour")
-    def suggest(self, name: str, measure: str | None = None, *, progress: Progress | None = None) -> Suggestion:
+    def suggest(
+        self,
+        name: BehaviourName,
+        measure: Annotated[str | None, "finished, approved, merged, passed or kept (default: as configured)"] = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Suggestion:
         """Whether to adopt, keep or retire a version, with the commits that support it; or that there is not enough data."""
         from clia.behaviours.library import current_of
         from clia.behaviours.measures import check_measure

@@ -10,11 +10,9 @@ A verb of a service that used to be on ``Space`` keeps that name as an ``alias``
 from __future__ import annotations
 
 import os
-from functools import wraps
-from types import FunctionType
-from typing import Generic, TypeVar
 
 from clia.errors import AgentNotFound, FileError, InvalidInput
+from clia.facade.aliases import alias
 from clia.values.commit_messages import check_text
 from clia.values.refs import is_id
 from clia.values.slugs import check_slug, is_slug
@@ -25,8 +23,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
-    from typing import Any, Self
+    from typing import Annotated, Any, Self
 
+    from clia.api.parameters import (
+        Agent,
+        Base,
+        Changes,
+        Files,
+        From,
+        IdentitySlug,
+        Into,
+        Kind,
+        Message,
+        Meta,
+        NewAgent,
+        Other,
+        Parent,
+        Paths,
+        Revision,
+    )
     from clia.behaviours.service import BehaviourService
     from clia.capture.service import Captures
     from clia.facade.components import Components
@@ -58,32 +73,6 @@ if TYPE_CHECKING:
     from clia.workers.fleet import FleetService
 
     Progress = Callable[[int, int], None]
-
-
-T = TypeVar("T")
-
-
-class alias(Generic[T]):  # noqa: N801  # reads as a declaration
-    """Another name for a verb of a service: ``trace_pending = alias(lambda space: space.traces.pending)``."""
-
-    def __init__(self, find: Callable[[Space], T]) -> None:
-        self._find = find
-
-    def __get__(self, space: Space | None, owner: type) -> T:
-        if space is not None:
-            return self._find(space)
-        member = self._find(owner)  # type: ignore[arg-type]  # on the class: the service's own function
-        return self._unbound(member) if isinstance(member, FunctionType) else member
-
-    def _unbound(self, function: Any) -> Any:
-        """The function as ``Space.verb(space, ...)`` calls it."""
-
-        @wraps(function)
-        def call(space: Space, *args: Any, **options: Any) -> Any:
-            verb: Any = self._find(space)
-            return verb(*args, **options)
-
-        return call
 
 
 class Space:
@@ -150,13 +139,13 @@ class Space:
     # Agents
 
     @verb("POST", "/agents", ADMIN, "agents")
-    def spawn(self, name: str, briefing: Briefing, *, slug: str | None = None) -> Spawned:
+    def spawn(self, name: NewAgent, briefing: Briefing, *, slug: IdentitySlug = None) -> Spawned:
         """Create an agent with an empty tree."""
         self._check_prompt(briefing)
         return self._components.agents.spawn(name, briefing, profile=self._profile(name, slug))
 
     @verb("POST", "/agents/{parent}/sub-agents", ADMIN, "agents")
-    def spawn_from(self, name: str, briefing: Briefing, parent: str, *, slug: str | None = None) -> Spawned:
+    def spawn_from(self, name: NewAgent, briefing: Briefing, parent: Parent, *, slug: IdentitySlug = None) -> Spawned:
         """Create a sub-agent at the head of its parent."""
         self._check_prompt(briefing)
         core = self._components.core
@@ -166,7 +155,7 @@ class Space:
 
     @verb("POST", "/commits/{commit}/agents", ADMIN, "agents")
     def spawn_at(
-        self, name: str, briefing: Briefing, commit: str, parent: str | None = None, *, slug: str | None = None
+        self, name: NewAgent, briefing: Briefing, commit: Revision, parent: Parent | None = None, *, slug: IdentitySlug = None
     ) -> Spawned:
         """Create an agent at any commit."""
         self._check_prompt(briefing)
@@ -196,7 +185,10 @@ class Space:
 
     @verb("GET", "/states", VIEWER, "agents")
     def states(self, *, after: str = "", limit: int | None = None) -> list[AgentState]:
-        """Each active agent with its head, its last commit and whether that has landed; all of them, or one page by name."""
+        """Each active agent with its head, its last commit and whether that has landed.
+
+        ``after`` and ``limit`` select one page, by name.
+        """
         return self._components.maintenance.states(after=after, limit=limit)
 
     @verb("GET", "/agents/{name}/head", VIEWER, "agents", shows="name")
@@ -209,14 +201,14 @@ class Space:
     @verb("POST", "/agents/{name}/commits", ADMIN, "commits", moves="name", base="base")
     def commit(
         self,
-        name: str,
-        kind: str,
-        files: Mapping[str, Content] | None = None,
+        name: Agent,
+        kind: Kind,
+        files: Files = None,
         *,
-        changes: Mapping[str, Content | None] | None = None,
-        message: str = "",
-        meta: Mapping[str, Any] | None = None,
-        base: str | None = None,
+        changes: Changes = None,
+        message: Message = "",
+        meta: Meta = None,
+        base: Base = None,
     ) -> str:
         """Make a typed commit and return its id. ``files`` is the whole worktree, ``changes`` only what differs."""
         from clia.space.core import CommitText
@@ -234,14 +226,14 @@ class Space:
     @verb("POST", "/agents/{name}/traced-commits", ADMIN, "commits", moves="name", base="base")
     def commit_with_trace(
         self,
-        name: str,
-        kind: str,
-        files: Mapping[str, Content] | None = None,
+        name: Agent,
+        kind: Kind,
+        files: Files = None,
         *,
-        changes: Mapping[str, Content | None] | None = None,
-        message: str = "",
-        meta: Mapping[str, Any] | None = None,
-        base: str | None = None,
+        changes: Changes = None,
+        message: Message = "",
+        meta: Meta = None,
+        base: Base = None,
     ) -> str:
         """Make a commit and bind the pending trace entries to it."""
         from clia.space.core import CommitText
@@ -288,27 +280,33 @@ class Space:
     # History
 
     @verb("GET", "/find", VIEWER, "commits")
-    def find(self, text: str) -> str:
+    def find(self, text: Revision) -> str:
         """The commit that a text names: an agent, an id or its start, or a branch."""
         return self._components.history.find(text)
 
     @verb("GET", "/log", VIEWER, "commits")
-    def log(self, text: str, *, own: bool = False, limit: int | None = None) -> list[AgentCommit]:
-        """Every commit that is reachable from a head, newest first."""
+    def log(
+        self,
+        text: Revision,
+        *,
+        own: Annotated[bool, "only commits made by this agent, not those that it started from or merged"] = False,
+        limit: Annotated[int | None, "maximum number of commits"] = None,
+    ) -> list[AgentCommit]:
+        """The commits that are reachable from a head, newest first."""
         return self._components.history.log(text, own=own, limit=limit)
 
     @verb("GET", "/commits/{text}", VIEWER, "commits")
-    def show(self, text: str) -> AgentCommit:
+    def show(self, text: Revision) -> AgentCommit:
         """One commit with its trailers."""
         return self._components.history.show(text)
 
     @verb("GET", "/files", VIEWER, "commits")
-    def files(self, text: str) -> dict[str, Content]:
+    def files(self, text: Revision) -> dict[str, Content]:
         """The files at a commit, in the form that ``commit`` takes."""
         return self._components.history.files(text)
 
     @verb("GET", "/diff", VIEWER, "commits")
-    def diff(self, text: str, other: str | None = None, *, paths: Sequence[str] = ()) -> str:
+    def diff(self, text: Revision, other: Other = None, *, paths: Paths = ()) -> str:
         """A patch: between two commits, of all an agent did, or of one commit."""
         return self._components.history.diff(text, other, paths)
 
@@ -325,9 +323,7 @@ class Space:
     # Merges
 
     @verb("POST", "/agents/{into}/merges/{from}", ADMIN, "merges", moves="into")
-    def merge(
-        self, into: str, from_: str, *, message: str = "", meta: Mapping[str, Any] | None = None
-    ) -> Merged | UpToDate | Conflicts:
+    def merge(self, into: Into, from_: From, *, message: Message = "", meta: Meta = None) -> Merged | UpToDate | Conflicts:
         """Merge another agent's work, as a session-merge commit."""
         from clia.space.core import CommitText
 
@@ -336,17 +332,20 @@ class Space:
     @verb("POST", "/agents/{into}/resolutions/{from}", ADMIN, "merges", moves="into", base="ours")
     def resolve(  # noqa: PLR0913  # the names users were promised
         self,
-        into: str,
-        from_: str,
-        files: Mapping[str, Content] | None = None,
+        into: Into,
+        from_: From,
+        files: Files = None,
         *,
-        ours: str,
-        theirs: str,
-        changes: Mapping[str, Content | None] | None = None,
-        message: str = "",
-        meta: Mapping[str, Any] | None = None,
+        ours: Annotated[str, "the head of the agent to merge into, from the conflicts"],
+        theirs: Annotated[str, "the head of the other agent, from the conflicts"],
+        changes: Changes = None,
+        message: Message = "",
+        meta: Meta = None,
     ) -> Merged:
-        """Conclude a conflicted merge; ``StaleRef`` if either head has moved since."""
+        """Conclude a merge that had conflicts.
+
+        ``StaleRef`` if either head has moved since.
+        """
         from clia.space.core import CommitText
 
         return self._components.merging.resolve(into, from_, (ours, theirs), files, changes, CommitText(message, meta))

@@ -18,6 +18,7 @@ from clia.verbs import ADMIN, VIEWER, verb
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Annotated
 
     from clia.facade.components import Components
     from clia.federation.announcing import PeerTokens
@@ -216,7 +217,7 @@ class PeerService:
         return results
 
     @verb("GET", "/remotes", VIEWER, "federation")
-    def remotes(self, peer: str | None = None) -> list[Remote]:
+    def remotes(self, peer: Annotated[str | None, "only agents of this peer (default: all)"] = None) -> list[Remote]:
         """The tracked agents of one peer, or of all."""
         return self._components.tracking.remotes(peer)
 

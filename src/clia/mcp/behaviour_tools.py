@@ -13,17 +13,17 @@ from urllib.parse import quote
 from clia.api.derivation import record_of
 from clia.api.shapes import Listed
 from clia.behaviours.measures import MEASURES
-from clia.behaviours.model import CURRENT, PROPOSED, RETIRED, BehaviourStats, BehaviourVersion, Comparison, Suggestion
+from clia.behaviours.model import CURRENT, PROPOSED, RETIRED, BehaviourStats, BehaviourVersion, Suggestion
 from clia.behaviours.observing import REVERTED
 from clia.errors import CliaError
-from clia.mcp.toolbox import AgentName, ResultShape, tool
+from clia.mcp.toolbox import ResultShape, served, tool
 from clia.values import refs as names
 from clia.values.typed_objects import PROMPT
-from clia.verbs import ADMIN, Count
+from clia.verbs import Count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from clia.behaviours.model import KnownBehaviour
     from clia.facade.space import Space
@@ -34,8 +34,6 @@ BAD: dict[str, str] = {key: name for name, measure in MEASURES.items() for key i
 FAILURES_MAX = 50
 TEXT_MAX = 2000
 PATCH_MAX = 200_000
-_WHICH = "a behaviour name (for its current version), a version id or id prefix, or PEER/NAME"
-Which = Annotated[str, _WHICH]
 _SUMMARY = ResultShape(name=str, kind=str, cid=str | None, by=str, at=int, why=str, versions=Count, proposed=Count)
 _OUTLINE = ResultShape(
     **{name: shape for name, shape in record_of(BehaviourVersion).fields.items() if name not in ("name", "kind", "body")}
@@ -128,10 +126,10 @@ def _trace_address(space: Space, *cids: str | None) -> str | None:
 # Tools
 
 
-@tool("Behaviours of this space", returns=ResultShape(behaviours=Listed(_SUMMARY)))
+@tool("Behaviours of this space", "behaviours", returns=ResultShape(behaviours=Listed(_SUMMARY)))
 def behaviours(call: ToolCall, kind: Annotated[str | None, "session-flow or prompt (default: both)"] = None) -> Mapping[str, Any]:
-    """Lists the behaviours of this space: flows, which sessions run, and prompts. Each has its current version (cid is null if none
-    is adopted) and the number of open proposals."""
+    """A behaviour is a flow, which sessions run, or a prompt. Shows its current version (cid is null if none is adopted) and the
+    number of versions and open proposals."""
     return {"behaviours": [_summary(behaviour) for behaviour in call.space.behaviours() if kind in (None, behaviour.kind)]}
 
 
@@ -145,15 +143,20 @@ def _summary(behaviour: KnownBehaviour) -> dict[str, Any]:
     }
 
 
-@tool("One behaviour", returns=ResultShape(version=BehaviourVersion, versions=Listed(_OUTLINE), evidence=str | None))
-def behaviour_show(call: ToolCall, behaviour: Which) -> Mapping[str, Any]:
-    """Shows a version with its full body, and lists the other versions: state (current, trial, former, proposed, retired, foreign),
-    author, reason and evidence commits. evidence is the URI of the observations: read it before you propose a change."""
-    named = _by_name(call, behaviour)
+@tool(
+    "One behaviour",
+    "behaviour_version",
+    names={"text": "behaviour"},
+    returns=ResultShape(version="behaviour_version", versions=Listed(_OUTLINE), evidence=str | None),
+)
+def behaviour_show(call: ToolCall, text: str) -> Mapping[str, Any]:
+    """Includes its full body and a list of the other versions: state (current, trial, former, proposed, retired, foreign), author,
+    reason and evidence commits. evidence is the URI of the observations: read it before you propose a change."""
+    named = _by_name(call, text)
     if named is not None:
         version, versions = current(named) or named.versions[-1], named.versions
     else:
-        version = call.space.behaviour_version(behaviour)
+        version = call.space.behaviour_version(text)
         owner = _by_name(call, version.name)
         versions = owner.versions if owner is not None and version.cid in {item.cid for item in owner.versions} else ()
     listed = [item._asdict() for item in versions]
@@ -169,65 +172,49 @@ def _by_name(call: ToolCall, name: str) -> KnownBehaviour | None:
 
 @tool(
     "Behaviour statistics",
-    returns=ResultShape(stats=list[BehaviourStats], gaps=Count),
+    "behaviour_stats",
+    names={"text": "behaviour"},
+    returns=ResultShape(stats="behaviour_stats", gaps="observation_gaps"),
     slow="reading new commits",
 )
-def behaviour_stats(
-    call: ToolCall,
-    behaviour: Annotated[str | None, f"{_WHICH} (default: everything that ran)"] = None,
-    over: Annotated[str | None, "day, week or month: include rates over time"] = None,
-) -> Mapping[str, Any]:
-    """Counts and rates (with 95 % intervals and sample sizes) for each version: sessions, decisions, merges, outcomes, landings,
-    reverts, traces, tokens. If gaps is above 0, this clone has only part of the record."""
-    return {"stats": call.space.behaviour_stats(behaviour, over=over), "gaps": call.space.observation_gaps()}
+def behaviour_stats(call: ToolCall, **arguments: Any) -> Mapping[str, Any]:
+    """Counts and rates (with 95 % intervals and sample sizes): sessions, decisions, merges, outcomes, landings, reverts, traces,
+    tokens. If gaps is above 0, this clone has only part of the record."""
+    return {"stats": call.space.behaviour_stats(**arguments), "gaps": call.space.observation_gaps()}
 
 
 @tool(
     "Compare two versions",
-    returns=ResultShape(comparison=Comparison, diff=str, cut=bool),
+    "compare_behaviours",
+    returns=ResultShape(comparison="compare_behaviours", diff="behaviour_diff", cut=bool),
     slow="reading new commits",
 )
-def behaviour_compare(
-    call: ToolCall, before: Which, after: Annotated[str, "the version to compare with, named the same way"]
-) -> Mapping[str, Any]:
-    """Compares two versions by each measure: both rates, the probability that the later is better, and proven (1: the later, -1:
-    the earlier, 0: neither). Includes a diff of the text."""
+def behaviour_compare(call: ToolCall, before: str, after: str) -> Mapping[str, Any]:
+    """For each measure, proven says which is better (1: the later, -1: the earlier, 0: neither). Includes a diff of the text."""
     comparison, patch = call.space.compare_behaviours(before, after), call.space.behaviour_diff(before, after)
     return {"comparison": comparison, "diff": patch[:PATCH_MAX], "cut": len(patch) > PATCH_MAX}
 
 
-@tool("Suggest an action", slow="reading new commits")
-def behaviour_suggest(
-    call: ToolCall,
-    behaviour: Annotated[str, "its name"],
-    measure: Annotated[str | None, "finished, approved, merged, passed or kept (default: as configured)"] = None,
-) -> Suggestion:
-    """Suggests whether to adopt, keep or retire a version, with the newest supporting commits, if there is enough data. This is
-    advice for people: nothing is changed."""
-    return call.space.suggest_behaviour(behaviour, measure)
+behaviour_suggest = served(
+    "suggest_behaviour",
+    "Suggest an action",
+    "This is advice for people: nothing is changed.",
+    name="behaviour_suggest",
+    names={"name": "behaviour"},
+    slow="reading new commits",
+)
 
 
 @tool(
     "Propose a better version",
-    ADMIN,
-    returns=ResultShape(version=BehaviourVersion, next=str | None),
+    "propose_behaviour",
+    you="agent",
+    names={"name": "behaviour"},
+    returns=ResultShape(version="propose_behaviour", next=str | None),
     idempotent=True,
 )
-def behaviour_propose(
-    call: ToolCall,
-    behaviour: Annotated[str, "behaviour name; a new name also needs kind"],
-    body: Annotated[str, "the full text of the version: flow source, or a prompt (may contain {{task}}, {{agent}}, {{title}})"],
-    why: Annotated[str, "what is wrong with the version that it replaces, and how this one fixes it"],
-    evidence: Annotated[Sequence[str], "commit ids that show the problem, as in the behaviour's evidence"] = (),
-    notes: Annotated[str, "purpose and when to use it; stored with the version"] = "",
-    kind: Annotated[str | None, "prompt or session-flow; only for a new behaviour"] = None,
-    parent: Annotated[str | None, "the version that it derives from (default: the current one)"] = None,
-    agent: AgentName = None,
-) -> Mapping[str, Any]:
-    """Records a candidate version, with the commits that motivate it, for people to review. It does not run: a person must adopt it
-    or put it on trial; you cannot. Proposing the same text twice creates one version."""
-    version = call.space.propose_behaviour(
-        behaviour, body, kind, why=why, notes=notes, evidence=evidence, parent=parent, agent=call.agent(agent)
-    )
+def behaviour_propose(call: ToolCall, why: str, **arguments: Any) -> Mapping[str, Any]:
+    """You cannot adopt it or put it on trial. Proposing the same text twice creates one version."""
+    version = call.space.propose_behaviour(why=why, **arguments)
     adopt = f"it does not run until a person adopts it: clia behaviour adopt {version.name} {version.cid[:12]}"
     return {"version": version, "next": adopt if version.state == PROPOSED else None}

@@ -242,7 +242,7 @@ def _decide(call: ToolCall, request: Request, form: ElicitationForm, content: Ma
     return outcome(call, request.agent, request.id, refused)
 
 
-@tool("Ask a person", ADMIN, returns=_OUTCOME, idempotent=True)
+@tool("Ask a person", role=ADMIN, returns=_OUTCOME, idempotent=True)
 async def request_decision(
     exchange: Exchange,
     question: Annotated[str, "the question, self-contained"],

@@ -153,7 +153,7 @@ def plan(call: ToolCall, agent: AgentName = None) -> Mapping[str, Any]:
 
 @tool(
     "Write to your journal",
-    ADMIN,
+    role=ADMIN,
     returns=ResultShape(slug=str, path=str, entry=dict[str, Any], sha256=str, appended=bool),
 )
 def journal(

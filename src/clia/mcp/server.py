@@ -155,7 +155,8 @@ async def _done(tool: Tool, exchange: Exchange, values: dict[str, Any]) -> Any:
         return await tool.run(exchange, **values)
     if tool.slow is not None:
         await exchange.tell(f"{tool.name}: {tool.slow}")
-    result = await exchange.do(tool.run, exchange.call, **values)
+    call = exchange.call
+    result = await exchange.do(lambda: tool.run(call, **tool.arguments(call, values)))
     if tool.slow is not None:
         await exchange.tell(f"{tool.name}: done")
     return result

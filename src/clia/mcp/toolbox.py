@@ -1,31 +1,34 @@
 """Tool definitions, their JSON Schemas, and errors as MCP results.
 
-Invariant: a tool is stated once, as a function. Its schemas follow from the annotations, defaults and docstring, by the shapes that
-decode arguments and encode results. A schema is self-contained, because clients have no other document to resolve references in.
-User errors are returned with hints; bugs are only logged.
+Invariant: a tool states only what differs from its verb. Its schemas follow from the annotations, defaults and docstrings of both,
+by the shapes that decode arguments and encode results. A schema is self-contained, because clients have no other document to
+resolve references in. User errors are returned with hints; bugs are only logged.
 """
 
 from __future__ import annotations
 
 import logging
+from inspect import Parameter, signature
 from typing import Annotated, NamedTuple
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, CallToolResult, TextContent
 
 from clia.api.annotations import resolve
-from clia.api.derivation import params_of, shape_of
-from clia.api.shapes import Shape, definitions
+from clia.api.derivation import params_of, shape_of, verb_of
+from clia.api.shapes import Optional, Shape, definitions
 from clia.api.special_shapes import EXTRA_SCHEMAS
 from clia.errors import CliaError, Denied, InvalidInput, NotFound
+from clia.facade.space import Space
 from clia.verbs import VIEWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from clia.api.derivation import Param
+    from clia.api.derivation import Param, Verb
+    from clia.mcp.calls import ToolCall
 
 AgentName = Annotated[str | None, "the agent (default: yourself)"]
 ABSENT: Any = object()
@@ -34,10 +37,10 @@ _ELSEWHERE, _INSIDE = "#/components/schemas/", "#/$defs/"
 
 
 class ResultShape:
-    """The shape of a result object, by the types or shapes of its fields; all fields are present."""
+    """The shape of a result object, by its fields: a type, a shape, or the name of the verb that returns it. All are present."""
 
     def __init__(self, **fields: Any) -> None:
-        self.fields: dict[str, Shape] = {name: kind if isinstance(kind, Shape) else shape_of(kind) for name, kind in fields.items()}
+        self.fields: dict[str, Shape] = {name: _shape(kind) for name, kind in fields.items()}
 
     def encode(self, value: Mapping[str, Any]) -> dict[str, Any]:
         return {name: shape.encode(value[name]) for name, shape in self.fields.items()}
@@ -51,6 +54,19 @@ class ResultShape:
 
     def parts(self) -> Iterable[Shape]:
         return self.fields.values()
+
+
+def _shape(kind: Any) -> Shape:
+    shape = verb_named(kind).result if isinstance(kind, str) else kind if isinstance(kind, Shape) else shape_of(kind)
+    if shape is None:
+        raise TypeError(f"{kind} returns nothing")
+    return shape
+
+
+def verb_named(name: str) -> Verb:
+    """The verb that a space has under a name; a service that can be called is the verb that lists its items."""
+    member = getattr(Space, name)
+    return verb_of(member.__call__ if isinstance(member, type) else member, "", name)
 
 
 def output_schema(shape: Shape) -> dict[str, Any]:
@@ -119,33 +135,81 @@ class Tool(NamedTuple):
     params: Sequence[Param]
     result: ResultShape | Shape
     run: Callable[..., Any]  # takes a ToolCall and the arguments, or, as a coroutine, an Exchange
-    slow: str | None  # progress message
-    idempotent: bool
-    destructive: bool
+    you: str = ""  # the argument that is the caller's agent by default
+    slow: str | None = None  # progress message
+    idempotent: bool = False
+    destructive: bool = False
+
+    def arguments(self, call: ToolCall, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments with the caller's agent filled in. Only a tool that reads takes another agent than the server's."""
+        if not self.you:
+            return dict(values)
+        name = values[self.you]
+        return {**values, self.you: name if name and self.role == VIEWER else call.agent(name)}
 
 
 def tool(
     title: str,
-    role: str = VIEWER,
+    verb: str = "",
     *,
+    role: str = "",
+    you: str = "",
+    names: Mapping[str, str] | None = None,
     returns: ResultShape | None = None,
     slow: str | None = None,
     idempotent: bool = False,
     destructive: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]:
-    """Serve a function as the tool of its name.
+    """Serve a function as the tool of its name, derived from the verb of that name of a space.
 
-    ``Annotated`` describes an argument, the docstring the tool. ``returns``: the fields of the result, where the function returns a
-    mapping and not a record.
+    The verb states role, description, parameters and result; the function states what differs: its docstring is more text for
+    models, an annotated parameter is a further one or replaces the verb's, ``**arguments`` takes the verb's other parameters. A
+    parameter that the function does not take is not offered. ``you``: the parameter that is the caller's agent by default;
+    ``names``: other names of parameters for clients; ``returns``: the fields of the result, where the function returns a mapping.
     """
 
     def decorate(function: Callable[..., Any]) -> Tool:
-        result = returns or shape_of(resolve(function.__annotations__["return"], function.__module__))
-        description, params = " ".join((function.__doc__ or "").split()), tuple(params_of(function, {}))
-        repeatable = idempotent or role == VIEWER
-        return Tool(function.__name__, title, description, role, params, result, function, slow, repeatable, destructive)
+        base = verb_named(verb) if verb else None
+        params = tuple(_param(param, you, names or {}) for param in _params(function, base))
+        result = returns or (_shape(verb) if verb else shape_of(resolve(function.__annotations__["return"], function.__module__)))
+        description = " ".join(f"{base.summary if base else ''} {function.__doc__ or ''}".split())
+        least = role or (base.role if base else VIEWER)
+        repeatable = idempotent or least == VIEWER
+        return Tool(function.__name__, title, description, least, params, result, function, you, slow, repeatable, destructive)
 
     return decorate
+
+
+def served(verb: str, title: str, text: str = "", *, name: str = "", key: str = "", **options: Any) -> Tool:
+    """Serve a verb as it is. ``text``: more for models; ``name``: of the tool; ``key``: the field of a result that is a list."""
+
+    def run(call: ToolCall, **arguments: Any) -> Any:
+        result = getattr(call.space, verb)(**arguments)
+        return {key: result} if key else result
+
+    run.__name__, run.__doc__ = name or verb, text
+    return tool(title, verb, returns=ResultShape(**{key: verb}) if key else None, **options)(run)
+
+
+def _params(function: Callable[..., Any], verb: Verb | None) -> Iterator[Param]:
+    """The parameters of a tool: those of its verb that the function takes, then its own."""
+    taken = {param.name: param for param in params_of(function, {})}
+    takes_rest = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in signature(function).parameters.values())
+    for param in () if verb is None else verb.params:
+        own = taken.pop(param.name, None)
+        if own is not None:
+            yield own._replace(description=own.description or param.description)
+        elif takes_rest and param.name != "by":
+            yield param
+    yield from taken.values()
+
+
+def _param(param: Param, you: str, names: Mapping[str, str]) -> Param:
+    param = param._replace(wire_name=names.get(param.name, ""))
+    if param.name != you:
+        return param
+    shape = param.shape if isinstance(param.shape, Optional) else Optional(param.shape)
+    return param._replace(shape=shape, default=None, description=f"{param.description} (default: yourself)")
 
 
 log = logging.getLogger("clia.mcp")

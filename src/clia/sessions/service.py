@@ -19,8 +19,9 @@ from clia.verbs import ADMIN, DECIDER, VIEWER, verb
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
-    from typing import Any
+    from typing import Annotated, Any
 
+    from clia.api.parameters import Agent, FlowName, NewAgent, RequestId, SessionId
     from clia.engine.records import Engine, Problem
     from clia.facade.components import Components
     from clia.facade.config import Config
@@ -70,7 +71,7 @@ class SessionService:
         return self._components.flows.all()
 
     @verb("GET", "/flows/{text}", VIEWER, "flows")
-    def flow(self, text: str) -> Flow:
+    def flow(self, text: FlowName) -> Flow:
         """A flow by its name, or a version by its id; ``PEER/NAME``: a tracked flow of a peer."""
         return self._components.flows.get(self._components.tracking.readable(check_text(text, "flow")))
 
@@ -82,7 +83,14 @@ class SessionService:
     # Sessions
 
     @verb("POST", "/agents/{agent}/sessions", ADMIN, "sessions")
-    def start(self, agent: str, flow: str, input: Any = None, *, timezone: str = "UTC") -> Session:  # noqa: A002  # as the flow calls it
+    def start(
+        self,
+        agent: Agent,
+        flow: FlowName,
+        input: Annotated[Any, "input of the flow, any JSON"] = None,  # noqa: A002  # as the flow calls it
+        *,
+        timezone: Annotated[str, "time zone of the session"] = "UTC",
+    ) -> Session:
         """Run a flow for an agent up to its first request. An agent has at most one live session.
 
         ``PEER/NAME`` runs a peer's behaviour; that needs a grant with ``execute``.
@@ -104,7 +112,7 @@ class SessionService:
             return text  # the caller reports what is missing
 
     @verb("GET", "/agents/{agent}/session", VIEWER, "sessions", "session")
-    def get(self, agent: str, session_id: str | None = None) -> Session:
+    def get(self, agent: Agent, session_id: SessionId = None) -> Session:
         """An agent's live session, or else its last one."""
         return self._components.lifecycle.session(agent, session_id)
 
@@ -125,23 +133,33 @@ class SessionService:
         return self._components.lifecycle.journal(agent, session_id)
 
     @verb("POST", "/agents/{agent}/resume", ADMIN, "sessions")
-    def resume(self, agent: str, value: Any, request_id: str | None = None, *, by: str | None = None) -> Session:
-        """Answer a request. The id is optional while only one is pending. Questions to people are answered with ``decide``."""
+    def resume(
+        self, agent: Agent, value: Annotated[Any, "the answer, any JSON"], request_id: RequestId = None, *, by: str | None = None
+    ) -> Session:
+        """Answer a request that is not for people.
+
+        The id is optional while only one is pending. Questions to people are answered with ``decide``.
+        """
         return self._components.lifecycle.resume(agent, FlowAnswer(value), request_id, by)
 
     @verb("POST", "/agents/{agent}/give-up", ADMIN, "sessions")
-    def give_up(self, agent: str, reason: str, request_id: str | None = None, *, by: str | None = None) -> Session:
+    def give_up(self, agent: Agent, reason: str, request_id: RequestId = None, *, by: str | None = None) -> Session:
         """Answer a request with an error: it raises ``RuntimeError`` in the flow, which may catch it."""
         text = self._components.core.clean.text(check_text(reason, "reason"), "reason")
         return self._components.lifecycle.resume(agent, FlowAnswer(error=text), request_id, by)
 
     @verb("POST", "/agents/{agent}/cancel", ADMIN, "sessions")
-    def cancel(self, agent: str, reason: str = "", *, session_id: str | None = None) -> Session:
+    def cancel(self, agent: Agent, reason: Annotated[str, "why"] = "", *, session_id: SessionId = None) -> Session:
         """End a session."""
         return self._components.lifecycle.cancel(agent, reason, session_id)
 
     @verb("POST", "/agents/{agent}/fork", ADMIN, "sessions")
-    def fork(self, agent: str, as_agent: str, at: str | None = None) -> Session:
+    def fork(
+        self,
+        agent: Agent,
+        as_agent: NewAgent,
+        at: Annotated[str | None, "commit of the agent (default: the current step)"] = None,
+    ) -> Session:
         """Create an agent whose session continues from where this one is, or was at a commit."""
         commit = None if at is None else self._components.history.find(check_text(at, "at"))
         return self._components.forks.fork(agent, as_agent, commit)
@@ -149,7 +167,7 @@ class SessionService:
     # People
 
     @verb("GET", "/pending", VIEWER, "requests")
-    def pending(self, agent: str | None = None) -> list[Request]:
+    def pending(self, agent: Annotated[str | None, "only requests of this agent (default: all)"] = None) -> list[Request]:
         """Every request that waits for an answer, oldest first."""
         return self._components.lifecycle.pending(agent)
 

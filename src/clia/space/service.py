@@ -16,8 +16,9 @@ from clia.verbs import ADMIN, VIEWER, verb
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import Any
+    from typing import Annotated, Any
 
+    from clia.api.parameters import Agent, Other, Paths, Revision
     from clia.facade.components import Components
     from clia.git.records import FileChange
     from clia.space.merging import LandingEvent, Relinked
@@ -71,7 +72,9 @@ class AgentService:
         self._components = components
 
     @verb("GET", "/agents", VIEWER, "agents", "agents")
-    def __call__(self, *, archived: bool = False, after: str = "", limit: int | None = None) -> list[str]:
+    def __call__(
+        self, *, archived: Annotated[bool, "the archived agents"] = False, after: str = "", limit: int | None = None
+    ) -> list[str]:
         """The names of the active agents, or of the archived ones, sorted. ``after`` and ``limit`` select one page."""
         return self._components.agents.names(archived=archived, after=after, limit=limit)
 
@@ -124,7 +127,7 @@ class HistoryService:
         return history.window(texts or [*self._components.relations.newest(limit), *history.here()], limit)
 
     @verb("GET", "/changed", VIEWER, "commits")
-    def changed(self, text: str, other: str | None = None, *, paths: Sequence[str] = ()) -> list[FileChange]:
+    def changed(self, text: Revision, other: Other = None, *, paths: Paths = ()) -> list[FileChange]:
         """The files that a diff touches, with the number of changed lines."""
         return self._components.history.changes(text, other, paths)
 
@@ -151,13 +154,18 @@ class RelationService:
         self._components = components
 
     @verb("GET", "/relations", VIEWER, "relations", "relations")
-    def __call__(self, touching: str | None = None) -> list[Edge]:
+    def __call__(self, touching: Annotated[str | None, "only relations of this agent (default: all)"] = None) -> list[Edge]:
         """Every relation, or those of one agent."""
         return self._components.relations.edges(touching)
 
     @verb("POST", "/relations", ADMIN, "relations", "relate")
-    def add(self, src: str, kind: str, dst: str) -> str:
-        """Add the relation ``src -kind-> dst``; return the id of the event."""
+    def add(
+        self,
+        src: Annotated[str, "the source agent"],
+        kind: Annotated[str, "the relation: reviews, depends-on, …"],
+        dst: Annotated[str, "the target agent"],
+    ) -> str:
+        """Add a relation from one agent to another; return the id of the event."""
         return self._components.relations.relate(src, kind, dst)
 
     @verb("POST", "/relations/retract", ADMIN, "relations", "unrelate")
@@ -219,7 +227,14 @@ class TraceService:
         self._components = components
 
     @verb("POST", "/agents/{name}/trace", ADMIN, "traces", "trace")
-    def add(self, name: str, kind: str, text: str, *, data: Mapping[str, Any] | None = None) -> Count:
+    def add(
+        self,
+        name: Agent,
+        kind: Annotated[str, "lowercase word: said, thinking, tool-call, tool-result, note"],
+        text: Annotated[str, "the text of the entry"],
+        *,
+        data: Annotated[Mapping[str, Any] | None, "structured data"] = None,
+    ) -> Count:
         """Append an entry to the agent's trace and return its position. Secrets are redacted first."""
         return self._components.traces.add(name, kind, text, data)
 
@@ -259,7 +274,13 @@ class TraceService:
         return self._components.traces.history(self._components.history.find(commit))
 
     @verb("GET", "/trace-search", VIEWER, "traces", "trace_search")
-    def search(self, text: str, *, agent: str | None = None, regex: bool = False) -> list[TraceHit]:
+    def search(
+        self,
+        text: Annotated[str, "text to find, ignoring case"],
+        *,
+        agent: Annotated[str | None, "only traces of this agent (default: all)"] = None,
+        regex: Annotated[bool, "the text is a regular expression"] = False,
+    ) -> list[TraceHit]:
         """Every entry that contains a text, bound or pending."""
         all_agents = self._components.agents
         agents = [names.check_name(agent)] if agent else sorted({*all_agents.names(), *all_agents.names(archived=True)})

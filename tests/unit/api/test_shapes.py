@@ -35,7 +35,7 @@ from clia.api.shapes import (
 )
 from clia.api.special_shapes import CONTENT, ENTRIES, EXTRA_SCHEMAS, SESSION, THING, TYPED
 from clia.errors import InvalidInput
-from clia.facade.space import alias
+from clia.facade.aliases import alias
 from clia.forge.api.openapi import document
 from clia.git.records import Stamp
 from clia.sessions.model import Session

@@ -44,7 +44,7 @@ def test_every_schema_is_valid_and_self_contained() -> None:
 
 
 def test_a_tool_is_derived_from_its_function() -> None:
-    @toolbox.tool("Count words", ADMIN, returns=toolbox.ResultShape(words=Count, longest=str | None), idempotent=True)
+    @toolbox.tool("Count words", role=ADMIN, returns=toolbox.ResultShape(words=Count, longest=str | None), idempotent=True)
     def count_(
         call: ToolCall,
         from_: Annotated[str, "the text"],
@@ -83,6 +83,26 @@ def test_a_tool_is_derived_from_its_function() -> None:
     hints = tool.annotations
     assert hints is not None
     assert (hints.read_only_hint, hints.idempotent_hint, hints.destructive_hint) == (False, True, False)
+
+
+def test_a_tool_takes_what_it_does_not_state_from_its_verb() -> None:
+    @toolbox.tool("Log", "log", you="text", names={"text": "of"}, returns=toolbox.ResultShape(commits="log", more=bool))
+    def newest(call: ToolCall, own: bool = True, extra: Annotated[str, "one more"] = "", **arguments: Any) -> Mapping[str, Any]:
+        """The newest first."""
+        return {"commits": call.space.log(own=own, **arguments), "more": bool(extra)}
+
+    tool, verb = described(newest), toolbox.verb_named("log")
+    assert (newest.role, tool.description) == (verb.role, f"{verb.summary} The newest first.")
+    properties, described_by_verb = tool.input_schema["properties"], {param.name: param.description for param in verb.params}
+    assert list(properties) == ["of", "own", "limit", "extra"]
+    assert properties["of"]["description"] == f"{described_by_verb['text']} (default: yourself)"
+    assert (properties["own"]["description"], properties["own"]["default"]) == (described_by_verb["own"], True)
+    assert "required" not in tool.input_schema
+    assert (tool.output_schema or {})["properties"]["commits"]["items"] == {"$ref": "#/$defs/AgentCommit"}
+
+
+def test_every_argument_of_a_tool_is_described() -> None:
+    assert not [(tool.name, param.key) for tool in TOOLS.values() for param in tool.params if not param.description]
 
 
 def test_a_tool_named_like_a_verb_requires_the_role_of_that_verb() -> None:

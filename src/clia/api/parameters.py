@@ -1,0 +1,42 @@
+"""Parameters of verbs, with the descriptions that the HTTP API and the MCP tools derive.
+
+Services import these for type checkers only, so that they cost nothing until something is derived (``clia.api.annotations``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from clia.space.model import Content
+
+# Agents
+Agent = Annotated[str, "agent name"]
+NewAgent = Annotated[str, "name of the new agent: lowercase letters, digits and hyphens"]
+Parent = Annotated[str, "the parent agent"]
+IdentitySlug = Annotated[str | None, "identity to work under (default: the one with the agent's name, if it exists)"]
+Into = Annotated[str, "the agent to merge into"]
+From = Annotated[str, "the agent to merge; PEER/AGENT for a peer's agent"]
+
+# Commits
+Revision = Annotated[str, "an agent or PEER/AGENT (for its head), a commit id or its start, or a branch"]
+Other = Annotated[str | None, "another commit to compare with"]
+Paths = Annotated[Sequence[str], "only these paths"]
+Kind = Annotated[str, "commit kind, a registered type"]
+Message = Annotated[str, "what was done and why: a subject line, then a body"]
+Meta = Annotated[Mapping[str, Any] | None, "additional fields, a JSON object"]
+Base = Annotated[str | None, "the head that the work is based on: nothing is written if the agent's head has moved"]
+Files = Annotated[Mapping[str, Content] | None, "the complete worktree by path, instead of changes; other files are deleted"]
+Changes = Annotated[
+    Mapping[str, Content | None] | None,
+    'changed files by path: a text, {"text": …} or {"base64": …} (with "executable": true), {"link": …}; null deletes the file',
+]
+
+# Sessions
+FlowName = Annotated[str, "flow name or version id"]
+SessionId = Annotated[str | None, "session id (default: the live session, else the last)"]
+RequestId = Annotated[str | None, "request id (default: the only pending request)"]
+
+# Behaviours
+BehaviourName = Annotated[str, "behaviour name"]
+VersionName = Annotated[str, "a behaviour name (for its current version), a version id or its start, or PEER/NAME"]
