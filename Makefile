@@ -1,11 +1,12 @@
 # Every target sets up .venv first; there is no other set-up step.
-.PHONY: help setup demo test lint format coverage walk bench growth soak docs plugin lock clean
+.PHONY: help setup demo test test-tools lint format coverage walk bench growth soak docs plugin lock clean
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 
 help:
 	@echo "make demo    seed a demo space, serve the forge and print its link"
 	@echo "make test    install what the tests need and run all tests"
+	@echo "make test-tools  install real coding tools (2 GB in a cache) and test with them"
 	@echo "make coverage  run the tests of the library and check branch coverage"
 	@echo "make lint    style, types, layers, sizes"
 	@echo "make walk    count the modules that six journeys import and execute"
@@ -24,6 +25,9 @@ demo: setup
 
 test: setup
 	@$(BIN)/python tools/run_tests.py $(ARGS)
+
+test-tools: setup
+	@$(BIN)/python tools/test_tools.py $(ARGS)
 
 coverage: setup
 	@$(BIN)/python tools/run_tests.py --coverage $(ARGS)

@@ -1,0 +1,205 @@
+"""How a person sets up each real tool, how one turn of it runs without a screen, and how its model calls its tools."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from support.model_server import ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from support.real_tools import Computer, Ended
+
+
+class RealTool:
+    """A tool on a person's computer."""
+
+    name: str  # as clia names it
+    program: str  # as a person starts it
+
+    def __init__(self, package: str = "", asks: Iterable[str] = ()) -> None:
+        self.package = package or self.program  # the program among the packages
+        self.asks = set(asks)  # hosts that it asks in spite of its settings
+
+    def __repr__(self) -> str:
+        return self.package
+
+    def set_up(self, computer: Computer, *, mcp: bool = False) -> None:
+        """Install the tool and its hooks as a person does."""
+        computer.add_program(self.program, self.package)
+        computer.model.tolerated |= self.asks
+        self.configure(computer)
+        computer.install(self.name, *(["--mcp"] if mcp else []))
+
+    def configure(self, computer: Computer) -> None:
+        """Write the settings of the tool itself: the fake model, no updates, no telemetry."""
+        raise NotImplementedError
+
+    def words(self, prompt: str) -> list[str]:
+        """The command for one turn."""
+        raise NotImplementedError
+
+    def resumed(self, prompt: str) -> list[str]:
+        """The command for another turn of the last session."""
+        raise NotImplementedError
+
+    def turn(self, computer: Computer, prompt: str) -> Ended:
+        return succeeded(computer.run(self.words(prompt)))
+
+    def another_turn(self, computer: Computer, prompt: str) -> Ended:
+        return succeeded(computer.run(self.resumed(prompt)))
+
+    def write(self, computer: Computer, name: str, text: str) -> ToolCall:
+        """The model's call that creates a file."""
+        raise NotImplementedError
+
+    def shell(self, command: str) -> ToolCall:
+        """The model's call that runs a command."""
+        raise NotImplementedError
+
+    def server(self, tool: str, **arguments: Any) -> ToolCall:
+        """The model's call of a tool of clia's MCP server."""
+        raise NotImplementedError
+
+
+def succeeded(ended: Ended) -> Ended:
+    assert ended.code == 0, ended
+    return ended
+
+
+class ClaudeCode(RealTool):
+    name, program = "claude-code", "claude"
+    allowed = ("Bash(wc:*)", "Bash(ls:*)", "Bash(cat:*)", "Bash(echo:*)", "Bash(seq:*)", "Bash(git:*)", "Bash(pwd:*)", "mcp__clia")
+
+    def configure(self, computer: Computer) -> None:
+        names = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING")
+        computer.variables |= dict.fromkeys(names, "1")
+        computer.variables |= {"ANTHROPIC_BASE_URL": computer.model.url, "ANTHROPIC_API_KEY": "dummy"}
+        trusted = {"hasTrustDialogAccepted": True, "enabledMcpjsonServers": ["clia"]}
+        state = {
+            "hasCompletedOnboarding": True,
+            "theme": "dark",
+            "projects": {str(computer.root): trusted},
+            "customApiKeyResponses": {"approved": ["dummy"], "rejected": []},
+        }
+        computer.write(".claude.json", json.dumps(state))
+        # What the answer to its question about MCP servers leaves behind, in a file that it has git ignore.
+        approved = {"enabledMcpjsonServers": ["clia"]}
+        computer.write(".config/git/ignore", "**/.claude/settings.local.json\n")
+        (computer.root / ".claude").mkdir(exist_ok=True)
+        (computer.root / ".claude" / "settings.local.json").write_text(json.dumps(approved))
+
+    def words(self, prompt: str) -> list[str]:
+        options = ["--permission-mode", "acceptEdits", "--output-format", "json", "--allowedTools", ",".join(self.allowed)]
+        return [self.program, "-p", prompt, *options]
+
+    def resumed(self, prompt: str) -> list[str]:
+        return [*self.words(prompt), "--continue"]
+
+    def write(self, computer: Computer, name: str, text: str) -> ToolCall:
+        return ToolCall("Write", {"file_path": str(computer.root / name), "content": text})
+
+    def shell(self, command: str) -> ToolCall:
+        return ToolCall("Bash", {"command": command, "description": "Run"})
+
+    def server(self, tool: str, **arguments: Any) -> ToolCall:
+        return ToolCall(f"mcp__clia__{tool}", arguments)
+
+    def agent(self, prompt: str, **more: Any) -> ToolCall:
+        """The model's call that starts a sub-agent."""
+        return ToolCall("Agent", {"description": "Help", "prompt": prompt, "subagent_type": "general-purpose", **more})
+
+
+class Codex(RealTool):
+    name, program = "codex", "codex"
+    options = ("--dangerously-bypass-hook-trust", "--sandbox", "danger-full-access", "--json", "-m", "gpt-5.5")
+
+    def configure(self, computer: Computer) -> None:
+        computer.variables |= {"FAKE_KEY": "dummy"}
+        computer.write(
+            ".codex/config.toml",
+            f"""model_provider = "fake"
+check_for_update_on_startup = false
+[model_providers.fake]
+name = "fake"
+base_url = "{computer.model.url}/v1"
+env_key = "FAKE_KEY"
+wire_api = "responses"
+supports_websockets = false
+[analytics]
+enabled = false
+[otel]
+exporter = "none"
+[features]
+apps = false
+plugins = false
+remote_plugin = false
+[projects."{computer.root}"]
+trust_level = "trusted"
+[mcp_servers.clia]
+command = "clia"
+args = ["mcp"]
+""",
+        )
+
+    def words(self, prompt: str) -> list[str]:
+        return [self.program, "exec", *self.options, prompt]
+
+    def resumed(self, prompt: str) -> list[str]:
+        return [self.program, "exec", *self.options, "resume", "--last", prompt]
+
+    def write(self, computer: Computer, name: str, text: str) -> ToolCall:
+        lines = "".join(f"+{line}\n" for line in text.splitlines())
+        return ToolCall("apply_patch", f"*** Begin Patch\n*** Add File: {name}\n{lines}*** End Patch\n")
+
+    def shell(self, command: str) -> ToolCall:
+        return ToolCall("exec_command", {"cmd": command})
+
+    def server(self, tool: str, **arguments: Any) -> ToolCall:
+        return ToolCall(tool, arguments, "mcp__clia")
+
+
+class Gemini(RealTool):
+    name, program = "gemini", "gemini"
+
+    def configure(self, computer: Computer) -> None:
+        computer.variables |= {
+            "GEMINI_API_KEY": "dummy",
+            "GOOGLE_GEMINI_BASE_URL": computer.model.url,
+            "GEMINI_TELEMETRY_ENABLED": "false",
+            "GEMINI_CLI_TRUST_WORKSPACE": "true",
+            "NO_BROWSER": "1",
+        }
+        computer.write(".gemini/settings.json", json.dumps(_quiet_settings("gemini-api-key")))
+
+    def words(self, prompt: str) -> list[str]:
+        return [self.program, "-p", prompt, "--approval-mode", "yolo", "--output-format", "json"]
+
+    def resumed(self, prompt: str) -> list[str]:
+        return [*self.words(prompt), "--resume", "latest"]
+
+    def write(self, computer: Computer, name: str, text: str) -> ToolCall:
+        return ToolCall("write_file", {"file_path": str(computer.root / name), "content": text})
+
+    def shell(self, command: str) -> ToolCall:
+        return ToolCall("run_shell_command", {"command": command, "description": "Run"})
+
+    def server(self, tool: str, **arguments: Any) -> ToolCall:
+        return ToolCall(f"mcp_clia_{tool}", arguments)
+
+
+def _quiet_settings(authentication: str) -> dict[str, object]:
+    """Settings that Gemini CLI and its fork Qwen Code share."""
+    return {
+        "security": {"auth": {"selectedType": authentication}},
+        "general": {"enableAutoUpdate": False, "disableAutoUpdate": True},
+        "privacy": {"usageStatisticsEnabled": False},
+    }
+
+
+CLAUDE_CODE, CLAUDE_CODE_OLD = ClaudeCode(), ClaudeCode("claude-older", ["raw.githubusercontent.com"])
+CODEX, CODEX_OLD = Codex(), Codex("codex-older")
+GEMINI = Gemini()
+TOOLS = (CLAUDE_CODE, CODEX, GEMINI)
