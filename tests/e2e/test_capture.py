@@ -166,7 +166,7 @@ def test_ingest_reports_counts_rejected_events_and_trouble(root: Path) -> None:
 
 
 def library_fields() -> list[str]:
-    from clia.capture.recording import IngestCounts
+    from clia.capture.entries import IngestCounts
 
     return list(IngestCounts._fields)
 

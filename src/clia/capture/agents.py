@@ -13,7 +13,7 @@ from typing import NamedTuple
 from clia.capture.events import NOTE, ToolEvent, digest, time_field
 from clia.capture.service import CapturedSession, row_key
 from clia.capture.transcript_owner import OwnTranscripts
-from clia.capture.transcripts import TranscriptCursor, first_lines, read_bytes, restart
+from clia.capture.transcripts import TranscriptCursor, copied_lines, first_lines, read_bytes, restart
 from clia.errors import Conflict, InvalidInput
 from clia.git.libgit2 import find_repository
 from clia.values.refs import is_name
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from clia.capture.tools import ToolReader
     from clia.capture.transcripts import LineParser
     from clia.facade.space import Space
+
+FORKED = "forked-from"
+"""The relation from a session to the one that it continues independently."""
 
 
 class IncomingEvent(NamedTuple):
@@ -49,6 +52,7 @@ class IngestedSession:
         self.captured = captured
         self.queue: list[tuple[ToolEvent, str]] = []  # each with the id of its spool record
         self.records: list[SpoolRecord] = []  # to remove once the queue is recorded
+        self.has_subs: bool | None = None  # whether it started sub-agents; None: not looked up yet
 
     @property
     def agent(self) -> str:
@@ -104,7 +108,7 @@ class IngestedSessions:
         """Create the state of a new session: choose its agent, or spawn one."""
         tool, session = hook.tool, hook.report.session
         place = self._place(hook)
-        forked, since = self._forked_from(hook)
+        forked, since = self._forked_from(tool, session, hook.report.transcript or "", hook.record.at)
         name = self._joined(place, hook.record.agent)
         if name is None:
             name = self._named(tool, session, hook.record.agent)
@@ -186,22 +190,42 @@ class IngestedSessions:
             self._space.spawn(name, briefing)
         self.spawned += 1
 
-    def _forked_from(self, hook: IncomingEvent) -> tuple[CapturedSession | None, str]:
+    def _forked_from(self, tool: ToolReader, session: str, path: str, at: str) -> tuple[CapturedSession | None, str]:
         """The session that this one was forked from, and the fork's time if the copied lines do not show it."""
-        since = ""
-        for line in first_lines(hook.report.transcript or "", 1 << 20)[:50]:
+        since, uuid = copied_lines(path)
+        if uuid:
+            return self._with_line(tool, session, uuid), since
+        for line in first_lines(path, 1 << 20)[:50]:
             claude, codex = line.get("forkedFrom"), line.get("payload")
             for origin, name in ((claude, "sessionId"), (codex, "forked_from_id")):
                 other = origin.get(name) if isinstance(origin, dict) else None
-                if isinstance(other, str) and other != hook.report.session:
-                    since = (time_field(line, "timestamp") or hook.record.at) if origin is codex else ""
-                    captured = self._captures.get(hook.tool.name, other)
+                if isinstance(other, str) and other != session:
+                    since = (time_field(line, "timestamp") or at) if origin is codex else ""
+                    captured = self._captures.get(tool.name, other)
                     if captured is not None and captured.agent in self._space.agents():
                         return captured, since
         return None, since
 
+    def _with_line(self, tool: ToolReader, session: str, uuid: str) -> CapturedSession | None:
+        """The newest other session whose transcript has a line."""
+        agents, needle = set(self._space.agents()), f'"{uuid}"'.encode()
+        others = [row for row in self._captures.sessions() if row.tool == tool.name and not row.sub and row.session != session]
+        for captured in sorted(others, key=lambda row: row.last, reverse=True):
+            if captured.agent in agents and needle in (read_bytes(captured.transcript, 0) or b""):
+                return captured
+        return None
+
+    def with_origin(self, live: IngestedSession) -> CapturedSession:
+        """A session whose transcript is about to be read: a fork skips copied lines, and is related to its origin."""
+        captured = live.captured
+        forked, since = self._forked_from(live.tool, captured.session, captured.transcript, captured.started)
+        if forked is not None and forked.agent != captured.agent:
+            self._space.relate(captured.agent, FORKED, forked.agent)
+        return captured._replace(since=captured.since or since)
+
     def begin_sub(self, session: IngestedSession, sub: str, kind: str, hook: IncomingEvent | None) -> IngestedSession:
         """Create a sub-agent, at the head of the agent that started it."""
+        session.has_subs = True
         tool, parent = session.tool, session.captured
         path = hook.report.sub_transcript if hook is not None else None
         kind = next(filter(None, map(tool.sub_label, first_lines(path or "", 1 << 16)[:1])), kind)
@@ -226,16 +250,27 @@ class IngestedSessions:
                 self._space.spawn_at(name, briefing, head, parent.agent)
             self.spawned_subs += 1
         at = hook.record.at if hook is not None else parent.last
-        others = [other for other in self.subs(parent) if other.open and other.place == place and other.sub != sub]
-        for other in others:
-            live = self.get(tool, parent.session, other.sub)
-            if live is not None:
-                live.captured = live.captured._replace(shared=True)
-                self._captures.keep(live.captured)
+        others = [other for other in self.open_subs(session, place) if other.captured.sub != sub]
+        self.share(others)
         captured = CapturedSession(*owner, name, place, started=at, last=at, tree=self._captures.tree_of(name))
         folder, prefix = tool.sub_folder(parent.transcript, parent.session)
         transcript = f"{folder}/{prefix}{sub}.jsonl" if folder else ""
         return self._enter(tool, captured._replace(transcript=transcript, shared=bool(others) or hook is None))
+
+    def open_subs(self, session: IngestedSession, place: str) -> list[IngestedSession]:
+        """The sub-agents of a session that work in a directory now."""
+        if session.has_subs is None:
+            session.has_subs = bool(self._captures.subs(session.tool.name, session.captured.session))
+        captured = self.subs(session.captured) if session.has_subs else []
+        lives = (self.get(session.tool, sub.session, sub.sub) for sub in captured if sub.open and sub.place == place)
+        return [live for live in lives if live is not None]
+
+    def share(self, subs: Sequence[IngestedSession]) -> None:
+        """Note that others work in the directory of these sub-agents at the same time."""
+        for live in subs:
+            if not live.captured.shared:
+                live.captured = live.captured._replace(shared=True)
+                self._captures.keep(live.captured)
 
     def subs(self, captured: CapturedSession) -> list[CapturedSession]:
         """The sub-agents of a session, with the state of this ingest."""

@@ -64,11 +64,11 @@ def _events(name: str, payload: Mapping[str, Any]) -> Iterator[ToolEvent]:
         case "SubagentStop":
             yield _last_message(events.SUB_STOP, payload)._replace(data=text_fields(payload, "agent_type"))
         case "Stop":
-            yield _last_message(events.TURN_END, payload)
+            yield _last_message(events.TURN_END, payload)._replace(data=_running(payload))
         case "StopFailure":
             why = field(payload, "error_details") or field(payload, "error") or as_text(payload.get("error"))
             yield ToolEvent(events.NOTE, shortened(f"the turn ended with an error: {why}"), data={"event": name})
-            yield _last_message(events.TURN_END, payload)._replace(data={"error": True})
+            yield _last_message(events.TURN_END, payload)._replace(data={"error": True, **_running(payload)})
         case "PreCompact" | "PostCompact":
             text, summary = f"compacted ({field(payload, 'trigger') or 'auto'})", field(payload, "compact_summary")
             yield ToolEvent(events.NOTE, shortened(f"{text}: {summary}" if summary else text), data={"event": name})
@@ -98,6 +98,14 @@ def _returned(kind: str, text: str, payload: Mapping[str, Any]) -> ToolEvent:
 def _last_message(kind: str, payload: Mapping[str, Any]) -> ToolEvent:
     """The end of a turn, with the last message as its counted text."""
     return text_event(kind, "say", field(payload, "last_assistant_message"))
+
+
+def _running(payload: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The ids of tasks in the background, among them sub-agents; nothing before 2.1.145, which does not report them."""
+    tasks = payload.get("background_tasks")
+    if not isinstance(tasks, list):
+        return {}
+    return {"running": [events.id_field(task, "id") for task in tasks if isinstance(task, dict)]}
 
 
 def from_line(line: Mapping[str, Any]) -> list[ToolEvent]:
@@ -137,8 +145,9 @@ def _assistant(line: Mapping[str, Any], message: Mapping[str, Any]) -> Iterator[
     for block in _blocks(message):
         kind = block.get("type")
         if kind == "text" and field(block, "text").strip():
-            event_kind = events.NOTE if line.get("isApiErrorMessage") is True else events.SAID
-            yield text_event(event_kind, "say", field(block, "text"), field(message, "id"))
+            event = text_event(events.SAID, "say", field(block, "text"), field(message, "id"))
+            failed = line.get("isApiErrorMessage") is True
+            yield event._replace(what=events.NOTE, data=events.MODEL_ERROR) if failed else event
         elif kind == "thinking" and field(block, "thinking").strip():
             yield text_event(events.THINKING, "thought", field(block, "thinking"))
         elif kind == "tool_use":

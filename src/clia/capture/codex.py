@@ -15,6 +15,8 @@ from clia.capture import claude_code
 from clia.capture.events import (
     CALL,
     FAILURE,
+    MODEL_ERROR,
+    NOTE,
     PROMPT,
     RESULT,
     SAID,
@@ -122,6 +124,9 @@ def _events(kind: str, payload: Mapping[str, Any]) -> Iterator[ToolEvent]:
             yield _patched(call_event(field(payload, "name"), arguments, field(payload, "call_id")), arguments)
         case "response_item", "function_call_output" | "custom_tool_call_output":
             yield _exited(result_event(RESULT, as_text(payload.get("output")), field(payload, "call_id")))
+        case "event_msg", "error":
+            text = f"the turn ended with an error: {field(payload, 'message')}"
+            yield text_event(NOTE, "note", text)._replace(data=MODEL_ERROR)
         case "event_msg", "item_completed":
             item = payload.get("item")
             yield from _item(item) if isinstance(item, dict) else ()

@@ -1,9 +1,11 @@
-"""Trace entries and commit subjects, made of events.
+"""Trace entries, commit subjects and counts, made of events.
 
 Invariant: pure functions. The same events give the same keys, so an interrupted ingest can start again.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from clia.capture.events import CALL, END, FAILURE, NOTE, PROMPT, RESULT, START, TURN_END, ToolEvent, digest
 
@@ -16,6 +18,20 @@ if TYPE_CHECKING:
     from clia.errors import InvalidInput
 
 SUBJECT_MAX = 72
+
+
+class IngestCounts(NamedTuple):
+    """Counts of what an ingest did."""
+
+    events: int = 0  # events of hooks
+    entries: int = 0  # new trace entries
+    agents: int = 0  # new agents
+    sub_agents: int = 0  # new sub-agents
+    commits: int = 0  # new commits
+    merges: int = 0  # merges of sub-agents' work
+    rejected: int = 0  # events that could not be parsed, and are kept aside
+    left: int = 0  # events that wait behind one that could not be recorded
+    unreadable: int = 0  # lines of transcripts that could not be read
 
 
 def not_taken(hook: IncomingEvent, err: InvalidInput) -> ToolEvent:

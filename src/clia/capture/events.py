@@ -29,6 +29,13 @@ CALL, RESULT, FAILURE = "tool-call", "tool-result", "tool-failure"
 START, SUB_START, SUB_STOP, TURN_END, END = "start", "sub-start", "sub-stop", "turn-end", "end"
 BOUNDS = frozenset((START, SUB_START, SUB_STOP, TURN_END, END))
 
+MODEL_ERROR = {"event": "error"}
+"""The data of a note about an error of the model."""
+_INTERNAL = re.compile(r"a[a-z_]+-[0-9a-f]+")
+READERS = frozenset(("Agent", "Task", "SendMessage", "TaskOutput", "Read", "Grep", "Glob", "WebFetch", "WebSearch", "ToolSearch"))
+READERS |= {"spawn_agent", "wait_agent", "collaborationspawn_agent", "collaborationwait_agent"}
+"""Tools that change no file of the directory themselves."""
+
 TEXT_MAX = 64 * 1024
 VALUE_MAX = 4 * 1024
 _DEPTH = 12
@@ -89,6 +96,11 @@ def id_field(payload: Mapping[str, Any], name: str) -> str:
 
 def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
+
+
+def is_internal(sub: str) -> bool:
+    """Whether a sub-agent is the tool's own, such as the one of Claude Code that compacts a conversation."""
+    return _INTERNAL.fullmatch(sub) is not None
 
 
 def path_field(payload: Mapping[str, Any], name: str) -> str | None:

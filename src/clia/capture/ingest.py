@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from clia.capture import spool_reader as spool
 from clia.capture.agents import IncomingEvent
+from clia.capture.entries import IngestCounts
 from clia.capture.events import CALL
-from clia.capture.recording import IngestCounts, Recorder
+from clia.capture.recording import Recorder
 from clia.capture.tools import tool_of
 from clia.errors import CliaError, InvalidInput
 from clia.facade.settings import clock_of

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import NamedTuple
+from functools import partial
 
 from clia.capture import transcripts
 from clia.capture.agents import IngestedSessions, cursor_of, moved
-from clia.capture.entries import combined, entry_of, key_of, not_read, not_taken, nth_report, subject, watched
+from clia.capture.entries import IngestCounts, combined, entry_of, key_of, not_read, not_taken, nth_report, subject, watched
 from clia.capture.events import (
     BOUNDS,
     CALL,
     END,
+    MODEL_ERROR,
     NOTE,
     PROMPT,
+    READERS,
     SAID,
     START,
     SUB_START,
@@ -28,6 +30,7 @@ from clia.capture.events import (
     ToolEvent,
     digest,
     is_id,
+    is_internal,
     time_field,
 )
 from clia.capture.service import MARK, DirectoryChange
@@ -48,20 +51,7 @@ if TYPE_CHECKING:
 OFFERS = "offers-merge"
 """The relation from a sub-agent to its starter while its work is not merged."""
 _BODY = 4000
-
-
-class IngestCounts(NamedTuple):
-    """Counts of what an ingest did."""
-
-    events: int = 0  # events of hooks
-    entries: int = 0  # new trace entries
-    agents: int = 0  # new agents
-    sub_agents: int = 0  # new sub-agents
-    commits: int = 0  # new commits
-    merges: int = 0  # merges of sub-agents' work
-    rejected: int = 0  # events that could not be parsed, and are kept aside
-    left: int = 0  # events that wait behind one that could not be recorded
-    unreadable: int = 0  # lines of transcripts that could not be read
+_UNFINISHED = {"open": "unfinished turn", "failed": "model error"}
 
 
 class Recorder:
@@ -82,8 +72,10 @@ class Recorder:
         """Record an event, or queue it until the next start or end."""
         queued: IngestedSession | None = None
         hook, refused = self._lives.owned(hook)
-        for event in hook.report.events if not self._is_empty_session(hook) else ():
+        for event in map(partial(self._of_an_agent, hook), hook.report.events if not self._is_empty_session(hook) else ()):
             live = self._live(hook, event)
+            if event.what == CALL and not event.sub and event.data.get("tool") not in READERS:
+                self._lives.share(self._lives.open_subs(live, live.captured.place))
             live.captured = watched(live.captured, event.what, hook.record.commit)
             if refused and live.captured.refused != refused:
                 live.captured = live.captured._replace(refused=refused)
@@ -107,6 +99,14 @@ class Recorder:
             return False
         lines = transcripts.first_lines(report.transcript or "", 1 << 20)
         return not any(hook.tool.from_line(line) for line in lines)
+
+    def _of_an_agent(self, hook: IncomingEvent, event: ToolEvent) -> ToolEvent:
+        """The event, or a note if it is the end of an agent that the tool runs internally: nothing else is known of it."""
+        if event.what != SUB_STOP or self._lives.get(hook.tool, hook.report.session, event.sub) is not None:
+            return event
+        if os.path.isfile(hook.report.sub_transcript or "") and not is_internal(event.sub):
+            return event  # only its start was missed
+        return ToolEvent(NOTE, f"an internal agent ended: {event.text}".rstrip(": "), data={"event": "SubagentStop"})
 
     def _bound(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         acts = {
@@ -147,6 +147,8 @@ class Recorder:
             if not clean:
                 live.captured = live.captured._replace(shared=True)
                 self._captures.keep(live.captured)
+        elif event.what in (SUB_START, CALL) and not live.captured.open:  # it continues, and others have worked since
+            live.captured = live.captured._replace(open=True, shared=True)
         path = hook.report.sub_transcript
         if path and path != live.captured.transcript:
             live.captured = moved(live.captured, path)
@@ -205,23 +207,35 @@ class Recorder:
 
     def _turn_ended(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         message = self._said(hook, live, event)
+        running = event.data.get("running")
+        others = self._lives.open_subs(live, live.captured.place)
+        for sub in others:
+            if running is not None and sub.captured.sub not in running:  # its end was not reported
+                self._close_sub(hook, live, sub)
         self._accept(live)
         failed = "model error: " if event.data.get("error") else ""
         text = subject(f"{failed}{live.captured.prompt}", f"{failed}a turn")
         body = self._captures.clean(message).strip()[:_BODY]
-        self._commit(hook, live, f"{text}\n\n{body}" if body else text)
+        self._commit(hook, live, f"{text}\n\n{body}" if body else text, leave=running is not None)
+        live.captured = live.captured._replace(turn="")
 
     def _ended(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         self._discover(live, hook.record.at)
         for captured in self._lives.subs(live.captured):
             sub = self._lives.get(hook.tool, captured.session, captured.sub) if captured.open else None
             if sub is not None:
-                self.flush(sub, hook.record.at)
-                self._finish_sub(hook, live, sub)
-                self._captures.keep(sub.captured)
+                self._close_sub(hook, live, sub)
         self._accept(live)
-        self._commit(hook, live, f"the end of the session: {self._captures.clean(event.text)}")
-        live.captured = live.captured._replace(open=False)
+        text = f"the end of the session: {self._captures.clean(event.text)}"
+        if live.captured.turn:
+            text = subject(f"{_UNFINISHED[live.captured.turn]}: {live.captured.prompt}", text)
+        self._commit(hook, live, text)
+        live.captured = live.captured._replace(open=False, turn="")
+
+    def _close_sub(self, hook: IncomingEvent, session: IngestedSession, sub: IngestedSession) -> None:
+        self.flush(sub, hook.record.at)
+        self._finish_sub(hook, session, sub)
+        self._captures.keep(sub.captured)
 
     def _said(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> str:
         """Trace the last message that a hook reports, unless the transcript has it."""
@@ -236,7 +250,7 @@ class Recorder:
         """
         for captured in self._lives.subs(live.captured):
             is_here = captured.place == live.captured.place
-            ready = is_here and captured.offered and not captured.open and captured.agent in self._space.agents()
+            ready = is_here and captured.offered and captured.agent in self._space.agents()
             sub = self._lives.get(live.tool, captured.session, captured.sub) if ready else None
             if sub is not None and self._merge(live.agent, sub.agent):
                 with suppress(NotFound):
@@ -260,17 +274,18 @@ class Recorder:
         message: str,
         *,
         named: Sequence[str] | None = None,
+        leave: bool = False,
         trace_alone: bool = True,
     ) -> bool:
         """Commit for the agent, unless this event was committed before; the trace alone if the files cannot be read.
 
-        ``named``: commit only these files, because others may have changed the rest. Returns whether the whole directory is
-        committed.
+        ``named``: commit only these files, because others may have changed the rest. ``leave``: the tool said which sub-agents
+        still run; one that works alone in the directory made all changes. Returns whether the whole directory is committed.
         """
         if self._captures.has_recorded(live.agent, hook.record.id):
             return True
         text = CommitText(message, {MARK: {"tool": hook.tool.name, "session": hook.report.session, "event": hook.record.id}})
-        captured, change = live.captured, self._seen(hook, live, named)
+        captured, change = live.captured, self._left(live, self._seen(hook, live, named), leave=leave)
         try:
             commit = self._captures.record(captured, text, change, trace_alone=trace_alone)
         except InvalidInput as err:
@@ -297,6 +312,19 @@ class Recorder:
             return DirectoryChange(now, live.captured.tree)
         others = set(self._inside(live.captured.place, [path for paths in hook.later_calls() for path in paths]))
         return DirectoryChange(now, live.captured.tree, tuple(path for path in named if path not in others))
+
+    def _left(self, live: IngestedSession, change: DirectoryChange, *, leave: bool) -> DirectoryChange:
+        """A change of a session without that of its running sub-agents, which commit it when they end."""
+        subs = self._lives.open_subs(live, live.captured.place) if change.now is not None and not live.captured.sub else []
+        if not subs:
+            return change
+        if leave and not any(sub.captured.shared for sub in subs):
+            return DirectoryChange(None)
+        for sub in subs:
+            self.flush(sub, live.captured.last or None)
+        own = {*live.captured.paths}
+        paths = [path for sub in subs for path in sub.captured.paths if path not in own]
+        return self._captures.without(change, paths)
 
     def _has_called_since(self, live: IngestedSession, at: str) -> bool:
         """Whether the transcript has a tool call after a time: its hook may have been missed."""
@@ -380,8 +408,13 @@ class Recorder:
         paths = [
             path for event in (*read, *reported) if event.what == CALL for path in self._inside(live.captured.place, event.paths)
         ]
-        captured = live.captured
+        captured, turn = live.captured, live.captured.turn
+        if any(event.what == PROMPT for event in reported):
+            turn = "open"
+        if any(event.what == NOTE and event.data == MODEL_ERROR for event in read):
+            turn = "failed"
         live.captured = captured._replace(
+            turn=turn,
             prompt=self._captures.clean(prompts[-1])[:_BODY] if prompts else captured.prompt,
             paths=tuple(dict.fromkeys((*captured.paths, *paths))),
         )
@@ -398,6 +431,8 @@ class Recorder:
             return [], []
         if not self._lives.transcripts.is_own(live.tool, captured.transcript, captured.session, captured.sub):
             return [], []
+        if not captured.sub and not cursor_of(captured).offset:
+            live.captured = captured = self._lives.with_origin(live)
         reading = transcripts.read_on(captured.transcript, cursor_of(captured), live.parser, upto, captured.since)
         self._counts["unreadable"] += reading.unreadable
         live.captured = captured._replace(standing=reading.cursor.to_json())
@@ -447,9 +482,13 @@ class Recorder:
         folder, prefix = live.tool.sub_folder(captured.transcript, captured.session) if not captured.sub else ("", "")
         for name in transcripts.list_folder(folder) if folder else ():
             sub = name.removeprefix(prefix).removesuffix(".jsonl")
-            if name == f"{prefix}{sub}.jsonl" and is_id(sub) and self._lives.get(live.tool, captured.session, sub) is None:
-                begun = next(
-                    (time_field(line, "timestamp") for line in transcripts.first_lines(os.path.join(folder, name), 1 << 16)), None
-                )
-                if upto is None or begun is None or begun <= upto:
-                    self.flush(self._lives.begin_sub(live, sub, "", None), upto)
+            path, known = (
+                os.path.join(folder, name),
+                is_internal(sub) or self._lives.get(live.tool, captured.session, sub) is not None,
+            )
+            if known or name != f"{prefix}{sub}.jsonl" or not is_id(sub):
+                continue
+            begun = next((time_field(line, "timestamp") for line in transcripts.first_lines(path, 1 << 16)), None)
+            is_due = upto is None or begun is None or begun <= upto
+            if is_due and self._lives.transcripts.is_own(live.tool, path, captured.session, sub):
+                self.flush(self._lives.begin_sub(live, sub, "", None), upto)

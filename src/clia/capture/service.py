@@ -58,6 +58,7 @@ class CapturedSession(NamedTuple):
     offered: bool = False  # whether its work is offered to its starter
     head: str = ""  # HEAD of the directory at the last event
     calls: int = 0  # tool calls that have not ended
+    turn: str = ""  # `open` after a prompt, `failed` after an error of the model; empty after the turn's end
     refused: str = ""  # a transcript that an event named and that was not read, because it is another's
     moves: tuple[tuple[str, str], ...] = ()  # HEAD before and after tool calls that moved it, since its last commit
 
@@ -254,6 +255,15 @@ class Captures:
         if checkout is None or not ours:
             return self._commits.commit(agent, TURN, worktree, text, with_trace=True, program=own)
         return self._checkouts.commit_worktree(checkout, TURN, worktree, text, base=head, with_trace=True)
+
+    def without(self, change: DirectoryChange, paths: Sequence[str]) -> DirectoryChange:
+        """A change of the whole directory, without these files: they stay as they were."""
+        objects, now = self._core.objects, change.now
+        if now is None or not paths or not change.before or objects.kind(change.before) != "tree":
+            return change
+        entries = {path: objects.entry(change.before, path) for path in paths}
+        changes = {path: entry for path, entry in entries.items() if entry is not None or objects.entry(now, path) is not None}
+        return change._replace(now=objects.update_tree(now, changes)) if changes else change
 
     def _worktree(self, change: DirectoryChange) -> Callable[[str], str]:
         """A function from the head's tree to the commit's."""

@@ -13,7 +13,7 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from clia.capture.events import CALL, FAILURE, PROMPT, RESULT, SAID, digest
+from clia.capture.events import CALL, FAILURE, PROMPT, RESULT, SAID, digest, time_field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -213,6 +213,21 @@ def first_lines(path: str, limit: int) -> list[dict[str, Any]]:
             if isinstance(value, dict):
                 objects.append(value)
     return objects
+
+
+def copied_lines(path: str) -> tuple[str, str]:
+    """The time that a forked session's transcript starts at, and the id of a line that was copied into it; empty without any.
+
+    Copied lines keep their time and id (``uuid``), so they are older than the first line.
+    """
+    start = ""
+    for line in first_lines(path, 1 << 20):
+        at = time_field(line, "timestamp") or ""
+        start = start or at
+        uuid = line.get("uuid")
+        if at and at < start and isinstance(uuid, str):
+            return start, uuid
+    return "", ""
 
 
 def list_folder(folder: str) -> list[str]:

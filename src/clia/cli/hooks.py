@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Annotated
 
+    from clia.capture.entries import IngestCounts
     from clia.capture.hook_settings import SettingsFile, SettingsPlan
     from clia.capture.hook_tools import CliaProgram, HookTool
-    from clia.capture.recording import IngestCounts
     from clia.capture.rehearsal import Setting
     from clia.capture.rehearsal.script import ScriptStep
     from clia.errors import CliaError
