@@ -75,7 +75,7 @@ class RemoteSpace(_Interface):
         """Events of the space as they happen: after the ``place`` of another event, or from now on. The stream has no end."""
         place = None if after is None else check_text(after, "after")
         if place is not None and not (place.isascii() and place.isprintable()):
-            raise InvalidInput("after must be the place of an event", code="invalid-field", fields={"field": "after"})
+            raise InvalidInput("after must be the position of an event", code="invalid-field", fields={"field": "after"})
         return follow(self._connection, self._target("/events"), place)
 
     def doctor(self, *, repair: bool = False) -> list[Ailment]:

@@ -397,7 +397,7 @@ def checked_evidence(evidence: Iterable[str], find: Callable[[str], str]) -> lis
 def stale_behaviour(name: str, expected: str, actual: str | None) -> StaleRef:
     return StaleRef(
         f"the current version of {name!r} has changed: it is {(actual or 'none')[:12]}, not {expected[:12]}",
-        hints=[f"look again: clia behaviour show {name}", f"and at the evidence: clia behaviour suggest {name}"],
+        hints=[f"list its versions: clia behaviour show {name}", f"check the evidence: clia behaviour suggest {name}"],
         fields={"behaviour": name, "expected": expected, "actual": actual},
         code="stale-behaviour",
     )

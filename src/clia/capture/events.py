@@ -122,7 +122,7 @@ def session_of(payload: object) -> tuple[dict[str, Any], str, str]:
     for name in ("session_id", "hook_event_name"):
         value = payload.get(name)
         if not isinstance(value, str) or not value.strip() or len(value) > _ID_MAX or not value.isprintable():
-            raise InvalidInput(f"the event has no {name} that could be one", code="invalid-event", fields={"field": name})
+            raise InvalidInput(f"the event has no valid {name}", code="invalid-event", fields={"field": name})
     return payload, payload["session_id"], payload["hook_event_name"]
 
 

@@ -46,7 +46,7 @@ def check_flow(source: str, open_session: Open, *, types: bool) -> list[Problem]
     try:
         size = len(source.encode())
     except UnicodeEncodeError:
-        return [Problem("syntax", "the text holds half of a surrogate pair", 1, 1)]
+        return [Problem("syntax", "the text contains a lone surrogate", 1, 1)]
     if size > MAX_SOURCE:
         return [Problem("too-large", f"the text has {size} bytes, more than {MAX_SOURCE}", 1, 1)]
     syntax_problem, engine_problems = _syntax_problem(source), _compiled(source, open_session)

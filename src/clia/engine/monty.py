@@ -87,7 +87,7 @@ class MontyEngine:
             program.source.encode()
             value = copied(program.input, "input")
         except UnicodeEncodeError:
-            raise InvalidFlow("the flow's text holds half of a surrogate pair", fields={"field": "source"}) from None
+            raise InvalidFlow("the flow's text contains a lone surrogate", fields={"field": "source"}) from None
         except CannotCross as refused:
             raise InvalidInput(refused.problem, fields={"field": "input"}) from None
         prepared = PreparedProgram(program._replace(input=value), self.version, self._limits, patient=patient)

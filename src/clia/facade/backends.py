@@ -53,12 +53,12 @@ def connect(root: str, settings: Settings) -> Git:
 def core_with_hub(git: Git, alone: Core) -> tuple[Core, HubSync | None]:
     """The core with refs that are shared through the hub, and the sync with the hub; unchanged without a hub."""
     from clia.git.notes import GitNotes
-    from clia.hub.clone_ids import clone_id
     from clia.hub.joining import check_heads, keep_mark, recognize
     from clia.hub.refs import HubRefs, UnpublishedWork
     from clia.hub.remote import hub_of
     from clia.hub.shared_store import check_is_the_store, hub_of_store
     from clia.hub.sync import HubSync
+    from clia.store.clone_ids import clone_id
 
     hub = hub_of(git)
     if hub is None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from clia.capture.service import Captures
     from clia.facade.backends import LiveState, SpaceOptions
     from clia.facade.config import Config
-    from clia.facade.run_directories import RunDirectories
     from clia.federation.announcing import Announcer, PeerTokens
     from clia.federation.capabilities import Capabilities
     from clia.federation.keys import SpaceKeys
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from clia.federation.verification import FederationChecks
     from clia.git.repository import Git
     from clia.hub.sync import HubSync
+    from clia.programs.run_directories import RunDirectories
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.flows import Flows
     from clia.sessions.forks import Forks
@@ -154,7 +154,7 @@ class Components:
 
     @part
     def run_directories(self) -> RunDirectories:
-        from clia.facade.run_directories import RunDirectories
+        from clia.programs.run_directories import RunDirectories
 
         return RunDirectories(self)
 

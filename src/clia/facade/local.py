@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from clia.facade.components import Components
     from clia.facade.config import Config
-    from clia.facade.run_directories import RunDirectories
+    from clia.programs.run_directories import RunDirectories
     from clia.sessions.checkpoints import CheckpointedSession
     from clia.sessions.model import Session
     from clia.sessions.service import SessionBackend

@@ -135,7 +135,7 @@ def _live_state(git: Git, space_id: str, settings: Settings) -> LiveState:
 
         store = SqliteStore(os.path.join(home, STORE_FILE), space_id, durable=git.handle.durable)
         return LiveState(store, locks)
-    from clia.hub.clone_ids import clone_id, unique_clone_id
+    from clia.store.clone_ids import clone_id, unique_clone_id
     from clia.store.postgres_store import PostgresStore, StoreClock
 
     if git.setting(HUB) is None:

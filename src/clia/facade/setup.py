@@ -187,8 +187,8 @@ def _move_store(git: Git, tip: str, settings: Settings) -> Moved | None:
     path = os.path.join(git.handle.common_dir, "clia", STORE_FILE)
     if settings.store is None or git.setting(STORE) is not None or not is_in_use(path):
         return None
-    from clia.hub.clone_ids import clone_id
     from clia.hub.shared_store import bring_state
+    from clia.store.clone_ids import clone_id
     from clia.store.postgres_store import PostgresStore
 
     space_id, shared = space_id_of(git, tip), git.setting(HUB) is not None

@@ -64,7 +64,7 @@ class Peers:
         check_flag(trusted, "trusted")
         space, key = read_identity(check_text(key, "key"), self._verifier)
         if space == core.space_id:
-            raise InvalidInput("the key is the one of this space", code="same-space", fields={"space": space})
+            raise InvalidInput("this is the key of this space, not of a peer", code="same-space", fields={"space": space})
         _check_url(url)
         with self._envelope.among_others(), core.locks.hold(_ADD_LOCK), core.locks.hold(peer_lock(name)):
             for peer in self.all():

@@ -230,4 +230,4 @@ class PeerService:
 def _listed(listed: Sequence[str], field: str) -> tuple[str, ...]:
     if isinstance(listed, (list, tuple)):
         return tuple(check_text(name, field) for name in listed)
-    raise InvalidInput(f"{field} is a list of names", code="invalid-names", fields={"field": field})
+    raise InvalidInput(f"{field} must be a list of names", code="invalid-names", fields={"field": field})

@@ -9,8 +9,8 @@ from contextlib import suppress
 from uuid import uuid4
 
 from clia.errors import Conflict
-from clia.hub.clone_ids import clone_id
 from clia.hub.joining import agree_on_store, mark_of, other_hub
+from clia.store.clone_ids import clone_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -269,7 +269,7 @@ class Lifecycle(NamedTuple):
             return no_session(agent, None)
         status = self.session(agent, session).status  # raises if there is none
         fields = {"agent": agent, "session": session, "status": status}
-        return Conflict(f"session {session} of {agent!r} is {status} already", code="session-over", fields=fields)
+        return Conflict(f"session {session} of {agent!r} is already {status}", code="session-over", fields=fields)
 
     # Values
 
@@ -303,7 +303,7 @@ def _only(agent: str, rows: Mapping[str, Any], *, for_people: bool) -> str:
         return candidates[0].id
     if candidates:
         raise Ambiguous(
-            f"{agent!r} has {len(candidates)} pending requests; say which one to answer",
+            f"{agent!r} has {len(candidates)} pending requests; choose which one to answer",
             code="several-requests",
             hints=[f"{request.id}: {request.kind} {brief(request.payload)}" for request in candidates],
             fields={"agent": agent, "matches": [request.id for request in candidates]},

@@ -320,7 +320,7 @@ def _fits(transaction: Transaction, intent: Intent) -> bool:
 
 def _taken_over(name: str) -> Conflict:
     hints = ["check the agent, and try again if needed"]
-    return Conflict(f"another machine has continued {name!r} meanwhile", code="taken-over", hints=hints, fields={"agent": name})
+    return Conflict(f"another machine has continued the work of {name!r}", code="taken-over", hints=hints, fields={"agent": name})
 
 
 def settle(transaction: Transaction, intent: Intent) -> None:

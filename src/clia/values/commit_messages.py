@@ -49,7 +49,7 @@ def check_text(text: object, field: str, *, nul: bool = False) -> str:
     if not isinstance(text, str):
         raise InvalidInput(f"the {field} must be text", code="invalid-text", fields={"field": field})
     if "\0" in text and not nul:
-        raise InvalidInput(f"the {field} holds a NUL character", code="invalid-text", fields={"field": field})
+        raise InvalidInput(f"the {field} contains a NUL character", code="invalid-text", fields={"field": field})
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

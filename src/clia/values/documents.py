@@ -135,4 +135,4 @@ def _check_surrogates(value: Any, data: bytes, path: str) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        raise invalid(path, "a string holds half of a surrogate pair") from None
+        raise invalid(path, "a string contains a lone surrogate") from None

@@ -33,7 +33,7 @@ def check(path: str) -> str:
     if size > PATH_MAX:
         raise _unsafe(path[:80] + "…", f"the path is longer than {PATH_MAX} bytes")
     if "\0" in path:
-        raise _unsafe(path, "the path holds a NUL character")
+        raise _unsafe(path, "the path contains a NUL character")
     if path.startswith("/") or re.match(r"[A-Za-z]:[\\/]", path):
         raise _unsafe(path, "the path is absolute; paths are relative to the top of the tree")
     *folders, _ = parts = path.split("/")

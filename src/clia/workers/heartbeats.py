@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from clia import __version__
 from clia.errors import CliaError
-from clia.hub.clone_ids import clone_id
+from clia.store.clone_ids import clone_id
 from clia.store.postgres_store import own_clock, time_of
 from clia.values.background import background_thread
 from clia.workers.fleet import FLEET, Heartbeat, Underway, parse_heartbeat, unpublished_by_clone

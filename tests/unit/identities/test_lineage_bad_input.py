@@ -47,7 +47,7 @@ def only_diagnostic(ran: Ran) -> dict[str, Any]:
         (b"[1]", "must be a JSON object, not an array"),
         (b'"x"', "must be a JSON object, not a string"),
         (b"null", "must be a JSON object, not null"),
-        (b'{"a": "\\ud800"}', "half of a surrogate pair"),
+        (b'{"a": "\\ud800"}', "lone surrogate"),
         (b'{"n": ' + b"1" * 5000 + b"}", "a number cannot be read"),
     ],
 )

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from clia.errors import CliaError, FileError
 from clia.files import WritableLocalFiles
-from clia.hub.clone_ids import clone_id
 from clia.store import private_files
+from clia.store.clone_ids import clone_id
 from clia.store.private_files import FileLocks
 from clia.values.refs import is_name
 
