@@ -15,7 +15,6 @@ from clia.errors import AgentNotFound, FileError, InvalidInput
 from clia.facade.aliases import alias
 from clia.values.commit_messages import check_text
 from clia.values.refs import is_id
-from clia.values.slugs import check_slug, is_slug
 from clia.verbs import ADMIN, VIEWER, service, verb
 
 TYPE_CHECKING = False
@@ -172,6 +171,7 @@ class Space:
     def _profile(self, name: str, slug: str | None) -> dict[str, Any] | None:
         """The merged profile of the identity that the agent works under, if there is one."""
         from clia.identities.lineage import lineage
+        from clia.values.slugs import check_slug, is_slug
 
         if slug is None and not is_slug(name):
             return None

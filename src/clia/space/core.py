@@ -10,7 +10,6 @@ from clia.space.model import META, File, Link, Submodule, agent_commit
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import check_text, compose
-from clia.values.documents import MAX_DEPTH
 from clia.values.typed_objects import as_typed, parse
 
 TYPE_CHECKING = False
@@ -231,6 +230,8 @@ class Cleaner(NamedTuple):
 
 def check_depth(value: Any) -> None:
     """Raise ``InvalidInput`` if a value is nested too deeply."""
+    from clia.values.documents import MAX_DEPTH  # most commits have no such value
+
     level, depth = [value], 0
     while level:
         depth += 1
