@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from support.git_hubs import Hub
-    from support.session_spaces import Place
+    from support.session_spaces import SessionSpace
 
 # Timing belongs to the benchmarks; a run on CI is the same every time, a developer's explores, a soak does so at length.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -91,11 +91,11 @@ def postgres_address() -> str:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> SessionSpace:
     """An empty directory for a space with sessions."""
-    from support.session_spaces import Place  # loads the library, which not every test needs
+    from support.session_spaces import SessionSpace  # loads the library, which not every test needs
 
-    return Place(tmp_path.resolve() / "repo")
+    return SessionSpace(tmp_path.resolve() / "repo")
 
 
 @pytest.fixture

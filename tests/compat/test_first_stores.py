@@ -1,6 +1,6 @@
-"""Spaces that the code before the stores' steps has written: today's code finds everything in them, and goes on with it.
+"""Spaces from before the stores had migrations: today's code finds everything in them and can continue.
 
-``tests/fixtures/first_stores/make.py`` made them, with that code. They are not to be made anew: what is in them is what people
+``tests/fixtures/first_stores/make.py`` wrote them, with that code. Do not regenerate them: they are what users
 have.
 """
 
@@ -27,8 +27,8 @@ STEPS = f"SELECT number FROM {schema.STEPS_TABLE} ORDER BY number"  # noqa: S608
 THREE = "three: Ünïcödé 'quoted' \\ and\nmore"
 
 
-class Left(NamedTuple):
-    """What is left of a space: its repository, and the address of its store where that is a server."""
+class OldSpace(NamedTuple):
+    """An old space: its repository, and the address of its store if that is a server."""
 
     root: Path
     address: str | None
@@ -53,7 +53,7 @@ class Left(NamedTuple):
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def left(request: pytest.FixtureRequest, tmp_path: Path) -> Left:
+def old_space(request: pytest.FixtureRequest, tmp_path: Path) -> OldSpace:
     source, root = FIXTURES / request.param, tmp_path / "repo"
     git("init", "--quiet", "--initial-branch", "main", str(root), cwd=tmp_path)
     git("fetch", "--quiet", str(source / "space.bundle"), "+refs/*:refs/*", cwd=root)
@@ -62,33 +62,33 @@ def left(request: pytest.FixtureRequest, tmp_path: Path) -> Left:
     if request.param == "postgres":
         address = request.getfixturevalue("postgres_address")
         (root / ".git/clia/clone").write_text((source / "clone").read_text())
-    made = Left(root, address)
-    made.run((source / "store.sql").read_text(encoding="utf-8"))
-    return made
+    restored = OldSpace(root, address)
+    restored.run((source / "store.sql").read_text(encoding="utf-8"))
+    return restored
 
 
-def test_everything_is_found(left: Left) -> None:
-    with left.open() as space:
+def test_everything_is_found(old_space: OldSpace) -> None:
+    with old_space.open() as space:
         assert space.agents() == ["scout", "scribe", "smith"]
-        sessions = {(each.agent, each.id): (each.flow, each.status) for each in space.sessions()}
+        sessions = {(session.agent, session.id): (session.flow, session.status) for session in space.sessions()}
         assert sessions == {("scout", "1"): ("plan", "suspended"), ("smith", "1"): ("plan", "finished")}
-        assert [(each.agent, each.payload["question"]) for each in space.pending()] == [
+        assert [(request.agent, request.payload["question"]) for request in space.pending()] == [
             ("scout", "Go on?"),
             ("scribe", "Which one?"),
         ]
         assert space.session("smith").result == {"verdict": "approve", "plan": "a plan"}
         assert texts(space.trace_pending("scribe")) == ["two", THREE]
-        assert [(each.src, each.kind, each.dst) for each in space.relations()] == [("smith", "reviews", "scout")]
+        assert [(edge.src, edge.kind, edge.dst) for edge in space.relations()] == [("smith", "reviews", "scout")]
         (user,) = users_of(space).all()
-        assert (user.user.name, user.user.role, [each.label for each in user.tokens]) == ("tess", DECIDER, ["script"])
+        assert (user.user.name, user.user.role, [token.label for token in user.tokens]) == ("tess", DECIDER, ["script"])
         assert (space.doctor(), space.verify().findings) == ([], ())
 
 
-def test_work_goes_on_and_the_store_is_brought_forward(left: Left) -> None:
-    with left.open() as space:
-        known = users_of(space).by_token(TOKEN)
-        assert known is not None
-        assert known.name == "tess"
+def test_work_continues_and_the_store_is_migrated(old_space: OldSpace) -> None:
+    with old_space.open() as space:
+        user = users_of(space).by_token(TOKEN)
+        assert user is not None
+        assert user.name == "tess"
         space.trace("scribe", "console", "four")
         bound = space.trace_for(space.commit_with_trace("scribe", "finding", changes={"b.txt": b"2"}))
         assert bound is not None
@@ -100,4 +100,4 @@ def test_work_goes_on_and_the_store_is_brought_forward(left: Left) -> None:
         space.unrelate("smith", "reviews", "scout")
         assert space.relations() == []
         assert (space.doctor(), space.verify().findings) == ([], ())
-    assert left.steps() == [step.number for step in schema.STEPS]
+    assert old_space.steps() == [step.number for step in schema.STEPS]

@@ -1,4 +1,4 @@
-"""Real git makes the boundaries: submodules, worktrees, and what the demo shows on them."""
+"""Boundaries of repositories made by real git: submodules and worktrees."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def test_a_real_submodule_is_labelled_and_is_the_write_target(tree: Tree) -> Non
     mono = committed(tree, "mono")
     git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", tree.path("lib"), "parts/lib", cwd=mono)
     assert (mono / "parts/lib/.git").is_file()
-    found = lineage(mono / "parts/lib", "scout")
-    assert [each.reasons for each in found.context().chain] == [("ancestor",), ("ancestor", "submodule-root")]
-    assert found.profile()["guardrails"] == ["rule of mono", "rule of lib"]
+    identity = lineage(mono / "parts/lib", "scout")
+    assert [layer.reasons for layer in identity.context().chain] == [("ancestor",), ("ancestor", "submodule-root")]
+    assert identity.profile()["guardrails"] == ["rule of mono", "rule of lib"]
     wrote = clia("agents", "journal", "--slug", "scout", "--note", "n", "--json", cwd=mono / "parts/lib")
     assert wrote.json()["path"] == str(mono / "parts/lib/.clia/agents/scout/scout@lib.agency.triad.json")
     assert "scout@lib.agency.triad.json" in git("status", "--short", "--untracked-files=all", cwd=mono / "parts/lib")
 
 
-def test_a_linked_worktree_is_a_repository_of_its_own(tree: Tree) -> None:
+def test_a_linked_worktree_is_a_separate_repository(tree: Tree) -> None:
     mono = committed(tree, "mono")
     git("worktree", "add", "--quiet", tree.path("beside"), cwd=mono)
     assert lineage(tree.path("beside"), "scout").profile()["title"] == "Scout of mono"
@@ -52,5 +52,5 @@ def test_a_journal_entry_is_a_small_diff(tree: Tree) -> None:
         git("commit", "--quiet", "--message", note, cwd=mono)
     assert clia("agents", "journal", "--slug", "scout", "--note", "three", cwd=mono).code == 0
     added, removed, _ = git("diff", "--numstat", cwd=mono).split("\t")
-    assert int(removed) <= 1, "at most the line that gets a comma"
+    assert int(removed) <= 1, "only the line that gets a comma"
     assert int(added) < 25

@@ -1,4 +1,4 @@
-"""Sessions are plain git too: stock git reads decisions, checkpoints, ends and flows, keeps them and carries them."""
+"""Stock git reads, keeps and transfers decisions, checkpoints, ends of sessions and flows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from support import git
 from support.session_flows import APPROVAL, COUNTING
-from support.session_spaces import Place, ends, pending_requests, with_agents
+from support.session_spaces import SessionSpace, ends, pending_requests, with_agents
 from support.spaces import refused
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ RATIONALE = "It is a good plan.\n\nShort, and it can be undone.\n---\nA line tha
 
 
 @pytest.fixture
-def space(place: Place) -> Iterator[clia.Space]:
-    with place.open() as made:
-        with_agents(made, "scout", approval=APPROVAL)
-        made.define("approval", APPROVAL + "\n", why="a second version")
-        made.commit("scout", "finding", {"a": b"1\n"})
-        yield made
+def space(place: SessionSpace) -> Iterator[clia.Space]:
+    with place.open() as opened:
+        with_agents(opened, "scout", approval=APPROVAL)
+        opened.define("approval", APPROVAL + "\n", why="a second version")
+        opened.commit("scout", "finding", {"a": b"1\n"})
+        yield opened
 
 
 @pytest.fixture
@@ -44,12 +44,12 @@ def read(*words: str, cwd: Path) -> Any:
     return json.loads(git(*words, cwd=cwd))
 
 
-def test_git_log_shows_a_decision_with_its_reason_and_trailers(place: Place, decided: clia.Decision) -> None:
-    shown = git("log", "-1", "--format=%an|%cn|%s", "agents/scout", cwd=place.root).strip()
-    assert shown == "scout|Ann Öz|It is a good plan."
+def test_git_log_shows_a_decision_with_its_reason_and_trailers(place: SessionSpace, decided: clia.Decision) -> None:
+    log_line = git("log", "-1", "--format=%an|%cn|%s", "agents/scout", cwd=place.root).strip()
+    assert log_line == "scout|Ann Öz|It is a good plan."
     lines = git("log", "-1", "--format=%(trailers:only,unfold)", "agents/scout", cwd=place.root).splitlines()
-    said = dict(line.split(": ", 1) for line in lines if line)
-    assert {key: said[key] for key in ("Clia-Type", "Clia-Request", "Clia-Tag", "Clia-Value", "Clia-By")} == {
+    trailers = dict(line.split(": ", 1) for line in lines if line)
+    assert {key: trailers[key] for key in ("Clia-Type", "Clia-Request", "Clia-Tag", "Clia-Value", "Clia-By")} == {
         "Clia-Type": "decision",
         "Clia-Request": "1.2",
         "Clia-Tag": "go-on",
@@ -59,26 +59,26 @@ def test_git_log_shows_a_decision_with_its_reason_and_trailers(place: Place, dec
     message = git("cat-file", "commit", decided.cid, cwd=place.root).split("\n\n", 1)[1]
     words = ["git", "interpret-trailers", "--no-divider", "--parse"]
     parsed = subprocess.run(words, input=message, capture_output=True, text=True, check=True, cwd=place.root).stdout
-    assert dict(line.split(": ", 1) for line in parsed.splitlines()) == said
+    assert dict(line.split(": ", 1) for line in parsed.splitlines()) == trailers
     assert git("diff", "--stat", f"{decided.cid}^", decided.cid, cwd=place.root) == ""
 
 
-def test_git_notes_show_checkpoints_and_traces(place: Place, decided: clia.Decision) -> None:
-    made = read("notes", "--ref=clia/session/scout", "show", decided.cid, cwd=place.root)
-    assert (made["type"], made["agent"], made["session"]) == ("session", "scout", "1")
+def test_git_notes_show_checkpoints_and_traces(place: SessionSpace, decided: clia.Decision) -> None:
+    checkpoint = read("notes", "--ref=clia/session/scout", "show", decided.cid, cwd=place.root)
+    assert (checkpoint["type"], checkpoint["agent"], checkpoint["session"]) == ("session", "scout", "1")
     commits = git("rev-list", "--max-count=3", "agents/scout", cwd=place.root).split()
     listed = git("notes", "--ref=clia/session/scout", "list", cwd=place.root).split()[1::2]
     assert sorted(listed) == sorted(commits)
     first = read("notes", "--ref=clia/session/scout", "show", commits[2], cwd=place.root)
     assert first["origin"]["input"] == {"goal": "tidy", "é": "ü"}
     trace = read("notes", "--ref=clia/trace/scout", "show", decided.cid, cwd=place.root)
-    assert [each["kind"] for each in trace["entries"]] == ["session"]
+    assert [entry["kind"] for entry in trace["entries"]] == ["session"]
     log = git("log", "agents/scout", "--notes=clia/session/*", "--notes=clia/trace/*", cwd=place.root)
     assert "planning tidy" in log
     assert '"type":"session"' in log
 
 
-def test_git_shows_flows_with_every_version_and_who_defined_them(place: Place, space: clia.Space) -> None:
+def test_git_shows_flows_with_every_version_and_who_defined_them(place: SessionSpace, space: clia.Space) -> None:
     ref = "refs/clia/behaviours/approval"
     flow = space.flow("approval")
     assert git("show", f"{ref}:current", cwd=place.root).strip() == flow.cid
@@ -89,15 +89,15 @@ def test_git_shows_flows_with_every_version_and_who_defined_them(place: Place, s
     assert git("log", "--format=%an %s", ref, cwd=place.root).splitlines() == ["Tess a second version", "Tess define approval"]
 
 
-def test_git_shows_how_sessions_ended(place: Place, decided: clia.Decision) -> None:
+def test_git_shows_how_sessions_ended(place: SessionSpace, decided: clia.Decision) -> None:
     assert decided.session.status == "finished"
-    shown = git("log", "--format=%an|%s", "refs/clia/events/scout", cwd=place.root).strip()
-    assert shown == "scout|session 1 of scout finished: flow approval"
+    log_line = git("log", "--format=%an|%s", "refs/clia/events/scout", cwd=place.root).strip()
+    assert log_line == "scout|session 1 of scout finished: flow approval"
     event = read("log", "-1", "--format=%(trailers:key=Clia-Event,valueonly)", "refs/clia/events/scout", cwd=place.root)
     assert (event["event"], event["status"], event["session"], event["resumes"]) == ("session-ended", "finished", "1", 2)
 
 
-def test_git_finds_nothing_wrong_with_any_of_it(place: Place, space: clia.Space, decided: clia.Decision) -> None:
+def test_git_fsck_has_no_findings(place: SessionSpace, space: clia.Space, decided: clia.Decision) -> None:
     space.fork("scout", "other", decided.cid)
     space.decide("other", "reject")
     space.ask("scout", {"question": "?"})
@@ -106,13 +106,13 @@ def test_git_finds_nothing_wrong_with_any_of_it(place: Place, space: clia.Space,
     assert space.verify().clean
 
 
-def test_gc_and_pack_refs_lose_nothing_that_a_fork_needs(place: Place, space: clia.Space, decided: clia.Decision) -> None:
+def test_gc_and_pack_refs_keep_what_a_fork_needs(place: SessionSpace, space: clia.Space, decided: clia.Decision) -> None:
     commits = git("rev-list", "--max-count=3", "agents/scout", cwd=place.root).split()
     before = [pending_requests(space.fork("scout", f"before-{number}", commit)) for number, commit in enumerate(commits)]
     git("pack-refs", "--all", cwd=place.root)
     git("reflog", "expire", "--expire=now", "--all", cwd=place.root)
     git("gc", "--quiet", "--prune=now", cwd=place.root)
-    assert git("count-objects", cwd=place.root).startswith("0 objects"), "all of it was reachable, and is packed"
+    assert git("count-objects", cwd=place.root).startswith("0 objects"), "everything was reachable and is packed"
     place.lose_store()
     with place.open() as again:
         assert [pending_requests(again.fork("scout", f"after-{number}", commit)) for number, commit in enumerate(commits)] == before
@@ -120,58 +120,58 @@ def test_gc_and_pack_refs_lose_nothing_that_a_fork_needs(place: Place, space: cl
         assert again.verify().clean
 
 
-def test_notes_that_stock_git_has_rewritten_are_read_all_the_same(place: Place, space: clia.Space) -> None:
+def test_notes_rewritten_by_stock_git_are_read(place: SessionSpace, space: clia.Space) -> None:
     """``git notes add`` flattens the fan-out of the whole tree."""
     space.define("counting", COUNTING)
     space.start("scout", "counting", 9)
-    made = []
+    cids = []
     for value in range(6):
         space.resume("scout", value)
-        made.append(space.commit("scout", "finding", changes={"a": str(value).encode()}))
+        cids.append(space.commit("scout", "finding", changes={"a": str(value).encode()}))
     git("notes", "--ref=clia/session/scout", "add", "-m", "a person's remark", str(space.genesis("scout")), cwd=place.root)
     with place.open() as again:
-        for number, commit in enumerate(made):
+        for number, commit in enumerate(cids):
             assert again.fork("scout", f"fork-{number}", commit).resumes == [*range(number + 1)]
         again.resume("scout", 6)
         later = again.commit("scout", "finding", changes={"a": b"more"})
         assert again.fork("scout", "later", later).resumes == [*range(7)]
 
 
-def test_a_mirror_of_the_repository_carries_sessions_whole(
-    place: Place, space: clia.Space, decided: clia.Decision, tmp_path: Path
+def test_a_mirror_of_the_repository_has_complete_sessions(
+    place: SessionSpace, space: clia.Space, decided: clia.Decision, tmp_path: Path
 ) -> None:
     expected = space.fork("scout", "here", decided.cid)
     git("clone", "--quiet", "--mirror", str(place.root), str(tmp_path / "mirror"), cwd=tmp_path)
-    with Place(tmp_path / "mirror").open() as mirror:
+    with SessionSpace(tmp_path / "mirror").open() as mirror:
         assert pending_requests(mirror.fork("scout", "there", decided.cid)) == pending_requests(expected)
         assert mirror.decide("there", "reject").session.result == {"status": "rejected"}
         assert mirror.verify().clean
 
 
-def test_a_decision_in_a_worktree_that_people_have_checked_out_leaves_their_files_alone(
-    place: Place, space: clia.Space, tmp_path: Path
+def test_a_decision_on_a_checked_out_branch_does_not_change_the_users_files(
+    place: SessionSpace, space: clia.Space, tmp_path: Path
 ) -> None:
     space.ask("scout", {"question": "?"})
     git("worktree", "add", "--quiet", str(tmp_path / "tree"), "agents/scout", cwd=place.root)
     (tmp_path / "tree/a").write_text("work in progress\n")
-    made = space.decide("scout", "yes")
-    assert git("rev-parse", "HEAD", cwd=tmp_path / "tree").strip() == made.cid
+    decision = space.decide("scout", "yes")
+    assert git("rev-parse", "HEAD", cwd=tmp_path / "tree").strip() == decision.cid
     assert (tmp_path / "tree/a").read_text() == "work in progress\n"
     assert git("status", "--porcelain", cwd=tmp_path / "tree") == " M a\n"
 
 
-def appended_by_git(place: Place, ref: str) -> None:
-    """Plain git puts a commit on top of a chain."""
+def appended_by_git(place: SessionSpace, ref: str) -> None:
+    """Append a commit to a chain with plain git."""
     tip = git("for-each-ref", "--format=%(objectname)", ref, cwd=place.root).split()
     tree = git("rev-parse", f"{tip[0]}^{{tree}}", cwd=place.root).strip()
-    made = git("commit-tree", tree, "-p", tip[0], "-m", "by hand", cwd=place.root).strip()
-    git("update-ref", ref, made, cwd=place.root)
+    cid = git("commit-tree", tree, "-p", tip[0], "-m", "by hand", cwd=place.root).strip()
+    git("update-ref", ref, cid, cwd=place.root)
 
 
 class Meddler:
-    """Plain git comes between, once, at a step of a verb."""
+    """Moves a chain with plain git, once, at a step of a verb."""
 
-    def __init__(self, place: Place, step: str, ref: str) -> None:
+    def __init__(self, place: SessionSpace, step: str, ref: str) -> None:
         self._here, self._step, self._ref = place, step, ref
         self.on = False
 
@@ -183,48 +183,46 @@ class Meddler:
 
 @pytest.mark.parametrize("verb", ["resume", "cancel", "decide"])
 @pytest.mark.parametrize("step", ["intent-recorded", "objects-written"])
-def test_an_end_is_told_once_where_plain_git_moves_the_chain_meanwhile(
-    place: Place, space: clia.Space, verb: str, step: str
-) -> None:
+def test_an_end_is_recorded_once_if_plain_git_moves_the_chain(place: SessionSpace, space: clia.Space, verb: str, step: str) -> None:
     space.start("scout", "approval", {"goal": "x"})
     space.cancel("scout")
     meddler = Meddler(place, step, "refs/clia/events/scout")
-    with place.open(reached=meddler) as other:
-        other.define("one", f"def main(input):\n    return request('{'human' if verb == 'decide' else 'x'}')\n")
-        other.start("scout", "one")
+    with place.open(reached=meddler) as second:
+        second.define("one", f"def main(input):\n    return request('{'human' if verb == 'decide' else 'x'}')\n")
+        second.start("scout", "one")
         meddler.on = True
         if verb == "resume":
-            assert other.resume("scout", 1).status == "finished"
+            assert second.resume("scout", 1).status == "finished"
         elif verb == "decide":
-            assert other.decide("scout", 1).session.status == "finished"
+            assert second.decide("scout", 1).session.status == "finished"
         else:
-            other.cancel("scout")
+            second.cancel("scout")
         assert not meddler.on
         subjects = git("log", "--format=%s", "refs/clia/events/scout", cwd=place.root).splitlines()
         assert subjects.count("by hand") == 1
         status = "cancelled" if verb == "cancel" else "finished"
         assert sorted(ends(place.root, "scout")) == [("1", "cancelled"), ("2", status)]
-        assert [each["event"] for each in other.journal("scout")].count("ended") == 1
-        assert other.verify().clean
+        assert [event["event"] for event in second.journal("scout")].count("ended") == 1
+        assert second.verify().clean
 
 
-def test_a_flow_is_defined_where_plain_git_moves_its_chain_meanwhile(place: Place, space: clia.Space) -> None:
+def test_a_flow_is_defined_if_plain_git_moves_its_chain(place: SessionSpace, space: clia.Space) -> None:
     meddler = Meddler(place, "objects-written", "refs/clia/behaviours/approval")
-    with place.open(reached=meddler) as other:
+    with place.open(reached=meddler) as second:
         meddler.on = True
-        made = other.define("approval", APPROVAL + "# third\n")
+        flow = second.define("approval", APPROVAL + "# third\n")
         assert not meddler.on
-        assert made.source == APPROVAL + "# third\n"
-        assert len(made.versions) == 3
+        assert flow.source == APPROVAL + "# third\n"
+        assert len(flow.versions) == 3
         assert "by hand" in git("log", "--format=%s", "refs/clia/behaviours/approval", cwd=place.root)
 
 
-def test_refs_of_behaviours_that_are_no_chains_are_told_and_left_alone(place: Place, space: clia.Space) -> None:
+def test_invalid_refs_of_behaviours_are_reported_and_not_changed(place: SessionSpace, space: clia.Space) -> None:
     odd = ("refs/clia/behaviours/odd", "refs/clia/behaviours/Not-A-Name")
     for ref in odd:
         git("update-ref", ref, "agents/scout", cwd=place.root)
     with place.open() as again:
-        assert [each.name for each in again.flows()] == ["approval"]
+        assert [flow.name for flow in again.flows()] == ["approval"]
         refused("not-a-flow", lambda: again.flow("odd"))
-        found = again.verify().findings
-        assert {(each.code, each.ref) for each in found} == {("broken-behaviour", ref) for ref in odd}
+        findings = again.verify().findings
+        assert {(finding.code, finding.ref) for finding in findings} == {("broken-behaviour", ref) for ref in odd}

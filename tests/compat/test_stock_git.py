@@ -1,4 +1,4 @@
-"""A space is plain git: stock git reads it, keeps it, clones it and signs it, and whatever people have in the repository stays."""
+"""Stock git reads, keeps, clones and signs a space, and clia does not change the user's own files."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ REFSPECS = ["refs/clia/*:refs/clia/*", "refs/notes/clia/*:refs/notes/clia/*", "r
 OBJECT = {"type": "capability", "peer": "p", "trigger": "push"}
 
 
-def repository(where: Path, *words: str) -> Path:
-    """A repository of people with one commit on main."""
-    where.mkdir(parents=True, exist_ok=True)
-    git("init", "--quiet", "--initial-branch=main", *words, cwd=where)
-    (where / "README").write_text("read me\n")
-    git("add", "README", cwd=where)
-    git("commit", "--quiet", "--message", "people", cwd=where)
-    return where
+def repository(directory: Path, *words: str) -> Path:
+    """A user's repository with one commit on main."""
+    directory.mkdir(parents=True, exist_ok=True)
+    git("init", "--quiet", "--initial-branch=main", *words, cwd=directory)
+    (directory / "README").write_text("read me\n")
+    git("add", "README", cwd=directory)
+    git("commit", "--quiet", "--message", "people", cwd=directory)
+    return directory
 
 
 def work(space: clia.Space) -> dict[str, str]:
-    """Some of everything that a space can hold; the ids to look for."""
-    found = {"object": space.write(OBJECT), "behaviour": space.add_behaviour("careful", "Be careful.", "prompt").cid}
+    """Create one of everything in a space; return the ids."""
+    ids = {"object": space.write(OBJECT), "behaviour": space.add_behaviour("careful", "Be careful.", "prompt").cid}
     space.register_type("review", "agent-commit")
-    scout = space.spawn_at("scout", clia.Briefing("explore", "all of it", found["behaviour"]), "main")
-    found |= {"briefing": scout.briefing, "genesis": scout.genesis}
+    scout = space.spawn_at("scout", clia.Briefing("explore", "all of it", ids["behaviour"]), "main")
+    ids |= {"briefing": scout.briefing, "genesis": scout.genesis}
     space.trace("scout", "console", "looked around")
-    found["traced"] = space.commit_with_trace("scout", "finding", changes={"map": b"here\n"}, message="a map", meta={"score": 1})
+    ids["traced"] = space.commit_with_trace("scout", "finding", changes={"map": b"here\n"}, message="a map", meta={"score": 1})
     space.spawn_from("helper", clia.Briefing("help"), "scout")
     space.commit("helper", "review", changes={"map": b"there\n", "notes": b"n\n"})
     space.commit("scout", "test", changes={"map": b"nowhere\n"})
     refused = space.merge("scout", "helper")
     assert isinstance(refused, clia.Conflicts)
     merged = space.resolve("scout", "helper", changes={"map": b"both\n"}, ours=refused.ours, theirs=refused.theirs)
-    found["merged"] = merged.cid
-    found["attached"] = space.attach_trace(found["merged"], [{"text": "why both"}])
-    found["edge"] = space.reviews("helper", "scout")
-    found["kept-edge"] = space.relate("helper", "advises", "scout")
+    ids["merged"] = merged.cid
+    ids["attached"] = space.attach_trace(ids["merged"], [{"text": "why both"}])
+    ids["edge"] = space.reviews("helper", "scout")
+    ids["kept-edge"] = space.relate("helper", "advises", "scout")
     space.unrelate("helper", "reviews", "scout")
     space.spawn("idle", clia.Briefing("wait"))
     space.archive("idle")
-    return found
+    return ids
 
 
 def told(space: clia.Space) -> dict[str, Any]:
-    """All that a space says of itself."""
+    """Everything that a space reports."""
     everyone = [*space.agents(), *space.agents(archived=True)]
     return {
         "id": space.id,
@@ -68,7 +68,7 @@ def told(space: clia.Space) -> dict[str, Any]:
         "records": {name: space.record_of(name) for name in everyone},
         "traces": {name: space.session_traces(name) for name in everyone},
         "landings": {name: space.landings(name) for name in everyone},
-        "relations": [(each.src, each.kind, each.dst, each.origin) for each in space.relations()],
+        "relations": [(edge.src, edge.kind, edge.dst, edge.origin) for edge in space.relations()],
         "types": space.types(),
     }
 
@@ -80,12 +80,12 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def space(root: Path) -> Iterator[clia.Space]:
-    with clia.init(root, settings=CHOSEN) as made:
-        yield made
+    with clia.init(root, settings=CHOSEN) as opened:
+        yield opened
 
 
-def refs(where: Path) -> dict[str, str]:
-    lines = git("for-each-ref", "--format=%(refname) %(objectname)", cwd=where).splitlines()
+def refs(directory: Path) -> dict[str, str]:
+    lines = git("for-each-ref", "--format=%(refname) %(objectname)", cwd=directory).splitlines()
     return dict(line.split(" ", 1) for line in lines)
 
 
@@ -93,14 +93,14 @@ def refs(where: Path) -> dict[str, str]:
 
 
 def test_stock_git_shows_commits_trailers_and_traces(space: clia.Space, root: Path) -> None:
-    made = work(space)
-    shown = git("log", "agents/scout", "--notes=clia/trace/*", cwd=root)
-    assert "looked around" in shown
-    assert "why both" in shown
-    assert "Clia-Type: session-merge" in shown
-    assert '"looked around"' in git("notes", "--ref=clia/trace/scout", "show", made["traced"], cwd=root)
+    ids = work(space)
+    log = git("log", "agents/scout", "--notes=clia/trace/*", cwd=root)
+    assert "looked around" in log
+    assert "why both" in log
+    assert "Clia-Type: session-merge" in log
+    assert '"looked around"' in git("notes", "--ref=clia/trace/scout", "show", ids["traced"], cwd=root)
     listed = git("notes", "--ref=clia/trace/scout", "list", cwd=root).split()
-    assert {made["traced"], made["merged"], made["attached"]} <= set(listed)
+    assert {ids["traced"], ids["merged"], ids["attached"]} <= set(listed)
     authors = git("log", "--format=%an %cn", "agents/scout", "--not", "main", cwd=root).split("\n")
     assert set(filter(None, authors)) == {"scout Tess", "helper Tess"}
     assert git("fsck", "--strict", "--no-dangling", cwd=root) == ""
@@ -108,36 +108,36 @@ def test_stock_git_shows_commits_trailers_and_traces(space: clia.Space, root: Pa
 
 
 def test_gc_at_rest_loses_nothing(space: clia.Space, root: Path) -> None:
-    made = work(space)
+    ids = work(space)
     before = told(space)
     git("reflog", "expire", "--expire=now", "--all", cwd=root)
     git("gc", "--quiet", "--prune=now", cwd=root)
-    assert git("count-objects", cwd=root).startswith("0 objects"), "all of it was reachable, and is packed"
+    assert git("count-objects", cwd=root).startswith("0 objects"), "everything was reachable and is packed"
     with clia.open(root, settings=CHOSEN) as again:
-        for each in (space, again):
-            assert told(each) == before
-            assert each.verify().clean
-            assert each.read(made["object"]) == OBJECT
-            assert each.read(made["briefing"]) == clia.Briefing("explore", "all of it", made["behaviour"])
-            assert isinstance(each.read(made["behaviour"]), clia.Behaviour)
-            assert isinstance(each.read(made["attached"]), clia.ConsoleTrace)
-            assert git("cat-file", "-t", made["edge"], cwd=root) == "commit\n", "what was retracted is still told"
+        for opened in (space, again):
+            assert told(opened) == before
+            assert opened.verify().clean
+            assert opened.read(ids["object"]) == OBJECT
+            assert opened.read(ids["briefing"]) == clia.Briefing("explore", "all of it", ids["behaviour"])
+            assert isinstance(opened.read(ids["behaviour"]), clia.Behaviour)
+            assert isinstance(opened.read(ids["attached"]), clia.ConsoleTrace)
+            assert git("cat-file", "-t", ids["edge"], cwd=root) == "commit\n", "a retracted edge is still in the history"
     space.commit("scout", "finding", changes={"after": b"gc\n"})
 
 
 def test_notes_of_stock_git_beside_ours_are_tolerated_and_kept(space: clia.Space, root: Path) -> None:
-    made = work(space)
+    ids = work(space)
     head = space.commit("scout", "finding", changes={"x": b"x\n"})
     git("notes", "--ref=clia/trace/scout", "add", "--message", "a person's note", head, cwd=root)
     assert space.verify().clean
-    assert [each.trace.commit for each in space.session_traces("scout")] == [made["merged"], made["traced"]]
+    assert [row.trace.commit for row in space.session_traces("scout")] == [ids["merged"], ids["traced"]]
     space.trace("scout", "console", "after the note")
     last = space.commit_with_trace("scout", "finding", changes={"x": b"y\n"})
     trace = space.trace_for(last)
     assert trace is not None
-    assert [each["text"] for each in trace.entries] == ["after the note"]
+    assert [entry["text"] for entry in trace.entries] == ["after the note"]
     assert git("notes", "--ref=clia/trace/scout", "show", head, cwd=root) == "a person's note\n"
-    assert '"looked around"' in git("notes", "--ref=clia/trace/scout", "show", made["traced"], cwd=root)
+    assert '"looked around"' in git("notes", "--ref=clia/trace/scout", "show", ids["traced"], cwd=root)
     assert space.verify().clean
 
 
@@ -149,8 +149,8 @@ def test_commits_of_stock_git_on_an_agents_branch_are_read(space: clia.Space, ro
     assert space.show("scout").message.strip() == "by hand"
     assert space.show("scout").agent is None
     last = space.commit("scout", "finding", changes={"more": b"m\n"})
-    assert [each.cid for each in space.session_log("scout")][:1] == [last]
-    assert [each.cid for each in space.log("scout", limit=3)] == [last, foreign, head]
+    assert [commit.cid for commit in space.session_log("scout")][:1] == [last]
+    assert [commit.cid for commit in space.log("scout", limit=3)] == [last, foreign, head]
     assert space.verify().clean
 
 
@@ -163,134 +163,136 @@ def test_a_clone_with_the_refs_fetched_is_the_same_space(space: clia.Space, root
     clone = tmp_path / "clone"
     git("clone", "--quiet", str(root), str(clone), cwd=tmp_path)
     git("fetch", "--quiet", "origin", *REFSPECS, cwd=clone)
-    with clia.open(clone, settings=CHOSEN) as other:
-        assert told(other) == told(space)
-        ours, theirs = space.verify(), other.verify()
-        assert theirs.clean
-        assert ours == theirs
+    with clia.open(clone, settings=CHOSEN) as clone_space:
+        assert told(clone_space) == told(space)
+        report, clone_report = space.verify(), clone_space.verify()
+        assert clone_report.clean
+        assert report == clone_report
 
 
-def test_init_in_a_clone_adopts_the_space_and_what_comes_later(space: clia.Space, root: Path, tmp_path: Path) -> None:
-    made = work(space)
+def test_init_in_a_clone_adopts_the_space_and_later_changes(space: clia.Space, root: Path, tmp_path: Path) -> None:
+    ids = work(space)
     clone = tmp_path / "clone"
     git("clone", "--quiet", str(root), str(clone), cwd=tmp_path)
-    with clia.init(clone, settings=CHOSEN) as other:
-        assert told(other) == told(space)
-        assert other.verify().clean
+    with clia.init(clone, settings=CHOSEN) as clone_space:
+        assert told(clone_space) == told(space)
+        assert clone_space.verify().clean
         with pytest.raises(CliaError, match="another clone"):
-            other.commit("scout", "finding", {})
-        # New work on both sides: some of it apart, some of it of one agent, some in chains that unite.
-        other.claim("helper")
-        other.claim("scout")
-        helper = other.commit("helper", "finding", changes={"there": b"t\n"})
-        other.relate("helper", "knows", "scout")
-        other.attach_trace(made["traced"], [{"text": "seen in the clone"}])
-        other.register_type("clone-type", "agent-commit")
-        other.spawn("newcomer", clia.Briefing("only there"))
+            clone_space.commit("scout", "finding", {})
+        # New work on both sides: separate, on one agent, and in chains that are merged.
+        clone_space.claim("helper")
+        clone_space.claim("scout")
+        helper = clone_space.commit("helper", "finding", changes={"there": b"t\n"})
+        clone_space.relate("helper", "knows", "scout")
+        clone_space.attach_trace(ids["traced"], [{"text": "seen in the clone"}])
+        clone_space.register_type("clone-type", "agent-commit")
+        clone_space.spawn("newcomer", clia.Briefing("only there"))
         ahead = space.commit("scout", "finding", changes={"here": b"h\n"})
-        space.attach_trace(made["genesis"], [{"text": "seen at home"}])
+        space.attach_trace(ids["genesis"], [{"text": "seen at home"}])
         space.commit("helper", "finding", changes={"home": b"h\n"})
         space.relate("helper", "trusts", "scout")
         space.register_type("home-type", "agent-commit")
-        found = {each.ref: each.what for each in other.adopt("origin")}
-        assert found == {
+        adopted = {ref_change.ref: ref_change.what for ref_change in clone_space.adopt("origin")}
+        assert adopted == {
             "refs/heads/agents/scout": "ahead",
             "refs/heads/agents/helper": "diverged",
             "refs/notes/clia/trace/scout": "united",
             "refs/clia/events/helper": "united",
             "refs/clia/types": "united",
         }
-        assert other.head("scout") == ahead
-        assert other.head("helper") == helper, "what diverged is left alone"
-        kinds = {each.kind for each in other.relations() if each.src == "helper"}
+        assert clone_space.head("scout") == ahead
+        assert clone_space.head("helper") == helper, "diverged refs are not changed"
+        kinds = {edge.kind for edge in clone_space.relations() if edge.src == "helper"}
         assert kinds == {"knows", "trusts", "advises"}
-        assert {"clone-type", "home-type"} <= other.types().keys()
-        texts = [other.trace_for(made[each]) for each in ("genesis", "traced")]
-        assert [each and each.entries[0]["text"] for each in texts] == ["seen at home", "seen in the clone"]
-        assert other.verify().clean
-        assert {each.ref for each in other.adopt("origin")} == {"refs/heads/agents/helper"}, "there is no more to take"
+        assert {"clone-type", "home-type"} <= clone_space.types().keys()
+        texts = [clone_space.trace_for(ids[name]) for name in ("genesis", "traced")]
+        assert [trace and trace.entries[0]["text"] for trace in texts] == ["seen at home", "seen in the clone"]
+        assert clone_space.verify().clean
+        assert {ref_change.ref for ref_change in clone_space.adopt("origin")} == {"refs/heads/agents/helper"}, (
+            "nothing else to adopt"
+        )
 
 
-def test_a_pruning_fetch_loses_nothing_that_is_only_here(space: clia.Space, root: Path, tmp_path: Path) -> None:
+def test_a_pruning_fetch_keeps_local_refs(space: clia.Space, root: Path, tmp_path: Path) -> None:
     work(space)
     clone = tmp_path / "clone"
     git("clone", "--quiet", str(root), str(clone), cwd=tmp_path)
     git("config", "fetch.prune", "true", cwd=clone)
-    with clia.init(clone, settings=CHOSEN) as other:
-        other.spawn("newcomer", clia.Briefing("only there"))
-        other.trace("newcomer", "console", "only there")
-        other.commit_with_trace("newcomer", "finding", {"a": b"a"})
-        other.relate("newcomer", "knows", "scout")
-        other.write({"type": "capability", "only": "there"})
-        other.archive("newcomer")
-        before, kept = told(other), refs(clone)
+    with clia.init(clone, settings=CHOSEN) as clone_space:
+        clone_space.spawn("newcomer", clia.Briefing("only there"))
+        clone_space.trace("newcomer", "console", "only there")
+        clone_space.commit_with_trace("newcomer", "finding", {"a": b"a"})
+        clone_space.relate("newcomer", "knows", "scout")
+        clone_space.write({"type": "capability", "only": "there"})
+        clone_space.archive("newcomer")
+        before, clone_refs = told(clone_space), refs(clone)
         for words in (("fetch", "--quiet"), ("fetch", "--quiet", "--prune", "origin"), ("fetch", "--quiet", "--all", "--prune")):
             git(*words, cwd=clone)
-        assert refs(clone) == kept
-        assert told(other) == before
-        assert other.verify().clean
+        assert refs(clone) == clone_refs
+        assert told(clone_space) == before
+        assert clone_space.verify().clean
 
 
-def test_publish_sends_agents_to_a_bare_remote_and_forces_nothing(space: clia.Space, root: Path, tmp_path: Path) -> None:
+def test_publish_pushes_agents_to_a_bare_remote_without_force(space: clia.Space, root: Path, tmp_path: Path) -> None:
     work(space)
     bare = tmp_path / "hub.git"
     git("init", "--quiet", "--bare", str(bare), cwd=tmp_path)
     git("remote", "add", "hub", str(bare), cwd=root)
     git("push", "--quiet", "hub", "main", cwd=root)
-    assert "refs/clia/space" not in refs(bare), "nothing is published unless asked"
-    sent = {each.ref: each.state for each in space.publish(["scout"], "hub")}
-    assert set(sent.values()) == {"new"}
-    there = refs(bare)
-    assert sent.keys() == there.keys() - {"refs/heads/main"}
-    assert "refs/heads/agents/helper" not in there
-    assert there["refs/notes/clia/trace/scout"] == refs(root)["refs/notes/clia/trace/scout"]
+    assert "refs/clia/space" not in refs(bare), "nothing is published by default"
+    states = {published.ref: published.state for published in space.publish(["scout"], "hub")}
+    assert set(states.values()) == {"new"}
+    hub_refs = refs(bare)
+    assert states.keys() == hub_refs.keys() - {"refs/heads/main"}
+    assert "refs/heads/agents/helper" not in hub_refs
+    assert hub_refs["refs/notes/clia/trace/scout"] == refs(root)["refs/notes/clia/trace/scout"]
     assert git("fsck", "--strict", "--no-dangling", cwd=bare) == ""
     space.publish(["helper", "idle"], "hub", traces=False)
     assert "refs/clia/archive/agents/idle" in refs(bare)
     clone = tmp_path / "clone"
     git("clone", "--quiet", "--branch", "main", str(bare), str(clone), cwd=tmp_path)
-    with clia.init(clone, settings=CHOSEN) as other:
-        assert told(other) == told(space)
-        # The remote has moved meanwhile: all of it is refused, and nothing of the others' work is lost.
-        other.claim("scout")
-        theirs = other.commit("scout", "finding", changes={"theirs": b""})
-        assert {each.state for each in other.publish(["scout"])} <= {"moved", "same"}
+    with clia.init(clone, settings=CHOSEN) as clone_space:
+        assert told(clone_space) == told(space)
+        # The remote has moved since: everything is refused, and the other work is kept.
+        clone_space.claim("scout")
+        their_cid = clone_space.commit("scout", "finding", changes={"theirs": b""})
+        assert {published.state for published in clone_space.publish(["scout"])} <= {"moved", "same"}
     space.commit("scout", "finding", changes={"ours": b""})
-    assert "refused" in {each.state for each in space.publish(["scout"], "hub")}
-    assert refs(bare)["refs/heads/agents/scout"] == theirs
+    assert "refused" in {published.state for published in space.publish(["scout"], "hub")}
+    assert refs(bare)["refs/heads/agents/scout"] == their_cid
 
 
-def test_verify_in_a_partial_clone_says_what_it_cannot_see(space: clia.Space, root: Path, tmp_path: Path) -> None:
+def test_verify_in_a_partial_clone_reports_missing_objects(space: clia.Space, root: Path, tmp_path: Path) -> None:
     work(space)
     git("config", "uploadpack.allowFilter", "true", cwd=root)
     clone = tmp_path / "clone"
     git("clone", "--quiet", "--no-checkout", "--filter=blob:none", f"file://{root}", str(clone), cwd=tmp_path)
     git("fetch", "--quiet", "--filter=blob:none", "origin", *REFSPECS, cwd=clone)
-    with clia.open(clone, settings=CHOSEN) as other:
-        report = other.verify()
+    with clia.open(clone, settings=CHOSEN) as clone_space:
+        report = clone_space.verify()
         assert report.findings == ()
         assert report.unseen
-        assert other.agents() == space.agents()
-        assert [each.cid for each in other.session_log("scout")] == [each.cid for each in space.session_log("scout")]
+        assert clone_space.agents() == space.agents()
+        assert [commit.cid for commit in clone_space.session_log("scout")] == [commit.cid for commit in space.session_log("scout")]
 
 
 def test_a_partial_clone_opens(space: clia.Space, root: Path, tmp_path: Path) -> None:
     git("config", "uploadpack.allowFilter", "true", cwd=root)
     git("clone", "--quiet", "--filter=blob:none", f"file://{root}", str(tmp_path / "clone"), cwd=tmp_path)
-    with clia.init(tmp_path / "clone", settings=CHOSEN) as other:
-        assert other.id == space.id
+    with clia.init(tmp_path / "clone", settings=CHOSEN) as clone_space:
+        assert clone_space.id == space.id
 
 
-def test_verify_in_a_shallow_clone_says_what_it_cannot_see(space: clia.Space, root: Path, tmp_path: Path) -> None:
+def test_verify_in_a_shallow_clone_reports_missing_objects(space: clia.Space, root: Path, tmp_path: Path) -> None:
     work(space)
     clone = tmp_path / "clone"
     git("clone", "--quiet", "--depth=1", f"file://{root}", str(clone), cwd=tmp_path)
     git("fetch", "--quiet", "--depth=1", "origin", *REFSPECS, cwd=clone)
-    with clia.open(clone, settings=CHOSEN) as other:
-        report = other.verify()
+    with clia.open(clone, settings=CHOSEN) as clone_space:
+        report = clone_space.verify()
         assert report.findings == ()
         assert report.unseen
-        assert other.files("scout") == space.files("scout")
+        assert clone_space.files("scout") == space.files("scout")
 
 
 # Other shapes of repositories
@@ -315,22 +317,22 @@ def test_a_linked_worktree_shares_the_space(space: clia.Space, root: Path, tmp_p
     work(space)
     linked = tmp_path / "linked"
     git("worktree", "add", "--quiet", "-b", "topic", str(linked), cwd=root)
-    with clia.open(linked, settings=CHOSEN) as other:
-        assert told(other) == told(space)
-        other.trace("scout", "console", "from the linked one")
-        assert [each["text"] for each in space.trace_pending("scout")] == ["from the linked one"]
-        made = space.commit_with_trace("scout", "finding", changes={"l": b"l\n"})
-        assert other.head("scout") == made
-        assert other.trace_pending("scout") == []
-        landed = other.land("scout", "topic")
+    with clia.open(linked, settings=CHOSEN) as clone_space:
+        assert told(clone_space) == told(space)
+        clone_space.trace("scout", "console", "from the linked one")
+        assert [entry["text"] for entry in space.trace_pending("scout")] == ["from the linked one"]
+        cid = space.commit_with_trace("scout", "finding", changes={"l": b"l\n"})
+        assert clone_space.head("scout") == cid
+        assert clone_space.trace_pending("scout") == []
+        landed = clone_space.land("scout", "topic")
         assert isinstance(landed, clia.Landed)
-    assert (linked / "l").read_bytes() == b"l\n", "the worktree of people goes along"
+    assert (linked / "l").read_bytes() == b"l\n", "the user's worktree is updated"
     assert git("status", "--porcelain", cwd=linked) == ""
     assert not (linked / ".git").is_dir()
     assert space.verify().clean
 
 
-def test_commits_are_signed_as_their_owner_has_set_up_and_git_verifies_them(root: Path, tmp_path: Path) -> None:
+def test_commits_are_signed_as_configured_and_git_verifies_them(root: Path, tmp_path: Path) -> None:
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     (tmp_path / "signers").write_text(f"tess@example.org {Path(f'{key}.pub').read_text()}")
@@ -342,21 +344,21 @@ def test_commits_are_signed_as_their_owner_has_set_up_and_git_verifies_them(root
     }.items():
         git("config", name, value, cwd=root)
     with clia.init(root, settings=CHOSEN) as space:
-        made = work(space)
+        ids = work(space)
         hostile = "a subject\n\n---\n# kept\n\ntrailing: line  "
         odd = space.commit("scout", "finding", changes={}, message=hostile, meta={"u": "\u2028"})
         assert (space.show(odd).message, space.show(odd).meta) == (hostile, {"u": "\u2028"})
         landed = space.land("scout", "main", no_ff=True)
         assert isinstance(landed, clia.Landed)
-        git("verify-commit", made["genesis"], made["traced"], made["merged"], odd, landed.cid, cwd=root)
+        git("verify-commit", ids["genesis"], ids["traced"], ids["merged"], odd, landed.cid, cwd=root)
         assert set(git("log", "--format=%G?", landed.cid, "--not", "main~1", cwd=root).split()) == {"G"}
         assert space.verify().clean
 
 
-# What belongs to people
+# The user's files
 
 
-def test_no_verb_touches_head_index_worktree_or_hooks_of_people(space: clia.Space, root: Path, tmp_path: Path) -> None:
+def test_no_verb_changes_the_users_head_index_worktree_or_hooks(space: clia.Space, root: Path, tmp_path: Path) -> None:
     git("branch", "other", cwd=root)
     (root / "README").write_text("dirty\n")
     (root / "staged").write_text("staged\n")
@@ -379,10 +381,10 @@ def test_no_verb_touches_head_index_worktree_or_hooks_of_people(space: clia.Spac
         (hooks / name).chmod(0o755)
     git("init", "--quiet", "--bare", str(tmp_path / "hub.git"), cwd=tmp_path)
     git("remote", "add", "hub", str(tmp_path / "hub.git"), cwd=root)
-    mine = [root / each for each in ("README", "staged", "untracked", ".git/index", ".git/HEAD")]
-    before = {each: (each.read_bytes(), each.stat().st_mtime_ns, stat.S_IMODE(each.stat().st_mode)) for each in mine}
+    user_files = [root / file_name for file_name in ("README", "staged", "untracked", ".git/index", ".git/HEAD")]
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns, stat.S_IMODE(path.stat().st_mode)) for path in user_files}
     main = refs(root)["refs/heads/main"]
-    made = work(space)
+    ids = work(space)
     assert isinstance(space.land("scout", "other"), clia.Landed)
     space.checkout("scout", tmp_path / "place")
     (tmp_path / "place" / "more").write_text("m\n")
@@ -397,11 +399,11 @@ def test_no_verb_touches_head_index_worktree_or_hooks_of_people(space: clia.Spac
     space.maintain(archive_idle_days=0)
     assert space.verify().clean
     assert space.trace_purge("scout", "looked around")
-    assert space.show(made["merged"]).kind == "session-merge"
+    assert space.show(ids["merged"]).kind == "session-merge"
     clia.init(root, settings=CHOSEN).close()
-    assert {each: (each.read_bytes(), each.stat().st_mtime_ns, stat.S_IMODE(each.stat().st_mode)) for each in mine} == before
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns, stat.S_IMODE(path.stat().st_mode)) for path in user_files} == before
     assert refs(root)["refs/heads/main"] == main
-    assert [each.name for each in tmp_path.iterdir() if each.name.startswith("ran-")] == []
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("ran-")] == []
 
 
 def test_landing_stops_before_uncommitted_work(space: clia.Space, root: Path) -> None:
@@ -445,35 +447,35 @@ def test_a_hostile_environment_is_ignored(root: Path, tmp_path: Path, monkeypatc
     assert "refs/heads/agents/scout" in refs(root)
 
 
-# What cannot be
+# Refusals
 
 
-def extended(where: Path, name: str, value: str) -> Path:
-    git("config", "core.repositoryFormatVersion", "1", cwd=where)
-    with (where / ".git/config").open("a") as file:
+def extended(directory: Path, name: str, value: str) -> Path:
+    git("config", "core.repositoryFormatVersion", "1", cwd=directory)
+    with (directory / ".git/config").open("a") as file:
         file.write(f"[extensions]\n\t{name} = {value}\n")
-    return where
+    return directory
 
 
 @pytest.mark.parametrize(
     ("kind", "code"), [("sha256", "unsupported-object-format"), ("reftable", "unsupported-ref-format"), ("unknown", "git-error")]
 )
-def test_a_repository_of_a_kind_that_cannot_be_read_is_refused_and_unchanged(kind: str, code: str, tmp_path: Path) -> None:
-    where = tmp_path / "other"
+def test_an_unsupported_repository_format_is_refused_and_unchanged(kind: str, code: str, tmp_path: Path) -> None:
+    directory = tmp_path / "other"
     if kind == "sha256":
-        repository(where, "--object-format=sha256")
+        repository(directory, "--object-format=sha256")
     else:
-        extended(repository(where), *(("refStorage", "reftable") if kind == "reftable" else ("noSuchThing", "true")))
-    before = {each: each.read_bytes() for each in where.rglob("*") if each.is_file()}
+        extended(repository(directory), *(("refStorage", "reftable") if kind == "reftable" else ("noSuchThing", "true")))
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
     for call in (clia.init, clia.open):
         with pytest.raises(CliaError) as refused:
-            call(where, settings=CHOSEN)
+            call(directory, settings=CHOSEN)
         assert refused.value.code == code
-    assert {each: each.read_bytes() for each in where.rglob("*") if each.is_file()} == before
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_branch_named_agents_is_in_the_way(space: clia.Space, root: Path, packed: bool) -> None:
+def test_a_branch_named_agents_is_a_conflict(space: clia.Space, root: Path, packed: bool) -> None:
     git("branch", "agents", cwd=root)
     if packed:
         git("pack-refs", "--all", cwd=root)

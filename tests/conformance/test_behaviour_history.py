@@ -1,7 +1,7 @@
-"""A generated history of 10,000 commits by two versions with known true rates: what is said of it is right as often as is stated.
+"""Statistics and suggestions on a generated history of 10,000 commits by two versions with known true rates.
 
-What git adds is only how counts are got. One real history, written by git and read by the index, gives exactly the counts that
-were put in; the promises are then checked over 200 seeds of the same generator, through the code that adds up and suggests. A soak
+One real history, written by git and read by the index, gives exactly the generated counts. The stated error rates are then
+checked over 200 seeds of the same generator, through the code that sums and suggests, without git. A soak
 writes and reads real histories for many seeds.
 """
 
@@ -24,7 +24,7 @@ from clia.space.model import AGENT, BEHAVIOUR, META, TYPE
 from clia.values import commit_messages as messages
 from clia.values import refs
 from support.behaviour_walks import observed, rebuilt, started
-from support.session_spaces import Place
+from support.session_spaces import SessionSpace
 from support.spaces import settings
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ POLICY = Policy(measure="passed")
 
 @cache
 def history(seed: int, rates: tuple[float, float]) -> tuple[bool, ...]:
-    """Which commits pass: those of both versions in turn, as of a trial, as many a day."""
+    """Which commits pass: those of the two versions in turn, as in a trial, the same number each day."""
     draw = Random(f"{seed} {rates}").random  # noqa: S311  # the same each time
     return tuple(draw() < rate for _ in range(COMMITS // 2) for rate in rates)
 
@@ -52,107 +52,114 @@ def _day(number: int) -> int:
 # Real git
 
 
-def _stream(made: Sequence[bool], versions: Sequence[str]) -> Iterator[bytes]:
+def _stream(passes: Sequence[bool], versions: Sequence[str]) -> Iterator[bytes]:
     """The history for ``git fast-import``: agents in turn, each on its own branch."""
-    for number in range(-AGENTS, len(made)):
+    for number in range(-AGENTS, len(passes)):
         name, at = f"agent-{number % AGENTS}", _day(max(0, number))
         trailers = [(AGENT, name), (TYPE, "spawn")]
         if number >= 0:
-            outcome = json.dumps({"outcome": "passed" if made[number] else "failed"})
+            outcome = json.dumps({"outcome": "passed" if passes[number] else "failed"})
             trailers = [(AGENT, name), (TYPE, "test"), (BEHAVIOUR, versions[number % 2]), (META, outcome)]
         text = messages.compose(f"step {number}", trailers, "step").encode()
         by = b"%s <a@example.org> %d +0000" % (name.encode(), at)
         yield b"commit %s\nauthor %s\ncommitter %s\ndata %d\n%s\n" % (refs.head(name).encode(), by, by, len(text), text)
 
 
-def _written(root: Path, made: Sequence[bool]) -> tuple[clia.Space, list[str]]:
+def _written(root: Path, passes: Sequence[bool]) -> tuple[clia.Space, list[str]]:
     space = started(root)
-    versions = [each.cid for each in space.behaviour("review").versions]
+    versions = [version.cid for version in space.behaviour("review").versions]
     command = ["git", "-C", str(root), "fast-import", "--quiet"]
-    subprocess.run(command, input=b"".join(_stream(made, versions)), check=True)
+    subprocess.run(command, input=b"".join(_stream(passes, versions)), check=True)
     return space, versions
 
 
-def _check_counts(space: clia.Space, made: Sequence[bool]) -> None:
-    for number, found in enumerate(space.behaviour_stats("review", over="day")):
-        passed = sum(made[number::2])
-        assert found.commits == {"test": COMMITS // 2}
-        assert found.outcomes == {"passed": passed, "failed": COMMITS // 2 - passed}
-        assert len(found.series) == DAYS
-        assert sum(rate.n for day in found.series for rate in day.rates) == COMMITS // 2
+def _check_counts(space: clia.Space, passes: Sequence[bool]) -> None:
+    for number, stats in enumerate(space.behaviour_stats("review", over="day")):
+        passed = sum(passes[number::2])
+        assert stats.commits == {"test": COMMITS // 2}
+        assert stats.outcomes == {"passed": passed, "failed": COMMITS // 2 - passed}
+        assert len(stats.series) == DAYS
+        assert sum(rate.n for day in stats.series for rate in day.rates) == COMMITS // 2
     assert space.observation_gaps() == 0
 
 
-def test_of_a_real_history_exactly_what_was_put_in_is_counted_and_suggested(tmp_path: Path, soak: bool) -> None:
-    """Also with the store lost; and the suggestion is the one that is made of the same observations without git."""
+def test_a_real_history_gives_the_exact_counts_and_suggestion(tmp_path: Path, soak: bool) -> None:
+    """Also after a rebuild; the suggestion equals the one from the same observations without git."""
     for seed in range(20 if soak else 1):
-        made = history(seed, BETTER)
-        space, versions = _written(tmp_path / f"{seed}", made)
-        _check_counts(space, made)
-        found, said = observed(space), space.suggest_behaviour("review", "passed")
-        assert rebuilt(space) == found
+        passes = history(seed, BETTER)
+        space, versions = _written(tmp_path / f"{seed}", passes)
+        _check_counts(space, passes)
+        observations, suggestion = observed(space), space.suggest_behaviour("review", "passed")
+        assert rebuilt(space) == observations
         space.close()
-        Place(tmp_path / f"{seed}").lose_store()
+        SessionSpace(tmp_path / f"{seed}").lose_store()
         with clia.open(tmp_path / f"{seed}", settings=settings()) as again:
-            assert observed(again) == found
+            assert observed(again) == observations
         *_, last = _looks(seed, BETTER)
         played = _suggested(last, versions)
-        assert (said.action, said.cid, said.current, said.expect) == (ADOPT, versions[1], played.current, versions[0])
-        assert [each.compared for each in said.candidates] == [each.compared for each in played.candidates]
-        assert len(said.evidence) == 80  # of each version the newest 20 that passed, and 20 that failed
+        assert (suggestion.action, suggestion.cid, suggestion.current, suggestion.expect) == (
+            ADOPT,
+            versions[1],
+            played.current,
+            versions[0],
+        )
+        assert [candidate.compared for candidate in suggestion.candidates] == [
+            candidate.compared for candidate in played.candidates
+        ]
+        assert len(suggestion.evidence) == 80  # for each version, the newest 20 that passed and 20 that failed
 
 
 # Many seeds
 
 
 def _suggested(sums: tuple[ObservationSum, ObservationSum], versions: Sequence[str] = ("0", "1")) -> Suggestion:
-    current, other = (
+    current, trial = (
         BehaviourVersion("review", cid, "session-flow", state, "")
         for cid, state in zip(versions, ("current", "trial"), strict=True)
     )
-    known = KnownBehaviour("review", "session-flow", current.cid, (current, other), ())
-    return suggest(known, current, dict(zip(versions, sums, strict=True)), POLICY)
+    behaviour = KnownBehaviour("review", "session-flow", current.cid, (current, trial), ())
+    return suggest(behaviour, current, dict(zip(versions, sums, strict=True)), POLICY)
 
 
 def _looks(seed: int, rates: tuple[float, float]) -> Iterator[tuple[ObservationSum, ObservationSum]]:
-    """What is known after some of the days, most of them early, when errors are made: observations added up, to those before."""
-    made, a_day = history(seed, rates), COMMITS // DAYS
+    """The sums after some of the days, mostly early ones, when errors are most likely."""
+    passes, a_day = history(seed, rates), COMMITS // DAYS
     sums = ObservationSum({}, {}), ObservationSum({}, {})
     for before, until in pairwise(LOOKS):
-        some = made[before * a_day : until * a_day]
-        counts = [(version, sum(some[version::2]), len(some) // 2) for version in (0, 1)]
+        window = passes[before * a_day : until * a_day]
+        counts = [(version, sum(window[version::2]), len(window) // 2) for version in (0, 1)]
         at = _day(until * a_day - 1)
-        seen = [Observation(str(version), f"{OUTCOME}passed", at, "", passed) for version, passed, _ in counts]
-        seen += [Observation(str(version), f"{OUTCOME}failed", at, "", n - passed) for version, passed, n in counts]
-        for version, found in sum_observations(seen).items():
-            add_sum(sums[int(version)], found)
+        observations = [Observation(str(version), f"{OUTCOME}passed", at, "", passed) for version, passed, _ in counts]
+        observations += [Observation(str(version), f"{OUTCOME}failed", at, "", n - passed) for version, passed, n in counts]
+        for version, summed in sum_observations(observations).items():
+            add_sum(sums[int(version)], summed)
         yield sums
 
 
 def test_intervals_cover_the_true_rates_at_the_stated_level() -> None:
-    """Over 200 seeds, after 10,000 commits and at every look before: at least 95 %, less what chance does to a share of 400."""
+    """Over 200 seeds, after 10,000 commits and at every earlier look: at least 95 %, less the random error of a share of 400."""
     covered: dict[int, list[bool]] = {}
     for seed in range(SEEDS):
         for look, sums in enumerate(_looks(seed, BETTER)):
-            for rate, each in zip(BETTER, sums, strict=True):
-                low, high = interval(count_of(totals(each.days), "passed"))
+            for rate, version_sum in zip(BETTER, sums, strict=True):
+                low, high = interval(count_of(totals(version_sum.days), "passed"))
                 covered.setdefault(look, []).append(low <= rate <= high)
-    shares = [sum(each) / len(each) for each in covered.values()]
+    shares = [sum(hits) / len(hits) for hits in covered.values()]
     chance = 2.5 * (LEVEL * (1 - LEVEL) / (2 * SEEDS)) ** 0.5
     assert min(shares) >= LEVEL - chance, shares
     assert sum(shares) / len(shares) >= LEVEL - 0.01, shares
-    assert max(shares) < 1, shares  # nor are they so wide that they say nothing
+    assert max(shares) < 1, shares  # and they are not so wide that they are useless
 
 
-def test_suggestions_err_less_often_than_is_stated() -> None:
-    """Over 200 seeds, asked again and again.
+def test_suggestions_err_no_more_often_than_stated() -> None:
+    """Over 200 seeds, with repeated looks.
 
-    Of equal versions one is adopted or retired in at most 5 % of the histories; a better one is never called worse, and is found
-    in nearly all of them.
+    For equal versions, an adoption or retirement is suggested in at most 5 % of the histories; a better one is never retired,
+    and is adopted in nearly all of them.
     """
     wrong = sum(any(_suggested(sums).action in (ADOPT, RETIRE) for sums in _looks(seed, EQUAL)) for seed in range(SEEDS))
     assert wrong / SEEDS <= ERROR
-    found = [[_suggested(sums).action for sums in _looks(seed, BETTER)] for seed in range(SEEDS)]
-    assert not any(RETIRE in actions for actions in found)
-    assert sum(actions[-1] == ADOPT for actions in found) >= 0.95 * SEEDS
-    assert all(actions[0] == KEEP or actions[0] == ADOPT for actions in found)  # a day is enough data, and seldom a proof
+    actions_by_seed = [[_suggested(sums).action for sums in _looks(seed, BETTER)] for seed in range(SEEDS)]
+    assert not any(RETIRE in actions for actions in actions_by_seed)
+    assert sum(actions[-1] == ADOPT for actions in actions_by_seed) >= 0.95 * SEEDS
+    assert all(actions[0] == KEEP or actions[0] == ADOPT for actions in actions_by_seed)  # a day is enough data, and seldom a proof

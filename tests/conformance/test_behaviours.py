@@ -1,4 +1,4 @@
-"""What behaviours promise, verb by verb, on each store and over HTTP: versions, what was observed of them, and what follows."""
+"""The verbs of behaviours, on each store and over HTTP: versions, observations, suggestions and adoption."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from clia import errors
 from clia.values.typed_objects import as_bytes
 from support import git
 from support.fake_secrets import FAKES
-from support.remote import TESS, Served, local_of, remote_place, root_of, serving
-from support.session_spaces import STORES, Place, place, with_agents
+from support.remote import TESS, local_of, remote_place, root_of
+from support.session_spaces import STORES, SessionSpace, session_space_on, with_agents
 from support.spaces import BRIEFING, refused
 
 if TYPE_CHECKING:
@@ -42,25 +42,18 @@ def main(input):
 """
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A forge for all tests of this module."""
-    with serving(tmp_path_factory.mktemp("forge") / "home") as made:
-        yield made
-
-
 @pytest.fixture(params=[*STORES, "remote"])
-def here(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A space on each store, and one that is reached over HTTP."""
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> SessionSpace:
+    """A space on each store, and one over HTTP."""
     if request.param == "remote":
         return remote_place(request.getfixturevalue("served"), tmp_path)
-    return place(request, tmp_path, request.param)
+    return session_space_on(request, tmp_path, request.param)
 
 
 @pytest.fixture
-def scout(here: Place) -> Iterator[clia.Space]:
-    with here.open() as made:
-        yield with_agents(made, "scout")
+def scout(place: SessionSpace) -> Iterator[clia.Space]:
+    with place.open() as opened:
+        yield with_agents(opened, "scout")
 
 
 def refs(space: clia.Space) -> str:
@@ -68,19 +61,19 @@ def refs(space: clia.Space) -> str:
 
 
 def told(space: clia.Space) -> dict[str, Any]:
-    """All that is kept of behaviours, to see that nothing changed, and that the space says it wherever it is asked from."""
-    found = {
+    """The whole state of behaviours, to detect changes; must be equal locally and remotely."""
+    answers = {
         "behaviours": space.behaviours(),
         "stats": space.behaviour_stats(over="day"),
         "gaps": space.observation_gaps(),
     }
     own = local_of(space)
-    assert found == {"behaviours": own.behaviours(), "stats": own.behaviour_stats(over="day"), "gaps": own.observation_gaps()}
-    return {**found, "refs": refs(space)}
+    assert answers == {"behaviours": own.behaviours(), "stats": own.behaviour_stats(over="day"), "gaps": own.observation_gaps()}
+    return {**answers, "refs": refs(space)}
 
 
 def answered(space: clia.Space, flow: str, *answers: str) -> None:
-    """Sessions of a flow, one for each answer."""
+    """Run a session of a flow for each answer."""
     for answer in answers:
         space.start("scout", flow, "well?")
         space.decide("scout", answer)
@@ -89,7 +82,7 @@ def answered(space: clia.Space, flow: str, *answers: str) -> None:
 # A flow's life
 
 
-def test_a_flow_lives_from_its_first_version_to_the_end_of_its_last(scout: clia.Space) -> None:
+def test_a_flow_from_its_first_version_to_the_retirement_of_its_last(scout: clia.Space) -> None:
     first = scout.add_behaviour("review", STRICT, "session-flow", why="the first", notes="asks once")
     assert first == clia.BehaviourVersion(
         *("review", first.cid, "session-flow", "current", STRICT, None, "asks once", TESS, first.at, "the first")
@@ -98,7 +91,7 @@ def test_a_flow_lives_from_its_first_version_to_the_end_of_its_last(scout: clia.
     answered(scout, "review", "yes", "no", "yes")
     work = scout.commit("scout", "test", {"a": b"1"}, meta={"outcome": "failed"})
 
-    # Somebody proposes another one: it is kept, and runs nowhere.
+    # A proposal is stored and cannot run.
     second = scout.propose_behaviour("review", MILD, evidence=[work, work[:12]], why="no is an answer", notes="mild", agent="scout")
     assert (second.state, second.parent, second.evidence) == ("proposed", first.cid, (work,))
     assert second.by.startswith("scout <")
@@ -110,18 +103,18 @@ def test_a_flow_lives_from_its_first_version_to_the_end_of_its_last(scout: clia.
     assert scout.start("scout", "review", "?").flow_cid == first.cid
     scout.cancel("scout")
 
-    # On trial it runs by its id, and the name means what it meant.
+    # On trial it runs by its id; the name still means the current version.
     assert scout.adopt_behaviour("review", second.cid[:8], trial=True, why="let us see").state == "trial"
     answered(scout, second.cid, "no", "yes")
     assert scout.behaviour_version("review").cid == first.cid
-    by_version = {each.cid: each for each in scout.behaviour_stats("review")}
+    by_version = {stats.cid: stats for stats in scout.behaviour_stats("review")}
     assert [dict(by_version[cid].sessions) for cid in (first.cid, second.cid)] == [
         {"cancelled": 1, "failed": 1, "finished": 2},
         {"finished": 2},
     ]
     assert dict(by_version[second.cid].decisions) == {"approved": 1, "rejected": 1}
 
-    # Adopted is what was expected, or nothing happens.
+    # An adoption with another expected version changes nothing.
     assert scout.adopt_behaviour("review", second.cid, expect=first.cid, evidence=[work], why="milder").state == "current"
     before = told(scout)
     lost = refused("stale-behaviour", lambda: scout.adopt_behaviour("review", first.cid, expect=first.cid[:12]))
@@ -132,7 +125,7 @@ def test_a_flow_lives_from_its_first_version_to_the_end_of_its_last(scout: clia.
     assert told(scout) == before
     assert scout.start("scout", "review", "?").flow_cid == second.cid
 
-    # What is retired begins no more; what is under way goes on.
+    # A retired version cannot be started; its running sessions continue.
     assert scout.retire_behaviour("review", why="enough").state == "retired"
     assert scout.decide("scout", "yes").session.status == "finished"
     before = told(scout)
@@ -141,9 +134,9 @@ def test_a_flow_lives_from_its_first_version_to_the_end_of_its_last(scout: clia.
     assert isinstance(refused("nothing-adopted", lambda: scout.start("scout", "review")), errors.NotFound)
     assert scout.retire_behaviour("review", second.cid).state == "retired"
     assert told(scout) == before
-    known = scout.behaviour("review")
-    assert (known.current, [each.state for each in known.versions]) == (None, ["former", "retired"])
-    assert [(each.event, each.cid, each.why) for each in known.history] == [
+    behaviour = scout.behaviour("review")
+    assert (behaviour.current, [version.state for version in behaviour.versions]) == (None, ["former", "retired"])
+    assert [(event.event, event.cid, event.why) for event in behaviour.history] == [
         ("retire", second.cid, "enough"),
         ("adopt", second.cid, "milder"),
         ("trial", second.cid, "let us see"),
@@ -153,7 +146,7 @@ def test_a_flow_lives_from_its_first_version_to_the_end_of_its_last(scout: clia.
     assert scout.verify().clean
 
 
-def test_versions_are_compared_and_tried_on_past_sessions_and_nothing_is_written(scout: clia.Space) -> None:
+def test_comparing_and_replaying_versions_writes_nothing(scout: clia.Space) -> None:
     first = scout.add_behaviour("review", STRICT, "session-flow")
     answered(scout, "review", "no", "yes")
     mild, curious = (scout.propose_behaviour("review", body) for body in (MILD, CURIOUS))
@@ -162,17 +155,23 @@ def test_versions_are_compared_and_tried_on_past_sessions_and_nothing_is_written
     assert patch[:2] == [f"--- review@{first.cid[:12]}", f"+++ review@{mild.cid[:12]}"]
     assert '+    print("they said", answer)' in patch
 
-    made = scout.replay_behaviour("scout", mild.cid, "1")
-    assert made == local_of(scout).replay_behaviour("scout", mild.cid, "1")
-    assert (made.agent, made.session, made.flow, made.with_) == ("scout", "1", first.cid, mild.cid)
-    assert (made.same, made.departs_at, made.ended, made.result, made.printed) == (False, None, True, "no", "they said no\n")
-    assert (made.recorded_status, made.recorded_failure) == (
+    replay = scout.replay_behaviour("scout", mild.cid, "1")
+    assert replay == local_of(scout).replay_behaviour("scout", mild.cid, "1")
+    assert (replay.agent, replay.session, replay.flow, replay.with_) == ("scout", "1", first.cid, mild.cid)
+    assert (replay.same, replay.departs_at, replay.ended, replay.result, replay.printed) == (
+        False,
+        None,
+        True,
+        "no",
+        "they said no\n",
+    )
+    assert (replay.recorded_status, replay.recorded_failure) == (
         "failed",
         {"reason": "raised", "message": "ValueError: it was refused"},
     )
     departed = scout.replay_behaviour("scout", curious.cid)
     assert (departed.session, departed.departs_at, departed.ended, departed.unasked) == ("2", 2, False, ())
-    assert [(each.payload, each.answered, each.value) for each in departed.steps] == [
+    assert [(step.payload, step.answered, step.value) for step in departed.steps] == [
         ({"question": "well?"}, True, "yes"),
         ({"question": "sure?", "said": "yes"}, False, None),
     ]
@@ -187,7 +186,7 @@ def test_versions_are_compared_and_tried_on_past_sessions_and_nothing_is_written
     suggested = scout.suggest_behaviour("review")
     assert suggested == local_of(scout).suggest_behaviour("review")
     assert (suggested.action, suggested.cid, suggested.expect, suggested.least) == ("not-enough-data", None, first.cid, 20)
-    assert {each.cid for each in suggested.candidates} == {mild.cid, curious.cid}
+    assert {candidate.cid for candidate in suggested.candidates} == {mild.cid, curious.cid}
     assert scout.suggest_behaviour("review", "approved").measure == "approved"
     assert scout.follow_policy("review") is None
     assert told(scout) == before
@@ -196,42 +195,42 @@ def test_versions_are_compared_and_tried_on_past_sessions_and_nothing_is_written
 # Prompts
 
 
-def test_a_prompt_makes_briefings_and_commits_say_which(scout: clia.Space) -> None:
-    made = scout.add_behaviour("careful", "You are {{agent}}.\n\n{{task}}\n\nBe careful.", "prompt")
+def test_a_prompt_makes_briefings_and_commits_name_its_version(scout: clia.Space) -> None:
+    prompt = scout.add_behaviour("careful", "You are {{agent}}.\n\n{{task}}\n\nBe careful.", "prompt")
     briefing = scout.brief("careful", "Look", "Look at {{agent}}.", agent="digger")
-    assert briefing == clia.Briefing("Look", "You are digger.\n\nLook at {{agent}}.\n\nBe careful.", made.cid)
+    assert briefing == clia.Briefing("Look", "You are digger.\n\nLook at {{agent}}.\n\nBe careful.", prompt.cid)
     spawned = scout.spawn("digger", briefing)
-    assert scout.show(spawned.genesis).behaviour == made.cid
+    assert scout.show(spawned.genesis).behaviour == prompt.cid
     work = scout.commit("digger", "test", {"a": b"1"}, meta={"outcome": "passed"})
-    assert scout.show(work).behaviour == made.cid
-    (seen,) = scout.behaviour_stats(made.cid)
-    assert (seen.name, dict(seen.commits), dict(seen.outcomes)) == ("careful", {"spawn": 1, "test": 1}, {"passed": 1})
-    assert [(each.measure, each.good, each.n) for each in seen.rates] == [("passed", 1, 1)]
+    assert scout.show(work).behaviour == prompt.cid
+    (stats,) = scout.behaviour_stats(prompt.cid)
+    assert (stats.name, dict(stats.commits), dict(stats.outcomes)) == ("careful", {"spawn": 1, "test": 1}, {"passed": 1})
+    assert [(rate.measure, rate.good, rate.n) for rate in stats.rates] == [("passed", 1, 1)]
 
-    # A proposal is no briefing yet, and a name's current version is what its briefings are made of.
-    other = scout.propose_behaviour("careful", "Be more careful.", parent=made.cid, evidence=[work])
+    # A proposal cannot be used for briefings; a name means its current version.
+    proposal = scout.propose_behaviour("careful", "Be more careful.", parent=prompt.cid, evidence=[work])
     before = told(scout)
     for call in (
-        lambda: scout.brief(other.cid, "Look"),
-        lambda: scout.spawn("more", clia.Briefing("Look", behaviour=other.cid)),
-        lambda: scout.spawn_from("more", clia.Briefing("Look", behaviour=other.cid), "digger"),
-        lambda: scout.spawn_at("more", clia.Briefing("Look", behaviour=other.cid), work),
+        lambda: scout.brief(proposal.cid, "Look"),
+        lambda: scout.spawn("more", clia.Briefing("Look", behaviour=proposal.cid)),
+        lambda: scout.spawn_from("more", clia.Briefing("Look", behaviour=proposal.cid), "digger"),
+        lambda: scout.spawn_at("more", clia.Briefing("Look", behaviour=proposal.cid), work),
     ):
         assert isinstance(refused("not-adopted", call), errors.CapabilityDenied)
     assert told(scout) == before
-    scout.adopt_behaviour("careful", other.cid, expect=made.cid)
+    scout.adopt_behaviour("careful", proposal.cid, expect=prompt.cid)
     assert scout.brief("careful", "Look", "There.").text == "Be more careful.\n\nThere."
-    assert scout.brief(made.cid, "Look").behaviour == made.cid
-    scout.retire_behaviour("careful", made.cid)
-    refused("retired", lambda: scout.brief(made.cid, "Look"))
+    assert scout.brief(prompt.cid, "Look").behaviour == prompt.cid
+    scout.retire_behaviour("careful", prompt.cid)
+    refused("retired", lambda: scout.brief(prompt.cid, "Look"))
     refused("retired", lambda: scout.spawn("more", briefing))
 
 
 # Policy
 
 
-def test_what_is_shown_to_be_better_is_suggested_with_its_commits_and_adopted_where_the_policy_says_so(here: Place) -> None:
-    with here.configured('[behaviours.careful]\nmeasure = "passed"\nleast = 8\nerror = 0.2\nadopt = true\n').open() as space:
+def test_a_better_version_is_suggested_with_evidence_and_adopted_by_the_policy(place: SessionSpace) -> None:
+    with place.configured('[behaviours.careful]\nmeasure = "passed"\nleast = 8\nerror = 0.2\nadopt = true\n').open() as space:
         first = space.add_behaviour("careful", "Be careful.", "prompt")
         second = space.propose_behaviour("careful", "Be more careful.")
         space.adopt_behaviour("careful", second.cid, trial=True)
@@ -243,27 +242,32 @@ def test_what_is_shown_to_be_better_is_suggested_with_its_commits_and_adopted_wh
             if cid == first.cid:
                 assert space.suggest_behaviour("careful").action == "not-enough-data"
                 assert space.follow_policy("careful") is None
-        found = space.suggest_behaviour("careful")
-        assert (found.action, found.cid, found.expect, found.measure) == ("adopt", second.cid, first.cid, "passed")
-        (candidate,) = found.candidates
+        suggestion = space.suggest_behaviour("careful")
+        assert (suggestion.action, suggestion.cid, suggestion.expect, suggestion.measure) == (
+            "adopt",
+            second.cid,
+            first.cid,
+            "passed",
+        )
+        (candidate,) = suggestion.candidates
         assert (candidate.compared.proven, candidate.compared.before.good, candidate.compared.after.good) == (1, 0, 8)
-        assert set(found.evidence) <= {*commits[first.cid], *commits[second.cid]}
-        assert set(found.evidence) & set(commits[first.cid])
-        assert set(found.evidence) & set(commits[second.cid])
+        assert set(suggestion.evidence) <= {*commits[first.cid], *commits[second.cid]}
+        assert set(suggestion.evidence) & set(commits[first.cid])
+        assert set(suggestion.evidence) & set(commits[second.cid])
         adopted = space.follow_policy("careful")
         assert adopted == space.behaviour_version("careful")
         assert adopted is not None
-        assert (adopted.cid, adopted.evidence) == (second.cid, found.evidence)
+        assert (adopted.cid, adopted.evidence) == (second.cid, suggestion.evidence)
         last = space.behaviour("careful").history[0]
-        assert (last.event, last.measure, last.evidence) == ("adopt", "passed", found.evidence)
+        assert (last.event, last.measure, last.evidence) == ("adopt", "passed", suggestion.evidence)
         assert space.suggest_behaviour("careful").action == "retire"
         assert space.follow_policy("careful") is None
 
 
-# What cannot be
+# Bad input
 
 
-def test_what_cannot_be_is_refused_by_its_code_and_changes_nothing(scout: clia.Space) -> None:
+def test_bad_input_is_refused_with_its_code_and_changes_nothing(scout: clia.Space) -> None:
     flow = scout.add_behaviour("review", STRICT, "session-flow")
     prompt = scout.add_behaviour("careful", "Be careful.", "prompt")
     written = scout.write(clia.Behaviour("stray", "prompt", "Stray about."))
@@ -332,39 +336,43 @@ def test_what_cannot_be_is_refused_by_its_code_and_changes_nothing(scout: clia.S
     assert scout.agents() == ["scout"]
 
 
-def test_the_start_of_an_id_names_a_version_unless_others_begin_so_too(scout: clia.Space) -> None:
-    one, other = namesakes()
-    start = id_of(one)[:7]
-    first = scout.add_behaviour(one.name, one.body, one.kind)
+def test_an_unambiguous_abbreviated_id_names_a_version(scout: clia.Space) -> None:
+    first_behaviour, second_behaviour = namesakes()
+    start = id_of(first_behaviour)[:7]
+    first = scout.add_behaviour(first_behaviour.name, first_behaviour.body, first_behaviour.kind)
     assert first.cid[:7] == start
     assert scout.behaviour_version(start) == first
-    second = scout.add_behaviour(other.name, other.body, other.kind)
+    second = scout.add_behaviour(second_behaviour.name, second_behaviour.body, second_behaviour.kind)
     error = refused("ambiguous", lambda: scout.behaviour_version(start))
     assert error.fields == {"matches": sorted([first.cid, second.cid])}
     refused("ambiguous", lambda: scout.behaviour_diff(first.cid, start))
-    assert scout.retire_behaviour(second.name, start).cid == second.cid  # its name tells them apart
+    assert scout.retire_behaviour(second.name, start).cid == second.cid  # the name distinguishes them
 
 
 @cache
 def namesakes() -> tuple[clia.Behaviour, clia.Behaviour]:
-    """Two prompts whose ids begin with the same seven digits: among some ten thousand there are two."""
-    seen: dict[str, clia.Behaviour] = {}
-    made = (clia.Behaviour(f"b{number}", "prompt", "Be careful.") for number in itertools.count())
-    return next((seen[start], each) for each in made if seen.setdefault(start := id_of(each)[:7], each) is not each)
+    """Two prompts whose ids start with the same seven digits; about ten thousand candidates contain such a pair."""
+    by_start: dict[str, clia.Behaviour] = {}
+    candidates = (clia.Behaviour(f"b{number}", "prompt", "Be careful.") for number in itertools.count())
+    return next(
+        (by_start[start], behaviour)
+        for behaviour in candidates
+        if by_start.setdefault(start := id_of(behaviour)[:7], behaviour) is not behaviour
+    )
 
 
-def id_of(thing: clia.Behaviour) -> str:
+def id_of(behaviour: clia.Behaviour) -> str:
     """The id that git gives an object."""
-    data = as_bytes(thing.to_object())
+    data = as_bytes(behaviour.to_object())
     return hashlib.sha1(b"blob %d\0%s" % (len(data), data), usedforsecurity=False).hexdigest()
 
 
-def test_words_of_the_wrong_type_are_clear_errors(scout: clia.Space) -> None:
+def test_arguments_of_the_wrong_type_are_clear_errors(scout: clia.Space) -> None:
     flow = scout.add_behaviour("review", STRICT, "session-flow").cid
     before = refs(scout)
-    one = ("behaviour", "behaviour_version", "behaviour_stats", "suggest_behaviour", "follow_policy", "retire_behaviour")
+    verbs = ("behaviour", "behaviour_version", "behaviour_stats", "suggest_behaviour", "follow_policy", "retire_behaviour")
     calls: list[Callable[[Any], object]] = [
-        *(getattr(scout, verb) for verb in one),
+        *(getattr(scout, verb) for verb in verbs),
         lambda bad: scout.add_behaviour(bad, "Be.", "prompt"),
         lambda bad: scout.add_behaviour("review", bad),
         lambda bad: scout.add_behaviour("other", "Be.", bad),

@@ -1,4 +1,4 @@
-"""The laws of the engine port, on the real engine: what crosses, what is refused, what each limit does, what a crash does."""
+"""The rules of the engine, on the real one: values, refusals, limits, dumps and crashes."""
 
 from __future__ import annotations
 
@@ -29,26 +29,19 @@ SMALL = EngineLimits(memory=16 * 1024 * 1024)
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[MontyEngine]:
-    made = MontyEngine()
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
 def quick() -> Iterator[MontyEngine]:
-    """With little time, so that running out of it is soon done."""
-    made = MontyEngine(QUICK)
-    yield made
-    made.close()
+    """An engine with a short time limit."""
+    new_engine = MontyEngine(QUICK)
+    yield new_engine
+    new_engine.close()
 
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[MontyEngine]:
-    """With little memory."""
-    made = MontyEngine(SMALL)
-    yield made
-    made.close()
+    """An engine with little memory."""
+    new_engine = MontyEngine(SMALL)
+    yield new_engine
+    new_engine.close()
 
 
 def program(source: str, value: Any = None, seed: str = "seed", started_at: str = AT, timezone: str = "UTC") -> FlowProgram:
@@ -60,7 +53,7 @@ def body(*lines: str, head: str = "") -> str:
 
 
 def end_of(engine: MontyEngine, source: str, *answers: FlowAnswer, value: Any = None) -> Turn:
-    """Where a flow ends up when its first pending call gets each answer in turn."""
+    """The last turn of a flow whose first pending call gets each answer in turn."""
     with engine.start(program(source, value)) as run:
         for answer in answers:
             run.answer(run.turn.pending[0].number, answer)
@@ -81,33 +74,33 @@ def worker_of(run: FlowRun) -> int:
     return pid
 
 
-# --- what a run tells
+# --- turns of a run
 
 
 def test_a_flow_stops_at_each_request_and_ends_with_its_result(engine: MontyEngine) -> None:
     with engine.start(program(flows.PLAN, {"goal": "g"})) as run:
         assert run.turn == Turn(pending=(FlowCall(1, "llm", None, {"prompt": "g"}, 2),))
-        asked = {"question": "Go on?", "plan": ["p"], "choices": ["approve", "reject"]}
-        assert run.answer(1, FlowAnswer(["p"])).pending == (FlowCall(2, "human", "gate", asked, 3),)
+        payload = {"question": "Go on?", "plan": ["p"], "choices": ["approve", "reject"]}
+        assert run.answer(1, FlowAnswer(["p"])).pending == (FlowCall(2, "human", "gate", payload, 3),)
         turn = run.answer(2, FlowAnswer("approve"))
         assert turn == run.turn == Turn(result={"status": "done", "plan": ["p"]})
         assert turn.ended
 
 
-def test_printing_goes_with_the_turn_that_it_happened_in(engine: MontyEngine) -> None:
+def test_printed_text_belongs_to_its_turn(engine: MontyEngine) -> None:
     source = body("print('one')", "request('a')", "print('two', 'more', end='!')", "return 1")
     with engine.start(program(source)) as run:
         assert run.turn.printed == "one\n"
         assert run.answer(1, FlowAnswer()).printed == "two more!"
 
 
-def test_suspend_has_a_tag_and_may_have_a_payload(engine: MontyEngine) -> None:
+def test_suspend_has_a_tag_and_an_optional_payload(engine: MontyEngine) -> None:
     with engine.start(program(flows.WAIT, "w")) as run:
         assert run.turn.pending == (FlowCall(1, "suspend", "start", None, 3),)
         assert run.answer(1, FlowAnswer(5)).pending == (FlowCall(2, "suspend", "go on", {"first": 5}, 4),)
 
 
-def test_sleeping_is_a_timer_and_no_sleep_is_no_timer(engine: MontyEngine) -> None:
+def test_sleeping_is_a_timer_and_zero_seconds_are_not(engine: MontyEngine) -> None:
     with engine.start(program(flows.SLEEP)) as run:
         assert run.turn.pending == (FlowCall(1, TIMER, None, {"seconds": 0.5}, 6),)
         (second,) = run.answer(1, FlowAnswer("whatever")).pending
@@ -116,17 +109,17 @@ def test_sleeping_is_a_timer_and_no_sleep_is_no_timer(engine: MontyEngine) -> No
         assert third.kind == "awake"
 
 
-def test_sleeping_returns_what_sleeping_returns_whatever_the_answer(engine: MontyEngine) -> None:
+def test_sleep_returns_its_own_result_for_any_answer(engine: MontyEngine) -> None:
     assert end_of(engine, body("return [time.sleep(1)]", head="import time"), FlowAnswer("x")).result == [None]
     source = "import asyncio\nasync def main(input):\n    return await asyncio.sleep(1, 'slept')\n"
     assert end_of(engine, source, FlowAnswer("x")).result == "slept"
 
 
-def test_a_flow_may_ask_for_a_timer_by_name_and_gets_its_answer(engine: MontyEngine) -> None:
+def test_a_flow_can_request_a_timer_by_name_and_gets_its_answer(engine: MontyEngine) -> None:
     assert end_of(engine, body("return request('timer', {'seconds': 1})"), FlowAnswer("rang")).result == "rang"
 
 
-def test_an_error_is_raised_where_the_flow_asked(engine: MontyEngine) -> None:
+def test_an_error_is_raised_at_the_request(engine: MontyEngine) -> None:
     source = body("try:", "    request('a')", "except RuntimeError as e:", "    return ['caught', str(e)]")
     assert end_of(engine, source, FlowAnswer(error="no luck")).result == ["caught", "no luck"]
     failure = failure_of(engine, body("x = 1", "return request('a')"), FlowAnswer(error="no\nluck \ud800"))
@@ -135,7 +128,7 @@ def test_an_error_is_raised_where_the_flow_asked(engine: MontyEngine) -> None:
     assert "_clia" not in failure.trace
 
 
-def test_an_uncaught_exception_tells_its_line_and_its_calls(engine: MontyEngine) -> None:
+def test_an_uncaught_exception_has_its_line_and_calls(engine: MontyEngine) -> None:
     source = "def inner(x):\n    raise ValueError(f'no {x}')\n\n\ndef main(input):\n    return inner('plan')\n"
     assert failure_of(engine, source) == Failure(
         RAISED,
@@ -149,19 +142,19 @@ def test_an_uncaught_exception_tells_its_line_and_its_calls(engine: MontyEngine)
 
 
 @pytest.mark.parametrize("raised", ["SystemExit", "SystemExit('bye')", "KeyboardInterrupt", "BaseException('b')"])
-def test_whatever_a_flow_raises_ends_the_flow_only(engine: MontyEngine, raised: str) -> None:
+def test_any_exception_of_a_flow_ends_only_the_flow(engine: MontyEngine, raised: str) -> None:
     failure = failure_of(engine, body(f"raise {raised}"))
     assert failure.reason == RAISED
     assert failure.repeats
     assert failure.message.startswith(raised.partition("(")[0])
 
 
-def test_an_exception_named_like_a_limit_is_no_limit(engine: MontyEngine) -> None:
+def test_an_exception_named_like_a_limit_is_not_a_limit(engine: MontyEngine) -> None:
     for raised in ("TimeoutError('mine')", "MemoryError('mine')", "TimeoutError('turn time limit exceeded: 6s > 5s')"):
         assert failure_of(engine, body(f"raise {raised}")).reason == RAISED
 
 
-def test_text_that_is_no_python_fails_and_says_where(engine: MontyEngine) -> None:
+def test_a_syntax_error_fails_with_its_line(engine: MontyEngine) -> None:
     failure = failure_of(engine, "def main(input):\n    return )\n")
     assert (failure.reason, failure.line) == (RAISED, 2)
     assert failure.message.startswith("SyntaxError")
@@ -169,7 +162,7 @@ def test_text_that_is_no_python_fails_and_says_where(engine: MontyEngine) -> Non
     assert failure_of(engine, "def main(input):\n    yield 1\n").line == 2
 
 
-def test_one_line_of_a_message_and_a_bounded_trace(engine: MontyEngine) -> None:
+def test_a_failure_has_one_line_of_message_and_a_bounded_trace(engine: MontyEngine) -> None:
     failure = failure_of(engine, body("raise ValueError('long\\n' * 100_000)"))
     assert "\n" not in failure.message
     assert len(failure.message) <= 500
@@ -210,7 +203,7 @@ def test_one_failure_of_a_gather_leaves_the_other_calls_open(engine: MontyEngine
         assert run.answer(turn.pending[3].number, FlowAnswer(error="worse")).result == ["bad", [3, 4, "lost 3: worse"]]
 
 
-def test_a_request_that_nobody_awaits_is_refused_where_it_stands(engine: MontyEngine) -> None:
+def test_a_request_that_is_not_awaited_is_refused_at_its_line(engine: MontyEngine) -> None:
     failure = failure_of(engine, "async def main(input):\n    # é\n    request('notify')\n    return 1\n")
     assert failure.line == 3
     assert "await request" in failure.message
@@ -222,12 +215,12 @@ def test_a_plain_sleep_in_an_async_flow_is_refused(engine: MontyEngine) -> None:
     assert "asyncio.sleep" in failure.message
 
 
-def test_plain_helpers_of_an_async_flow_hand_on_what_can_be_awaited(engine: MontyEngine) -> None:
+def test_plain_helpers_of_an_async_flow_return_awaitables(engine: MontyEngine) -> None:
     source = "def ask(x):\n    return request('a', x)\nasync def main(input):\n    return [await ask(1), await ask(2)]\n"
     assert end_of(engine, source, FlowAnswer("one"), FlowAnswer("two")).result == ["one", "two"]
 
 
-def test_an_async_flow_may_be_written_in_newer_python_than_this_one(engine: MontyEngine) -> None:
+def test_an_async_flow_can_use_newer_syntax_than_the_host(engine: MontyEngine) -> None:
     source = "async def main(input):\n    return f'{(await request('a'))['b']}'\n"
     assert end_of(engine, source, FlowAnswer({"b": "newer"})).result == "newer"
 
@@ -236,20 +229,20 @@ def test_functions_of_the_host_are_values_too(engine: MontyEngine) -> None:
     assert end_of(engine, flows.VALUES, FlowAnswer(1), FlowAnswer(2), FlowAnswer(3)).result == [[1, 2], 3]
 
 
-# --- what crosses
+# --- values
 
 
 CROSSES = [None, True, 0, -(2**53) + 1, 2**53 - 1, 1.5, -0.0, "", "é\0😀", [], {}, [[1, {"a": [None]}]], {"": {"a b": 1}}]
 
 
 @pytest.mark.parametrize("value", CROSSES, ids=range(len(CROSSES)))
-def test_json_crosses_unchanged_as_input_payload_answer_and_result(engine: MontyEngine, value: Any) -> None:
+def test_json_is_unchanged_as_input_payload_answer_and_result(engine: MontyEngine, value: Any) -> None:
     with engine.start(program("def main(input):\n    return [request('a', input), input]\n", value)) as run:
         assert repr(run.turn.pending[0].payload) == repr(value)
         assert repr(run.answer(1, FlowAnswer(value)).result) == repr([value, value])
 
 
-def test_a_tuple_crosses_as_a_list(engine: MontyEngine) -> None:
+def test_a_tuple_becomes_a_list(engine: MontyEngine) -> None:
     with engine.start(program(body("return (1, request('a', (2, (3,))))"))) as run:
         assert run.turn.pending[0].payload == [2, [3]]
         assert run.answer(1, FlowAnswer((4,))).result == [1, [4]]
@@ -279,7 +272,9 @@ HEAD = "class Point:\n    pass\ndef deep(n):\n    x = 1\n    for _ in range(n):\
 
 
 @pytest.mark.parametrize(("value", "error", "message"), NO_JSON, ids=[row[0] for row in NO_JSON])
-def test_what_is_no_json_is_refused_inside_the_flow_by_place(engine: MontyEngine, value: str, error: str, message: str) -> None:
+def test_a_payload_that_is_not_json_is_refused_inside_the_flow_with_its_path(
+    engine: MontyEngine, value: str, error: str, message: str
+) -> None:
     lines = ("try:", f"    request('a', {value})", f"except {error} as e:", "    said = str(e)", "return [said, request('b')]")
     turn = end_of(engine, body(*lines, head=HEAD), FlowAnswer("after"))
     assert turn.failure is None
@@ -288,21 +283,21 @@ def test_what_is_no_json_is_refused_inside_the_flow_by_place(engine: MontyEngine
 
 
 @pytest.mark.parametrize(("value", "error", "message"), NO_JSON, ids=[row[0] for row in NO_JSON])
-def test_a_result_that_is_no_json_fails_the_flow_by_place(engine: MontyEngine, value: str, error: str, message: str) -> None:
+def test_a_result_that_is_not_json_fails_the_flow_with_its_path(engine: MontyEngine, value: str, error: str, message: str) -> None:
     failure = failure_of(engine, body(f"return {value}", head=HEAD))
     assert failure.reason == RESULT
     assert failure.message.startswith("the result")
     assert failure.message.endswith(message.removeprefix("payload"))
 
 
-def test_a_coroutine_as_a_result_says_that_an_await_is_missing(engine: MontyEngine) -> None:
+def test_a_coroutine_as_a_result_is_reported_as_a_missing_await(engine: MontyEngine) -> None:
     failure = failure_of(engine, "async def h():\n    return 1\nasync def main(input):\n    return {'x': h()}\n")
     assert failure.reason == RESULT
     assert failure.message == "the result.x is <coroutine object h>, which cannot cross; is an `await` missing?"
 
 
 @pytest.mark.parametrize("value", [{1}, b"x", float("nan"), 2**53, {1: 2}, "\ud800", object()], ids=range(7))
-def test_an_input_or_answer_that_is_no_json_is_refused_before_anything_happens(engine: MontyEngine, value: Any) -> None:
+def test_an_input_or_answer_that_is_not_json_is_refused_first(engine: MontyEngine, value: Any) -> None:
     with pytest.raises(InvalidInput, match="input") as caught:
         engine.start(program(flows.WAIT, [value]))
     assert caught.value.fields == {"field": "input"}
@@ -315,12 +310,12 @@ def test_an_input_or_answer_that_is_no_json_is_refused_before_anything_happens(e
 
 
 @pytest.mark.parametrize("text", ["dict_keys(['a'])", "<coroutine object h>", "<module 'json'>"])
-def test_text_from_outside_is_text_whatever_it_looks_like(engine: MontyEngine, text: str) -> None:
+def test_text_from_outside_is_never_interpreted(engine: MontyEngine, text: str) -> None:
     source = body("return [len(input), len(request('a'))]")
     assert end_of(engine, source, FlowAnswer(text), value=text).result == [len(text)] * 2
 
 
-def test_an_answer_may_be_large(engine: MontyEngine) -> None:
+def test_an_answer_can_be_large(engine: MontyEngine) -> None:
     assert end_of(engine, body("return len(request('a'))"), FlowAnswer("x" * 8_000_000)).result == 8_000_000
 
 
@@ -373,22 +368,22 @@ def test_refused_calls_take_a_number_the_same_on_every_run(engine: MontyEngine) 
         ("eval('open(\"/etc/passwd\")')", "PermissionError"),
     ],
 )
-def test_a_flow_reaches_no_file_environment_or_network(engine: MontyEngine, line: str, error: str) -> None:
+def test_a_flow_cannot_access_files_environment_or_network(engine: MontyEngine, line: str, error: str) -> None:
     failure = failure_of(engine, body(line, head="import os\nfrom pathlib import Path"))
     assert failure.reason == RAISED
     assert failure.message.startswith(f"{error}:")
 
 
-def test_the_input_is_no_global_of_a_plain_name(engine: MontyEngine) -> None:
+def test_the_input_is_not_a_global_variable(engine: MontyEngine) -> None:
     assert failure_of(engine, "def main(x):\n    return input\n").message == "NameError: name 'input' is not defined"
 
 
-# --- the clock and chance
+# --- the clock and random numbers
 
 
-def test_clock_and_chance_come_from_the_program_alone(engine: MontyEngine) -> None:
-    def run_of(made: FlowProgram) -> tuple[Any, Any]:
-        with engine.start(made) as run:
+def test_clock_and_random_numbers_come_only_from_the_program(engine: MontyEngine) -> None:
+    def run_of(flow_program: FlowProgram) -> tuple[Any, Any]:
+        with engine.start(flow_program) as run:
             return run.turn.pending[0].payload, run.answer(1, FlowAnswer("x")).result
 
     first = run_of(program(flows.CHANCE))
@@ -400,12 +395,12 @@ def test_clock_and_chance_come_from_the_program_alone(engine: MontyEngine) -> No
     assert (abroad["now"], abroad["local"]) == (AT, "2026-03-29 01:59:59.123456")
 
 
-def test_two_processes_draw_alike(engine: MontyEngine) -> None:
+def test_two_processes_draw_the_same_random_numbers(engine: MontyEngine) -> None:
     """Another engine has other workers, other hash seeds and other addresses."""
     source = body("import random", "return [hash('a'), list({'x', 'y', 'z', 'é'}), random.random(), id([])]")
-    other = MontyEngine()
-    assert end_of(engine, source).result == end_of(other, source).result
-    other.close()
+    second_engine = MontyEngine()
+    assert end_of(engine, source).result == end_of(second_engine, source).result
+    second_engine.close()
 
 
 @pytest.mark.parametrize(
@@ -419,13 +414,13 @@ def test_two_processes_draw_alike(engine: MontyEngine) -> None:
         ({"seed": "\ud800"}, "seed"),
     ],
 )
-def test_a_program_that_makes_no_sense_is_refused_by_field(engine: MontyEngine, changed: dict[str, str], field: str) -> None:
+def test_an_invalid_program_is_refused_by_field(engine: MontyEngine, changed: dict[str, str], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         engine.start(program(flows.WAIT)._replace(**changed))
     assert caught.value.fields["field"] == field
 
 
-def test_text_that_cannot_be_written_down_is_refused(engine: MontyEngine) -> None:
+def test_text_that_cannot_be_encoded_is_refused(engine: MontyEngine) -> None:
     with pytest.raises(InvalidFlow, match="surrogate"):
         engine.start(program("x = '\ud800'"))
 
@@ -440,8 +435,8 @@ def test_an_endless_loop_ends_as_a_limit(quick: MontyEngine) -> None:
     assert not failure.repeats
 
 
-def test_the_time_limit_is_a_turns_not_a_flows(quick: MontyEngine) -> None:
-    """After the first answers it still has all of its time; and it strikes in a later turn too."""
+def test_the_time_limit_applies_to_a_turn(quick: MontyEngine) -> None:
+    """After the first answers a flow still has all of its time; the limit applies in a later turn too."""
     source = body("for _ in range(20):", "    request('a')", "while True:", "    pass")
     assert failure_of(quick, source, *[FlowAnswer()] * 20).reason == LIMIT
 
@@ -468,18 +463,18 @@ def test_deep_recursion_is_an_exception_that_a_flow_can_catch(engine: MontyEngin
     assert end_of(engine, source, FlowAnswer("went on")).result == "went on"
 
 
-def test_the_depth_is_the_engines_own_and_the_same_each_time(engine: MontyEngine) -> None:
+def test_the_recursion_limit_is_the_engines_and_deterministic(engine: MontyEngine) -> None:
     lines = ("try:", "    f()", "except RecursionError:", "    return len(seen)")
     source = body(*lines, head="seen = []\ndef f():\n    seen.append(1)\n    f()")
     shallow = MontyEngine(EngineLimits(depth=50))
-    for made, most in ((engine, 200), (shallow, 50)):
-        found = {end_of(made, source).result for _ in range(3)}
-        assert len(found) == 1
-        assert most - 5 < found.pop() <= most
+    for limited, most in ((engine, 200), (shallow, 50)):
+        results = {end_of(limited, source).result for _ in range(3)}
+        assert len(results) == 1
+        assert most - 5 < results.pop() <= most
     shallow.close()
 
 
-def test_printing_without_end_is_cut_and_harms_nothing(quick: MontyEngine) -> None:
+def test_endless_printing_is_truncated(quick: MontyEngine) -> None:
     limited = MontyEngine(EngineLimits(printed=1000))
     with limited.start(program(body("for n in range(10_000):", "    print('0123456789')", "return request('a')"))) as run:
         printed = run.turn.printed
@@ -494,13 +489,13 @@ def test_printing_without_end_is_cut_and_harms_nothing(quick: MontyEngine) -> No
 
 
 def test_after_a_limit_the_engine_runs_the_next_flow(quick: MontyEngine, small: MontyEngine) -> None:
-    for made, bomb in ((quick, "while True: pass"), (small, "x = [0] * 10**9")):
-        assert failure_of(made, body(bomb)).reason == LIMIT
-        assert end_of(made, body("return 1")).result == 1
+    for limited, bomb in ((quick, "while True: pass"), (small, "x = [0] * 10**9")):
+        assert failure_of(limited, body(bomb)).reason == LIMIT
+        assert end_of(limited, body("return 1")).result == 1
 
 
 def test_a_patient_run_has_more_time(quick: MontyEngine) -> None:
-    """Enough work for more than the usual time, and far less than the patient one."""
+    """The work takes more than the usual time, and far less than the patient one."""
     source = body("n = 0", "for _ in range(input):", "    n += 1", "return n")
     steps = 1_000_000
     while end_of(quick, source, value=steps).failure is None:
@@ -510,24 +505,24 @@ def test_a_patient_run_has_more_time(quick: MontyEngine) -> None:
 
 
 def test_a_patient_run_is_bounded_too() -> None:
-    made = MontyEngine(EngineLimits(turn_seconds=0.02))
-    with made.start(program(body("while True:", "    pass")), patient=True) as run:
+    patient_engine = MontyEngine(EngineLimits(turn_seconds=0.02))
+    with patient_engine.start(program(body("while True:", "    pass")), patient=True) as run:
         assert run.turn.failure == Failure(LIMIT, "time: a turn ran longer than 0.2 seconds", None)
-    made.close()
+    patient_engine.close()
 
 
 # --- dumps
 
 
-def come_back(engine: MontyEngine, made: FlowProgram, run: MontyRun) -> MontyRun:
-    return engine.load(made, run.dump(), run.turn.pending)
+def reload(engine: MontyEngine, flow_program: FlowProgram, run: MontyRun) -> MontyRun:
+    return engine.load(flow_program, run.dump(), run.turn.pending)
 
 
-def test_a_dump_comes_back_to_the_same_calls_and_the_same_end(engine: MontyEngine) -> None:
-    made = program(flows.NAPS)
-    with engine.start(made) as run:
+def test_a_loaded_dump_has_the_same_calls_and_the_same_end(engine: MontyEngine) -> None:
+    flow_program = program(flows.NAPS)
+    with engine.start(flow_program) as run:
         run.answer(run.turn.pending[2].number, FlowAnswer())
-        with come_back(engine, made, run) as copy:
+        with reload(engine, flow_program, run) as copy:
             assert copy.turn.pending == run.turn.pending
             while not run.turn.ended:
                 number = run.turn.pending[-1].number
@@ -536,70 +531,74 @@ def test_a_dump_comes_back_to_the_same_calls_and_the_same_end(engine: MontyEngin
 
 
 def test_a_dump_is_read_by_another_process_of_the_same_engine(engine: MontyEngine) -> None:
-    made = program(flows.WAIT, 1)
-    other = MontyEngine()
-    with engine.start(made) as run, come_back(other, made, run) as copy:
+    flow_program = program(flows.WAIT, 1)
+    second_engine = MontyEngine()
+    with engine.start(flow_program) as run, reload(second_engine, flow_program, run) as copy:
         assert copy.answer(1, FlowAnswer(2)).pending == (FlowCall(2, "suspend", "go on", {"first": 2}, 4),)
-    other.close()
+    second_engine.close()
 
 
-def test_a_run_that_came_back_is_bounded_as_it_was(quick: MontyEngine, small: MontyEngine) -> None:
-    for one, bomb in ((quick, "while True: pass"), (small, "x = [0] * 10**9")):
-        made = program(body("request('a')", bomb))
-        with one.start(made) as run, come_back(one, made, run) as copy:
+def test_a_loaded_run_has_the_same_limits(quick: MontyEngine, small: MontyEngine) -> None:
+    for limited, bomb in ((quick, "while True: pass"), (small, "x = [0] * 10**9")):
+        flow_program = program(body("request('a')", bomb))
+        with limited.start(flow_program) as run, reload(limited, flow_program, run) as copy:
             failure = copy.answer(1, FlowAnswer()).failure
             assert failure is not None
             assert failure.reason == LIMIT
 
 
 @pytest.mark.parametrize("cut", [0, 1, 11, 27, 28, 200, -1])
-def test_a_damaged_dump_is_an_error_and_no_crash(engine: MontyEngine, cut: int) -> None:
-    made = program(flows.WAIT, 1)
-    with engine.start(made) as run:
+def test_a_damaged_dump_is_an_error_and_not_a_crash(engine: MontyEngine, cut: int) -> None:
+    flow_program = program(flows.WAIT, 1)
+    with engine.start(flow_program) as run:
         dump, pending = run.dump(), run.turn.pending
     flipped = dump[:-50] + bytes([dump[-50] ^ 1]) + dump[-49:]
     for bad in (dump[:cut], flipped, b"garbage", dump + b"x"):
         with pytest.raises(EngineError) as caught:
-            engine.load(made, bad, pending)
+            engine.load(flow_program, bad, pending)
         assert caught.value.code == "dump-unusable"
-    with engine.load(made, dump, pending) as run:
+    with engine.load(flow_program, dump, pending) as run:
         assert run.answer(1, FlowAnswer(1)).pending
 
 
 def test_a_sealed_dump_that_the_interpreter_cannot_use_is_an_error(engine: MontyEngine) -> None:
-    """White box: the seal is right, and what is inside is not."""
+    """White box: the seal is valid, the content is not."""
     from clia.engine import runs
 
-    made = program(flows.WAIT, 1)
-    with engine.start(made) as run:
+    flow_program = program(flows.WAIT, 1)
+    with engine.start(flow_program) as run:
         dump, pending, identity = run.dump(), run.turn.pending, run.program.identity
     state = dump[27:]
     for bad in (b"x", state[:100], state[:-3], bytes(1000), state[:20] + bytes(50) + state[70:]):
         with pytest.raises(EngineError):
-            engine.load(made, runs.seal(identity, bad), pending).answer(1, FlowAnswer(1))
+            engine.load(flow_program, runs.seal(identity, bad), pending).answer(1, FlowAnswer(1))
     assert end_of(engine, body("return 1")).result == 1
 
 
 def test_a_dump_of_another_flow_input_or_limit_is_refused(engine: MontyEngine, quick: MontyEngine) -> None:
-    made = program(flows.WAIT, 1)
-    with engine.start(made) as run:
+    flow_program = program(flows.WAIT, 1)
+    with engine.start(flow_program) as run:
         dump, pending = run.dump(), run.turn.pending
-    for other in (made._replace(input=2), made._replace(seed="z"), made._replace(source=flows.WAIT + "\n")):
+    for changed in (
+        flow_program._replace(input=2),
+        flow_program._replace(seed="z"),
+        flow_program._replace(source=flows.WAIT + "\n"),
+    ):
         with pytest.raises(EngineError, match="another flow"):
-            engine.load(other, dump, pending)
+            engine.load(changed, dump, pending)
     with pytest.raises(EngineError, match="another flow"):
-        quick.load(made, dump, pending)
+        quick.load(flow_program, dump, pending)
 
 
 @pytest.mark.parametrize("source", [flows.WAIT, flows.GATHER])
 def test_a_dump_that_waits_for_other_calls_is_refused(engine: MontyEngine, source: str) -> None:
-    made = program(source, 1)
-    with engine.start(made) as run:
+    flow_program = program(source, 1)
+    with engine.start(flow_program) as run:
         dump, pending = run.dump(), run.turn.pending
-    for other in ((), pending[1:], (*pending, FlowCall(9, "a", None, None, 1)), (pending[0]._replace(number=7), *pending[1:])):
-        if other != pending:
+    for calls in ((), pending[1:], (*pending, FlowCall(9, "a", None, None, 1)), (pending[0]._replace(number=7), *pending[1:])):
+        if calls != pending:
             with pytest.raises(EngineError, match="other calls"):
-                engine.load(made, dump, other)
+                engine.load(flow_program, dump, calls)
 
 
 def test_only_a_run_that_waits_can_be_dumped_or_answered(engine: MontyEngine) -> None:
@@ -629,8 +628,8 @@ def test_three_thousand_answers(engine: MontyEngine) -> None:
 
 
 def test_a_worker_that_is_killed_loses_its_run_and_nothing_else(engine: MontyEngine) -> None:
-    made = program(flows.WAIT, 1)
-    with engine.start(made) as run, engine.start(made) as bystander:
+    flow_program = program(flows.WAIT, 1)
+    with engine.start(flow_program) as run, engine.start(flow_program) as bystander:
         dump, pending = run.dump(), run.turn.pending
         os.kill(worker_of(run), signal.SIGKILL)
         with pytest.raises(EngineError) as caught:
@@ -638,7 +637,7 @@ def test_a_worker_that_is_killed_loses_its_run_and_nothing_else(engine: MontyEng
         assert caught.value.retryable
         assert caught.value.code == LOST
         assert bystander.answer(1, FlowAnswer(1)).pending
-    with engine.load(made, dump, pending) as again:
+    with engine.load(flow_program, dump, pending) as again:
         assert again.answer(1, FlowAnswer(1)).pending
 
 
@@ -655,13 +654,13 @@ def test_a_worker_that_is_killed_while_it_runs(engine: MontyEngine) -> None:
 
 def test_a_worker_that_hangs_is_ended_as_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clia.engine.monty.GRACE_SECONDS", 0.1)
-    made = MontyEngine(EngineLimits(turn_seconds=2))
-    with made.start(program(flows.WAIT)) as run:
+    limited = MontyEngine(EngineLimits(turn_seconds=2))
+    with limited.start(program(flows.WAIT)) as run:
         os.kill(worker_of(run), signal.SIGSTOP)
         os.waitid(os.P_PID, worker_of(run), os.WSTOPPED)
         assert run.answer(1, FlowAnswer()).failure == Failure(LIMIT, "time: a turn ran longer than 2 seconds", None)
-    assert end_of(made, body("return 1")).result == 1
-    made.close()
+    assert end_of(limited, body("return 1")).result == 1
+    limited.close()
 
 
 def test_a_dump_of_a_lost_worker_is_an_error(engine: MontyEngine) -> None:
@@ -693,7 +692,7 @@ def test_threads_share_an_engine(engine: MontyEngine) -> None:
         assert list(pool.map(whole, range(40))) == [20 * number for number in range(40)]
 
 
-def test_many_runs_may_be_held_at_one_time(engine: MontyEngine) -> None:
+def test_many_runs_can_be_open_at_the_same_time(engine: MontyEngine) -> None:
     runs = [engine.start(program(flows.WAIT, number)) for number in range(30)]
     for number, run in enumerate(runs):
         with run:
@@ -702,21 +701,21 @@ def test_many_runs_may_be_held_at_one_time(engine: MontyEngine) -> None:
 
 
 def test_a_run_that_has_ended_holds_no_worker(engine: MontyEngine) -> None:
-    """More of them than there may be workers; none is let go by hand."""
+    """There are more runs than workers, and none is closed explicitly."""
     ended = [engine.start(program(body("return 1"))) for _ in range(MAX_WORKERS + 3)]
     assert all(run.turn.result == 1 for run in ended)
 
 
-def test_close_ends_the_idle_workers_and_the_engine_works_on() -> None:
+def test_close_ends_the_idle_workers_and_the_engine_stays_usable() -> None:
     """A run that is still open keeps its worker to its end."""
-    made = MontyEngine()
-    with made.start(program(flows.WAIT)) as run:
-        made.close()
-        made.close()
-        assert end_of(made, body("return 1")).result == 1
+    new_engine = MontyEngine()
+    with new_engine.start(program(flows.WAIT)) as run:
+        new_engine.close()
+        new_engine.close()
+        assert end_of(new_engine, body("return 1")).result == 1
         run.answer(1, FlowAnswer(1))
         assert run.answer(2, FlowAnswer(2)).result == [1, 2]
-    made.close()
+    new_engine.close()
 
 
 CHILD = """
@@ -731,18 +730,18 @@ engine = MontyEngine()
 
 
 def in_a_process(code: str, before: str = CHILD) -> str:
-    done = subprocess.run([sys.executable, "-c", before + code], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    result = subprocess.run([sys.executable, "-c", before + code], capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
 
 
-def test_a_process_may_end_with_runs_open_and_nothing_closed() -> None:
+def test_a_process_can_end_with_open_runs() -> None:
     assert in_a_process("runs = [engine.start(made) for _ in range(3)]\nprint(len(runs))\n") == "3\n"
     assert in_a_process("run = engine.start(made)\nsys.exit(0)\n") == ""
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)", "del run, engine; import gc; gc.collect(); sys.exit(0)"])
-def test_a_fork_leaves_the_parents_runs_alone_however_it_ends(end: str) -> None:
+def test_a_fork_does_not_affect_the_parents_runs(end: str) -> None:
     code = f"""
 run = engine.start(made)
 if not (child := os.fork()):
@@ -761,7 +760,7 @@ with engine.start(made) as again:
     assert in_a_process(code) == "run-inherited\n[1, 2]\n1\n"
 
 
-def test_a_fork_after_the_first_flow_cannot_run_flows_and_says_so() -> None:
+def test_a_fork_after_the_first_flow_refuses_to_run_flows() -> None:
     """The threads of the interpreter belong to the parent process. Without the error, the child would wait forever."""
     code = """
 engine.start(made).__exit__(None, None, None)
@@ -777,7 +776,7 @@ os.waitpid(child, 0)
     assert in_a_process(code) == "engine-forked False\n" * 2
 
 
-def test_a_fork_before_the_first_flow_has_workers_of_its_own() -> None:
+def test_a_fork_before_the_first_flow_has_its_own_workers() -> None:
     code = """
 if not (child := os.fork()):
     with engine.start(made) as run:
@@ -805,7 +804,7 @@ def at_once(does):
 """
 
 
-def test_engines_may_be_used_first_by_many_threads_at_once() -> None:
+def test_engines_can_be_used_first_by_many_threads_at_once() -> None:
     """Python fills the table by which the engine's program is found without a lock."""
     code = """
 def waits():
@@ -815,11 +814,11 @@ def waits():
 print(at_once(waits))
 """
     assert in_a_process(AT_ONCE + code) == f"{[1] * 8}\n"
-    # Threads may be lucky: the table is whole before there are any.
+    # Without this, threads can find the table complete by luck.
     assert in_a_process("import sysconfig\nprint(sysconfig._CONFIG_VARS is not None)\n") == "True\n"
 
 
-def test_threads_that_ask_at_once_get_one_engine_for_the_process() -> None:
+def test_concurrent_threads_get_one_engine_for_the_process() -> None:
     code = """
 from clia.facade import backends
 from clia.facade.config import FlowLimits
@@ -830,7 +829,7 @@ print(len(got), len({id(each) for each in got}))
     assert in_a_process(AT_ONCE + code, before="") == "8 1\n"
 
 
-def test_importing_the_engine_loads_nothing_heavy() -> None:
+def test_importing_the_engine_does_not_load_the_interpreter() -> None:
     assert in_a_process("print('pydantic_monty' in sys.modules)") == "False\n"
 
 

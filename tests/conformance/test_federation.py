@@ -1,6 +1,6 @@
-"""What a space promises about other spaces, here and over HTTP.
+"""The federation verbs of a space, locally and over HTTP.
 
-``space`` is in this process or behind a forge; the space of the other team is always one of its own, reached by its folder.
+``space`` is in this process or behind a forge; the peer's space is always a separate one, reached by its folder.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import clia
 from clia.api.derivation import all_verbs
 from clia.client import RemoteSpace
 from clia.verbs import VIEWER
-from support.remote import Served, serving
 from support.spaces import BRIEFING, refused, settings
 
 if TYPE_CHECKING:
@@ -25,71 +24,64 @@ if TYPE_CHECKING:
 FOLLOWED = (("agent-commit", "spawn"), ("agent-commit", "head-move"), ("agent-commit", "merge"), ("briefing", "spawn"))
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A forge for all tests of this module."""
-    with serving(tmp_path_factory.mktemp("forge") / "home") as made:
-        yield made
-
-
 @pytest.fixture(params=["local", "remote"])
 def space(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[clia.Space]:
-    """A space in this process, and the same over HTTP."""
+    """A space in this process, and one over HTTP."""
     remote = request.param == "remote"
     open_space = request.getfixturevalue("served").open if remote else lambda path: clia.init(path, settings=settings())
-    with open_space(tmp_path / "ours") as made:
-        yield made
+    with open_space(tmp_path / "ours") as opened:
+        yield opened
 
 
 @pytest.fixture
-def theirs(tmp_path: Path, space: clia.Space) -> Iterator[clia.Space]:
-    """The other team's space, whose agent ``scout`` is announced to ours."""
-    with clia.init(tmp_path / "theirs", settings=settings()) as made:
-        made.spawn("scout", BRIEFING)
-        made.commit("scout", "finding", {"a.txt": b"one\n", "b.txt": b"theirs\n"}, message="Found it")
-        made.add_peer("us", space.key().text)
-        made.share("us", agents=["*"])
-        made.announce()
-        yield made
+def peer_space(tmp_path: Path, space: clia.Space) -> Iterator[clia.Space]:
+    """The peer's space, whose agent ``scout`` is announced to ours."""
+    with clia.init(tmp_path / "peer_space", settings=settings()) as opened:
+        opened.spawn("scout", BRIEFING)
+        opened.commit("scout", "finding", {"a.txt": b"one\n", "b.txt": b"peer_space\n"}, message="Found it")
+        opened.add_peer("us", space.key().text)
+        opened.share("us", agents=["*"])
+        opened.announce()
+        yield opened
 
 
 @pytest.fixture
-def followed(space: clia.Space, theirs: clia.Space, tmp_path: Path) -> clia.Space:
-    """Our space, which follows the other team's agents as those of ``ann``."""
-    space.add_peer("ann", theirs.key().text, str(tmp_path / "theirs"))
+def followed(space: clia.Space, peer_space: clia.Space, tmp_path: Path) -> clia.Space:
+    """Our space, which follows the peer's agents as ``ann``."""
+    space.add_peer("ann", peer_space.key().text, str(tmp_path / "peer_space"))
     for type_, trigger in FOLLOWED:
         space.grant("ann", type_, trigger)
     space.sync("ann")
     return space
 
 
-def test_a_peer_is_heard_as_far_as_grants_go(space: clia.Space, theirs: clia.Space, tmp_path: Path) -> None:
-    """Nothing without a grant, everything that is granted, and nothing more once it is revoked; each step says why."""
-    pinned = space.add_peer("ann", theirs.key().text, str(tmp_path / "theirs"))
+def test_grants_limit_what_is_accepted_from_a_peer(space: clia.Space, peer_space: clia.Space, tmp_path: Path) -> None:
+    """Nothing without a grant, what is granted, and nothing after it is revoked; each step reports the reason."""
+    pinned = space.add_peer("ann", peer_space.key().text, str(tmp_path / "peer_space"))
     assert (pinned, [pinned]) == (space.peer("ann"), space.peers())
-    assert (pinned.name, pinned.space, pinned.keys, pinned.trusted) == ("ann", theirs.id, theirs.key().chain, True)
+    assert (pinned.name, pinned.space, pinned.keys, pinned.trusted) == ("ann", peer_space.id, peer_space.key().chain, True)
     denied = space.sync("ann")[0]
-    assert (denied.accepted, denied.moves, {each.code for each in denied.refused}) == (1, (), {"capability-denied"})
+    assert (denied.accepted, denied.moves, {refusal.code for refusal in denied.refused}) == (1, (), {"capability-denied"})
     assert set(space.refusals("ann")) == set(denied.refused)
-    assert {each.place for each in space.waiting("ann")} == {"agents/scout", "records/scout"}
-    assert [each.what for each in space.explain("ann", "finding", "head-move").missing] == ["grant"]
+    assert {claim.place for claim in space.waiting("ann")} == {"agents/scout", "records/scout"}
+    assert [requirement.what for requirement in space.explain("ann", "finding", "head-move").missing] == ["grant"]
     for type_, trigger in FOLLOWED:
         space.grant("ann", type_, trigger)
     grants = space.grants("ann")
-    assert {(each.type, each.trigger) for each in grants} == set(FOLLOWED)
-    found = space.explain("ann", "finding", "head-move")
-    assert (found.allowed, found.path, found.missing) == (True, ("finding", "agent-commit"), ())
-    assert set(found.grants) <= set(grants)
+    assert {(grant.type, grant.trigger) for grant in grants} == set(FOLLOWED)
+    explanation = space.explain("ann", "finding", "head-move")
+    assert (explanation.allowed, explanation.path, explanation.missing) == (True, ("finding", "agent-commit"), ())
+    assert set(explanation.grants) <= set(grants)
     healed = space.sync()[0]
-    assert {each.place for each in healed.moves} == {"agents/scout", "records/scout"}
+    assert {move.place for move in healed.moves} == {"agents/scout", "records/scout"}
     remote = space.remotes()[0]
-    assert (remote.peer, remote.agent, remote.head, remote.record) == ("ann", "scout", theirs.head("scout"), True)
+    assert (remote.peer, remote.agent, remote.head, remote.record) == ("ann", "scout", peer_space.head("scout"), True)
     assert space.waiting("ann") == []
-    taken = space.revoke("ann", "agent-commit", "head-move")
-    assert [(each.type, each.trigger) for each in taken] == [("agent-commit", "head-move")]
+    revoked = space.revoke("ann", "agent-commit", "head-move")
+    assert [(grant.type, grant.trigger) for grant in revoked] == [("agent-commit", "head-move")]
     assert not space.allowed("ann", "finding", "head-move")
-    theirs.commit("scout", "finding", changes={"a.txt": b"two\n"})
-    theirs.announce()
+    peer_space.commit("scout", "finding", changes={"a.txt": b"two\n"})
+    peer_space.announce()
     assert space.sync("ann")[0].moves == ()
     assert space.remotes("ann") == [remote]
     assert space.change_peer("ann", trusted=False).trusted is False
@@ -97,84 +89,91 @@ def test_a_peer_is_heard_as_far_as_grants_go(space: clia.Space, theirs: clia.Spa
     assert (space.peers(), space.grants(), space.remotes()) == ([], [], [])
 
 
-def test_what_is_shared_is_told_and_a_new_key_goes_with_it(space: clia.Space, theirs: clia.Space, tmp_path: Path) -> None:
+def test_shared_agents_are_announced_with_a_new_key(space: clia.Space, peer_space: clia.Space, tmp_path: Path) -> None:
     space.spawn("writer", BRIEFING)
     space.commit("writer", "finding", {"w.txt": b"w\n"})
-    space.add_peer("ann", theirs.key().text)
+    space.add_peer("ann", peer_space.key().text)
     refused("nothing-shared", lambda: space.announce("ann"))
     assert space.share("ann", agents=["writer"], traces=True).share == (("writer",), True, False, ())
-    told = space.announce("ann")
-    assert [(each.peer, each.statements, each.snapshot, each.rung) for each in told] == [("ann", 1, True, None)]
-    assert {"ref": "refs/heads/agents/writer", "new": space.head("writer")}.items() <= dict(told[0].moves[-1]).items()
-    theirs.change_peer("us", url=str(tmp_path / "ours"))
+    announcements = space.announce("ann")
+    assert [
+        (announcement.peer, announcement.statements, announcement.snapshot, announcement.rung) for announcement in announcements
+    ] == [("ann", 1, True, None)]
+    assert {"ref": "refs/heads/agents/writer", "new": space.head("writer")}.items() <= dict(announcements[0].moves[-1]).items()
+    peer_space.change_peer("us", url=str(tmp_path / "ours"))
     for type_, trigger in FOLLOWED:
-        theirs.grant("us", type_, trigger)
-    assert theirs.sync("us")[0].seq == told[0].seq
+        peer_space.grant("us", type_, trigger)
+    assert peer_space.sync("us")[0].seq == announcements[0].seq
     before = space.key()
     after = space.rotate_key()
     assert (after.chain, after.mine, after.space) == ((*before.chain, after.key), True, space.id)
     space.commit("writer", "finding", changes={"w.txt": b"v\n"})
     space.announce()
-    heard = theirs.sync("us")[0]
-    assert (heard.keys, heard.refused, theirs.remotes()[0].head) == (1, (), space.head("writer"))
+    sync = peer_space.sync("us")[0]
+    assert (sync.keys, sync.refused, peer_space.remotes()[0].head) == (1, (), space.head("writer"))
 
 
-def test_a_peers_agent_is_read_as_ours_are(followed: clia.Space, theirs: clia.Space) -> None:
-    """A name with a slash in it crosses in every place that takes one."""
-    space, head = followed, theirs.head("scout")
+def test_an_agent_of_a_peer_is_read_like_an_own_one(followed: clia.Space, peer_space: clia.Space) -> None:
+    """A name with a slash works in every parameter."""
+    space, head = followed, peer_space.head("scout")
     assert space.find("ann/scout") == head
-    assert space.show("ann/scout") == theirs.show("scout")
-    assert space.log("ann/scout") == theirs.log("scout")
-    assert space.files("ann/scout") == theirs.files("scout")
-    assert space.diff("ann/scout") == theirs.diff(head)
-    assert space.changed(theirs.genesis("scout"), "ann/scout") == theirs.changed(theirs.genesis("scout"), head)
+    assert space.show("ann/scout") == peer_space.show("scout")
+    assert space.log("ann/scout") == peer_space.log("scout")
+    assert space.files("ann/scout") == peer_space.files("scout")
+    assert space.diff("ann/scout") == peer_space.diff(head)
+    assert space.changed(peer_space.genesis("scout"), "ann/scout") == peer_space.changed(peer_space.genesis("scout"), head)
     assert space.fork_point("ann/scout", head) == head
-    assert [each.commit for each in space.blame("ann/scout", "a.txt")] == [head]
+    assert [line.commit for line in space.blame("ann/scout", "a.txt")] == [head]
     refused("no-such-object", lambda: space.show("ann/nobody"))
 
 
-def test_a_peers_agent_is_merged_as_ours_are(followed: clia.Space, theirs: clia.Space) -> None:
+def test_an_agent_of_a_peer_is_merged_like_an_own_one(followed: clia.Space, peer_space: clia.Space) -> None:
     space = followed
     space.spawn("writer", BRIEFING)
     space.commit("writer", "finding", {"b.txt": b"ours\n"})
-    ours, head = space.head("writer"), theirs.head("scout")
+    own_head, head = space.head("writer"), peer_space.head("scout")
     assert space.last_refused("writer", "ann/scout") is None
     expected = space.conflicts("writer", "ann/scout")
-    found = space.merge("writer", "ann/scout")
-    assert isinstance(found, clia.Conflicts)
-    assert found == expected
-    assert (found.from_, found.ours, found.theirs, [each.path for each in found.paths]) == ("ann/scout", ours, head, ["b.txt"])
-    assert space.last_refused("writer", "ann/scout") == (ours, head)
-    refused("stale-ref", lambda: space.resolve("writer", "ann/scout", {"b.txt": b"both\n"}, ours=ours, theirs=ours))
-    made = space.resolve("writer", "ann/scout", changes={"b.txt": b"both\n"}, ours=ours, theirs=head)
-    commit = space.show(made.cid)
-    assert (space.head("writer"), commit.parents, commit.merged) == (made.cid, (ours, head), "ann/scout")
+    conflicts = space.merge("writer", "ann/scout")
+    assert isinstance(conflicts, clia.Conflicts)
+    assert conflicts == expected
+    assert (conflicts.from_, conflicts.ours, conflicts.theirs, [path.path for path in conflicts.paths]) == (
+        "ann/scout",
+        own_head,
+        head,
+        ["b.txt"],
+    )
+    assert space.last_refused("writer", "ann/scout") == (own_head, head)
+    refused("stale-ref", lambda: space.resolve("writer", "ann/scout", {"b.txt": b"both\n"}, ours=own_head, theirs=own_head))
+    merge = space.resolve("writer", "ann/scout", changes={"b.txt": b"both\n"}, ours=own_head, theirs=head)
+    commit = space.show(merge.cid)
+    assert (space.head("writer"), commit.parents, commit.merged) == (merge.cid, (own_head, head), "ann/scout")
     assert space.files("writer") == {"a.txt": b"one\n", "b.txt": b"both\n"}
     assert space.conflicts("writer", "ann/scout") is None
-    assert space.merge("writer", "ann/scout") == clia.UpToDate(made.cid)
+    assert space.merge("writer", "ann/scout") == clia.UpToDate(merge.cid)
     refused("no-such-agent", lambda: space.merge("writer", "ann/nobody"))
     refused("invalid-name", lambda: space.merge("writer", "ann/scout/more"))
 
 
-def test_of_several_peers_one_that_cannot_be_reached_says_so(followed: clia.Space, tmp_path: Path) -> None:
+def test_an_unreachable_peer_is_reported_and_the_others_are_synced(followed: clia.Space, tmp_path: Path) -> None:
     with clia.init(tmp_path / "third", settings=settings()) as third:
         followed.add_peer("away", third.key().text, str(tmp_path / "nowhere"))
-    found = {each.peer: each for each in followed.sync()}
-    assert found["ann"].error is None
-    assert found["away"].error is not None
-    assert found["away"].error["code"] == "transport-error"
+    syncs = {sync.peer: sync for sync in followed.sync()}
+    assert syncs["ann"].error is None
+    assert syncs["away"].error is not None
+    assert syncs["away"].error["code"] == "transport-error"
     refused("transport-error", lambda: followed.sync("away"))
 
 
-def test_bad_input_is_refused_by_name_and_changes_nothing(followed: clia.Space, theirs: clia.Space, tmp_path: Path) -> None:
+def test_bad_input_is_refused_by_name_and_changes_nothing(followed: clia.Space, peer_space: clia.Space, tmp_path: Path) -> None:
     space = followed
     before = (space.peers(), space.grants(), space.key(), space.remotes())
-    other = clia.init(tmp_path / "third", settings=settings()).key().text
+    third_key = clia.init(tmp_path / "third", settings=settings()).key().text
     for code, call in (
-        ("invalid-name", lambda: space.add_peer("A/B", other)),
+        ("invalid-name", lambda: space.add_peer("A/B", third_key)),
         ("invalid-key", lambda: space.add_peer("bob", "clia:x:y")),
-        ("invalid-url", lambda: space.add_peer("bob", other, "ext::sh -c x")),
-        ("already-exists", lambda: space.add_peer("bob", theirs.key().text)),
+        ("invalid-url", lambda: space.add_peer("bob", third_key, "ext::sh -c x")),
+        ("already-exists", lambda: space.add_peer("bob", peer_space.key().text)),
         ("same-space", lambda: space.add_peer("bob", space.key().text)),
         ("no-such-peer", lambda: space.peer("bob")),
         ("invalid-name", lambda: space.peer("ann/remove")),
@@ -196,7 +195,7 @@ def test_bad_input_is_refused_by_name_and_changes_nothing(followed: clia.Space, 
 
 
 @pytest.mark.parametrize("space", ["remote"], indirect=True)
-def test_who_only_looks_sees_whom_a_space_works_with_and_moves_nothing(followed: Any) -> None:
+def test_a_viewer_can_read_peers_and_not_change_them(followed: Any) -> None:
     reading = {verb.name for verb in all_verbs() if verb.route.tag == "federation" and verb.role == VIEWER}
     assert reading == {"peers", "peer", "refusals", "waiting", "grants", "explain", "allowed", "remotes", "remote_behaviours"}
     with RemoteSpace(followed.served.address, followed.served.token("Vi", VIEWER), space=followed.name) as viewer:
@@ -214,14 +213,14 @@ def test_who_only_looks_sees_whom_a_space_works_with_and_moves_nothing(followed:
 
 
 @pytest.mark.parametrize("space", ["remote"], indirect=True)
-def test_a_forge_answers_others_while_it_listens_to_a_peer_that_is_silent(followed: clia.Space) -> None:
+def test_a_forge_answers_requests_while_it_waits_for_a_silent_peer(followed: clia.Space) -> None:
     with ThreadPoolExecutor(1) as pool:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             followed.change_peer("ann", url=f"http://127.0.0.1:{silent.getsockname()[1]}/repo")
             listening = pool.submit(followed.sync, "ann")
-            asked, _ = silent.accept()
-            with asked:
+            connection, _ = silent.accept()
+            with connection:
                 assert followed.peer("ann").agents == 1
                 assert not listening.done()
         refused("transport-error", listening.result)
-    assert [each.agent for each in followed.remotes()] == ["scout"]
+    assert [remote.agent for remote in followed.remotes()] == ["scout"]

@@ -1,4 +1,4 @@
-"""What the feed of a space promises, on each store: every step of a session and every change of a ref, once and in order."""
+"""The feed of a space, on each store: every step of a session and every change of a ref, once and in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from clia.store.interface import FEED
 from clia.store.notifications import PollingNotifier, PostgresNotifier
 from support import git
 from support.session_flows import APPROVAL, PARTS, PRODUCT
-from support.session_spaces import STORES, Liar, Place, place, use_engine, with_agents
+from support.session_spaces import STORES, Liar, SessionSpace, session_space_on, use_engine, with_agents
 from support.spaces import BRIEFING, refused
 
 if TYPE_CHECKING:
@@ -34,19 +34,19 @@ LONG = 30.0
 
 
 @pytest.fixture(params=STORES)
-def here(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return place(request, tmp_path, request.param)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> SessionSpace:
+    return session_space_on(request, tmp_path, request.param)
 
 
 @pytest.fixture
-def on_postgres(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return place(request, tmp_path, "postgresql")
+def on_postgres(request: pytest.FixtureRequest, tmp_path: Path) -> SessionSpace:
+    return session_space_on(request, tmp_path, "postgresql")
 
 
 @pytest.fixture
-def scout(here: Place) -> Iterator[clia.Space]:
-    with here.open() as made:
-        yield with_agents(made, "scout", product=PRODUCT, approval=APPROVAL, parts=PARTS)
+def scout(place: SessionSpace) -> Iterator[clia.Space]:
+    with place.open() as opened:
+        yield with_agents(opened, "scout", product=PRODUCT, approval=APPROVAL, parts=PARTS)
 
 
 @contextmanager
@@ -56,17 +56,17 @@ def fed(space: clia.Space) -> Iterator[Feed]:
 
 
 def news(feed: Feed, after: int = 0) -> list[dict[str, Any]]:
-    """The entries after a position, without when they were made."""
-    found = feed.read(after)
-    assert all(each.body["at"].endswith("Z") for each in found)
-    return [{key: each for key, each in entry.body.items() if key != "at"} for entry in found]
+    """The entries after a position, without their times."""
+    entries = feed.read(after)
+    assert all(entry.body["at"].endswith("Z") for entry in entries)
+    return [{key: value for key, value in entry.body.items() if key != "at"} for entry in entries]
 
 
-def step(status: str, waits: dict[str, str], asked: list[str], flow: str = "product", **more: Any) -> dict[str, Any]:
-    """What is told of a step of scout's first session."""
-    told = [{"id": request, "kind": kind} for request, kind in waits.items()]
+def step(status: str, waits: dict[str, str], requests: list[str], flow: str = "product", **more: Any) -> dict[str, Any]:
+    """The entry of a step of scout's first session."""
+    waiting = [{"id": request, "kind": kind} for request, kind in waits.items()]
     named = {"event": "session", "agent": "scout", "session": "1", "flow": flow}
-    return named | {"status": status, "waits": told, "asked": asked} | more
+    return named | {"status": status, "waits": waiting, "asked": requests} | more
 
 
 # Sessions
@@ -82,11 +82,11 @@ def test_each_step_of_a_session_is_one_entry(scout: clia.Space) -> None:
             step("suspended", {"1.2": "number"}, ["1.2"], answered={"request": "1.1", "by": "calculator"}),
             step("finished", {}, [], answered={"request": "1.2", "by": TESS}),
         ]
-        assert [each.position for each in feed.read(0)] == [1, 2, 3]
+        assert [entry.position for entry in feed.read(0)] == [1, 2, 3]
         assert (feed.oldest(), feed.end()) == (1, 3)
 
 
-def test_only_what_a_step_asked_anew_is_called_asked(scout: clia.Space) -> None:
+def test_only_new_requests_of_a_step_are_listed_as_asked(scout: clia.Space) -> None:
     scout.start("scout", "parts", 3)
     scout.resume("scout", "b", "1.2")
     scout.give_up("scout", "x" * 5000, "1.1")
@@ -99,28 +99,28 @@ def test_only_what_a_step_asked_anew_is_called_asked(scout: clia.Space) -> None:
     assert third == step("failed", {}, [], "parts", answered={"request": "1.1", "by": TESS, "error": "x" * 200})
 
 
-def test_a_decision_is_told_with_its_commit_and_without_its_value(scout: clia.Space) -> None:
+def test_the_entry_of_a_decision_has_its_commit_and_not_its_value(scout: clia.Space) -> None:
     scout.start("scout", "approval", {"goal": "peace"})
     scout.resume("scout", "a plan")
-    made = scout.decide("scout", "approve", "because", by="Ann")
+    decision = scout.decide("scout", "approve", "because", by="Ann")
     with fed(scout) as feed:
-        *_, asked, decided = news(feed)
-        assert asked["waits"] == [{"id": "1.2", "kind": "human"}]
-        assert decided == step("finished", {}, [], "approval", answered={"request": "1.2", "by": "Ann", "decision": made.cid})
-        said = json.dumps([each.body for each in feed.read(0)])
-        assert not [word for word in ("peace", "a plan", 'approve"', "because") if word in said]
+        *_, suspended, decided = news(feed)
+        assert suspended["waits"] == [{"id": "1.2", "kind": "human"}]
+        assert decided == step("finished", {}, [], "approval", answered={"request": "1.2", "by": "Ann", "decision": decision.cid})
+        text = json.dumps([entry.body for entry in feed.read(0)])
+        assert not [word for word in ("peace", "a plan", 'approve"', "because") if word in text]
 
 
-def test_questions_forks_and_ends_are_told_too(scout: clia.Space) -> None:
-    asked = scout.ask("scout", {"question": "May I?"})
-    scout.decide("scout", "yes", request_id=asked.id)
+def test_questions_forks_and_ends_have_entries(scout: clia.Space) -> None:
+    question = scout.ask("scout", {"question": "May I?"})
+    scout.decide("scout", "yes", request_id=question.id)
     scout.start("scout", "product")
     scout.resume("scout", 6)
     scout.fork("scout", "fresh")
     scout.cancel("scout", "enough")
     with fed(scout) as feed:
-        told = [(each["agent"], each["session"], each["status"], each["asked"]) for each in news(feed)]
-    assert told == [
+        steps = [(entry["agent"], entry["session"], entry["status"], entry["asked"]) for entry in news(feed)]
+    assert steps == [
         ("scout", "ask-1", "suspended", ["ask-1.1"]),
         ("scout", "ask-1", "finished", []),
         ("scout", "1", "suspended", ["1.1"]),
@@ -130,7 +130,7 @@ def test_questions_forks_and_ends_are_told_too(scout: clia.Space) -> None:
     ]
 
 
-def test_a_verb_that_is_refused_is_not_told(scout: clia.Space) -> None:
+def test_a_refused_verb_has_no_entry(scout: clia.Space) -> None:
     scout.start("scout", "approval", {"goal": "peace"})
     scout.spawn("other", BRIEFING)
     with fed(scout) as feed:
@@ -142,19 +142,19 @@ def test_a_verb_that_is_refused_is_not_told(scout: clia.Space) -> None:
         assert feed.end() == end == 1
 
 
-def test_a_session_that_diverges_and_is_opened_again_is_told_each_time(here: Place, scout: clia.Space) -> None:
+def test_diverging_and_reopening_a_session_have_entries(place: SessionSpace, scout: clia.Space) -> None:
     scout.start("scout", "product")
     scout.resume("scout", 6)
     use_engine(scout, lambda engine: Liar(engine, after=1))
     refused("nondeterminism", lambda: scout.resume("scout", 7))
-    with here.open() as other, fed(other) as feed:
-        assert [each.repaired for each in other.doctor(repair=True)] == [True]
+    with place.open() as second, fed(second) as feed:
+        assert [ailment.repaired for ailment in second.doctor(repair=True)] == [True]
         *_, diverged, again = news(feed)
     assert diverged == step("diverged", {}, [])
     assert again == step("suspended", {"1.2": "number"}, ["1.2"])
 
 
-def test_what_doctor_puts_right_is_told_and_asks_nothing_anew(scout: clia.Space) -> None:
+def test_a_repair_by_doctor_has_an_entry_without_new_requests(scout: clia.Space) -> None:
     scout.start("scout", "product")
     with scout.core.store.writing() as change:
         change.values.delete(f"{LIVE}scout/1")
@@ -170,16 +170,16 @@ def test_what_doctor_puts_right_is_told_and_asks_nothing_anew(scout: clia.Space)
         assert news(feed, 3) == [step("cancelled", {}, [])]
 
 
-def test_after_the_loss_of_the_store_positions_begin_anew_and_a_reader_can_tell(here: Place) -> None:
-    with here.open() as space, fed(space) as feed:
+def test_after_the_loss_of_the_store_positions_restart_in_a_new_epoch(place: SessionSpace) -> None:
+    with place.open() as space, fed(space) as feed:
         with_agents(space, "scout", product=PRODUCT).start("scout", "product")
         space.commit_with_trace("scout", "finding", changes={"a": b"a"})
         space.resume("scout", 6)
         feed.look()
         reached = feed.end()
         assert reached == 2
-    here.lose_store()
-    with here.open() as space, fed(space) as feed:
+    place.lose_store()
+    with place.open() as space, fed(space) as feed:
         assert feed.end() < reached
         assert feed.read(reached) == []
         assert feed.oldest() == 1
@@ -188,8 +188,8 @@ def test_after_the_loss_of_the_store_positions_begin_anew_and_a_reader_can_tell(
         assert feed.look() == 0
 
 
-def test_nothing_else_takes_the_feed_for_something_of_its_own(scout: clia.Space) -> None:
-    """Verify, doctor, upkeep, purge and the store's scrubbing leave it as it is, and see nothing wrong."""
+def test_upkeep_does_not_change_the_feed(scout: clia.Space) -> None:
+    """Verify, doctor, upkeep, purge and the store's scrubbing do not change it and have no findings."""
     scout.start("scout", "product")
     with fed(scout) as feed:
         feed.look()
@@ -208,7 +208,7 @@ def test_nothing_else_takes_the_feed_for_something_of_its_own(scout: clia.Space)
 # Refs
 
 
-def test_the_first_look_only_takes_note_and_later_ones_tell_what_changed(here: Place, scout: clia.Space) -> None:
+def test_the_first_look_records_the_refs_and_later_ones_add_changes(place: SessionSpace, scout: clia.Space) -> None:
     with fed(scout) as feed:
         assert feed.look() == 0
         genesis = scout.head("scout")
@@ -222,7 +222,7 @@ def test_the_first_look_only_takes_note_and_later_ones_tell_what_changed(here: P
             {"event": "head", "agent": "scout", "cid": second, "before": genesis, "kind": "finding"},
         ]
         scout.archive("child")
-        old, new = tips(here, scout, lambda: scout.define("product", PRODUCT + "\n"))
+        old, new = tips(place, scout, lambda: scout.define("product", PRODUCT + "\n"))
         assert feed.look() == 2
         assert news(feed, 2) == [
             {"event": "archived", "agent": "child", "cid": child, "before": child, "kind": "spawn"},
@@ -233,89 +233,89 @@ def test_the_first_look_only_takes_note_and_later_ones_tell_what_changed(here: P
         assert news(feed, 4) == [{"event": "restored", "agent": "child", "cid": child, "before": child, "kind": "spawn"}]
 
 
-def tips(here: Place, space: clia.Space, act: Callable[[], object]) -> tuple[str, str]:
-    """Where the flow's ref pointed before and after."""
-    before = git("rev-parse", "refs/clia/behaviours/product", cwd=here.root).strip()
+def tips(place: SessionSpace, space: clia.Space, act: Callable[[], object]) -> tuple[str, str]:
+    """The flow's ref before and after an action."""
+    before = git("rev-parse", "refs/clia/behaviours/product", cwd=place.root).strip()
     act()
-    return before, git("rev-parse", "refs/clia/behaviours/product", cwd=here.root).strip()
+    return before, git("rev-parse", "refs/clia/behaviours/product", cwd=place.root).strip()
 
 
-def test_what_plain_git_did_is_told_as_well(here: Place, scout: clia.Space) -> None:
+def test_changes_by_plain_git_have_entries(place: SessionSpace, scout: clia.Space) -> None:
     scout.spawn("other", BRIEFING)
     with fed(scout) as feed:
         feed.look()
-        head, other = scout.head("scout"), scout.head("other")
-        made = git("commit-tree", f"{head}^{{tree}}", "-p", head, "-m", "by hand", cwd=here.root).strip()
-        git("update-ref", "refs/heads/agents/scout", made, cwd=here.root)
-        git("update-ref", "refs/heads/agents/not/an/agent", made, cwd=here.root)
-        git("branch", "-D", "agents/other", cwd=here.root)
-        git("update-ref", "-d", "refs/clia/behaviours/product", cwd=here.root)
-        git("pack-refs", "--all", cwd=here.root)
+        head, other_head = scout.head("scout"), scout.head("other")
+        cid = git("commit-tree", f"{head}^{{tree}}", "-p", head, "-m", "by hand", cwd=place.root).strip()
+        git("update-ref", "refs/heads/agents/scout", cid, cwd=place.root)
+        git("update-ref", "refs/heads/agents/not/an/agent", cid, cwd=place.root)
+        git("branch", "-D", "agents/other", cwd=place.root)
+        git("update-ref", "-d", "refs/clia/behaviours/product", cwd=place.root)
+        git("pack-refs", "--all", cwd=place.root)
         assert feed.look() == 3
         assert news(feed) == [
-            {"event": "gone", "agent": "other", "before": other},
-            {"event": "head", "agent": "scout", "cid": made, "before": head},
+            {"event": "gone", "agent": "other", "before": other_head},
+            {"event": "head", "agent": "scout", "cid": cid, "before": head},
             {"event": "gone", "flow": "product", "before": news(feed)[2]["before"]},
         ]
 
 
-def test_lookers_of_several_handles_tell_each_change_once(here: Place, scout: clia.Space) -> None:
-    """Also where another looks between the reading and the writing of one, and where what one has kept is out of date."""
-    with here.open() as second, fed(scout) as one, fed(second) as other:
-        one.look()
-        assert other.look() == 0
+def test_looks_of_several_handles_add_each_change_once(place: SessionSpace, scout: clia.Space) -> None:
+    """Also if another handle looks between the read and the write of one, and with an outdated cache."""
+    with place.open() as second, fed(scout) as first_feed, fed(second) as second_feed:
+        first_feed.look()
+        assert second_feed.look() == 0
         scout.commit("scout", "finding", changes={"a": b"a"})
         look = scout.core.refs.look
         looked: list[str] = []
 
         def overtaken(prefixes: Sequence[str], since: Any) -> RefScan:
-            found = look(prefixes, since)
+            look_result = look(prefixes, since)
             if not looked:
                 looked.append(scout.commit("scout", "finding", changes={"a": b"b"}))
-                looked.append(str(other.look()))
-            return found
+                looked.append(str(second_feed.look()))
+            return look_result
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(scout.core.refs, "look", overtaken)
-            assert one.look() == 0
+            assert first_feed.look() == 0
         assert looked[1] == "1"
-        assert [each["cid"] for each in news(one)] == [looked[0]]
+        assert [entry["cid"] for entry in news(first_feed)] == [looked[0]]
         scout.spawn("late", BRIEFING)
-        assert (other.look(), one.look()) == (1, 0)
+        assert (second_feed.look(), first_feed.look()) == (1, 0)
 
 
-def look_until_told(here: Place, stop: Any) -> None:
-    with here.open() as space, fed(space) as feed:
+def look_until_stopped(place: SessionSpace, stop: Any) -> None:
+    with place.open() as space, fed(space) as feed:
         while not stop.is_set():
             feed.look()
 
 
-def test_processes_that_look_at_once_tell_each_change_once(here: Place) -> None:
-    """What is told of an agent is a chain: each entry begins where the one before ended, and the last one at its head."""
+def test_concurrent_processes_add_each_change_once(place: SessionSpace) -> None:
+    """The entries of an agent form a chain: each starts where the last one ended, up to its head."""
     stop = FORK.Event()
-    with here.open() as space:
+    with place.open() as space:
         start = space.spawn("scout", BRIEFING).genesis
         with fed(space) as feed:
             feed.look()
-    lookers = [FORK.Process(target=look_until_told, args=(here, stop)) for _ in range(3)]
-    for each in lookers:
-        each.start()
+    lookers = [FORK.Process(target=look_until_stopped, args=(place, stop)) for _ in range(3)]
+    for looker in lookers:
+        looker.start()
     try:
-        with here.open() as space, fed(space) as feed:
+        with place.open() as space, fed(space) as feed:
             for number in range(25):
                 space.commit("scout", "finding", changes={"a": str(number).encode()})
                 feed.look()
             stop.set()
-            for each in lookers:
-                each.join()
+            for looker in lookers:
+                looker.join()
             feed.look()
-            told = news(feed)
-            assert [each["before"] for each in told] == [start, *(each["cid"] for each in told[:-1])]
-            assert told[-1]["cid"] == space.head("scout")
-            assert len(told) == 25
+            entries = news(feed)
+            assert [entry["before"] for entry in entries] == [start, *(entry["cid"] for entry in entries[:-1])]
+            assert entries[-1]["cid"] == space.head("scout")
+            assert len(entries) == 25
     finally:
         stop.set()
-    assert [each.exitcode for each in lookers] == [0, 0, 0]
+    assert [looker.exitcode for looker in lookers] == [0, 0, 0]
 
 
 def test_a_look_writes_only_the_part_that_changed(scout: clia.Space) -> None:
@@ -337,27 +337,27 @@ def test_a_look_writes_only_the_part_that_changed(scout: clia.Space) -> None:
 
 def buckets(space: clia.Space) -> dict[str, int]:
     with space.core.store.reading() as view:
-        return {key: view.values.get(key).version for key, _ in view.values.scan("feed/refs/")}  # type: ignore[union-attr]  # it is there
+        return {key: view.values.get(key).version for key, _ in view.values.scan("feed/refs/")}  # type: ignore[union-attr]  # it exists
 
 
 # Reading
 
 
-def test_a_reader_goes_on_where_it_was_and_learns_what_was_trimmed(scout: clia.Space) -> None:
+def test_a_reader_continues_at_its_position_and_is_told_about_trimmed_entries(scout: clia.Space) -> None:
     scout.start("scout", "parts", 6)
     for number in range(1, 7):
         scout.resume("scout", number, f"1.{number}")
     with fed(scout) as feed:
-        assert [each.position for each in feed.read(2, limit=3)] == [3, 4, 5]
+        assert [entry.position for entry in feed.read(2, limit=3)] == [3, 4, 5]
         assert feed.read(7) == feed.read(100) == []
         assert feed.trim() == 0
         assert feed.trim(keep=2) == 5
         assert (feed.oldest(), feed.end()) == (6, 7)
-        assert [each.position for each in feed.read(0)] == [6, 7]
+        assert [entry.position for entry in feed.read(0)] == [6, 7]
         assert (feed.trim(keep=0), feed.trim(keep=0)) == (2, 0)
         assert (feed.oldest(), feed.end(), feed.read(0)) == (8, 7, [])
         scout.cancel("scout")
-        assert [each.position for each in feed.read(7)] == [8]
+        assert [entry.position for entry in feed.read(7)] == [8]
 
 
 @pytest.mark.parametrize(
@@ -380,18 +380,18 @@ def test_bad_positions_are_refused_by_name(tmp_path: Path, field: str, call: Cal
 
 
 class Watched:
-    """A feed that says when whoever waits has looked at its end."""
+    """A feed that reports when a waiting reader has looked at its end."""
 
     def __init__(self, feed: Feed, pool: ThreadPoolExecutor) -> None:
         self.looks: queue.Queue[int] = queue.Queue()
         self._end = feed.end
-        feed.end = self._look  # type: ignore[method-assign]  # to see from outside that somebody waits
+        feed.end = self._look  # type: ignore[method-assign]  # to observe that a reader waits
         self.waiting = pool.submit(feed.wait, self._end(), LONG)
 
     def _look(self) -> int:
-        found = self._end()
-        self.looks.put(found)
-        return found
+        position = self._end()
+        self.looks.put(position)
+        return position
 
 
 def test_waiting_ends_as_soon_as_there_is_more_or_when_time_is_up(scout: clia.Space) -> None:
@@ -417,20 +417,20 @@ def test_closing_ends_the_waiting(scout: clia.Space) -> None:
     assert scout.agents() == ["scout"]
 
 
-def test_sqlite_is_looked_at_and_postgresql_rings(here: Place, scout: clia.Space) -> None:
+def test_sqlite_is_polled_and_postgresql_notifies(place: SessionSpace, scout: clia.Space) -> None:
     with fed(scout) as feed:
-        assert isinstance(feed.notifier, PollingNotifier if here.store is None else PostgresNotifier)
+        assert isinstance(feed.notifier, PollingNotifier if place.store is None else PostgresNotifier)
 
 
-def test_postgresql_rings_for_every_transaction_that_adds_to_the_feed(on_postgres: Place) -> None:
-    """Nobody looks without a ring here: the wait would end with nothing."""
-    with on_postgres.open() as space, on_postgres.open() as other:
-        with_agents(other, "scout", product=PRODUCT)
-        with closing(Feed(space.core, PostgresNotifier(space.core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is one
+def test_postgresql_notifies_for_every_transaction_that_adds_to_the_feed(on_postgres: SessionSpace) -> None:
+    """There is no polling here: without a notification the wait would end empty."""
+    with on_postgres.open() as space, on_postgres.open() as second:
+        with_agents(second, "scout", product=PRODUCT)
+        with closing(Feed(space.core, PostgresNotifier(space.core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is a PostgresNotifier
             for act in (
-                lambda: None if feed.look() else other.start("scout", "product"),
-                lambda: other.resume("scout", 6),
-                lambda: feed.look() if other.commit("scout", "finding", changes={"a": b"a"}) else None,
+                lambda: None if feed.look() else second.start("scout", "product"),
+                lambda: second.resume("scout", 6),
+                lambda: feed.look() if second.commit("scout", "finding", changes={"a": b"a"}) else None,
             ):
                 watched = Watched(feed, pool)
                 watched.looks.get(timeout=LONG)
@@ -438,9 +438,9 @@ def test_postgresql_rings_for_every_transaction_that_adds_to_the_feed(on_postgre
                 assert watched.waiting.result(LONG) is True
 
 
-def test_what_is_undone_and_what_belongs_to_another_space_does_not_ring(on_postgres: Place, tmp_path: Path) -> None:
+def test_rolled_back_and_foreign_changes_do_not_notify(on_postgres: SessionSpace, tmp_path: Path) -> None:
     elsewhere = on_postgres._replace(root=tmp_path / "elsewhere")
-    with on_postgres.open() as space, elsewhere.open() as other:
+    with on_postgres.open() as space, elsewhere.open() as second:
         listener = space.core.store.listen()  # type: ignore[attr-defined]  # it is PostgreSQL
         with closing(listener):
             with suppress(RuntimeError), space.core.store.writing() as change:
@@ -448,27 +448,27 @@ def test_what_is_undone_and_what_belongs_to_another_space_does_not_ring(on_postg
                 raise RuntimeError
             with space.core.store.writing() as change:
                 change.streams.append("another", [{}])
-            with other.core.store.writing() as change:
+            with second.core.store.writing() as change:
                 change.streams.append(FEED, [{}])
             with space.core.store.reading() as view:
                 assert view.streams.end(FEED) == 0
             assert listener.heard() is False
             with space.core.store.writing() as change:
                 change.streams.append(FEED, [{}])
-            listener.connection.execute("SELECT 1")  # which brings along what was said before
+            listener.connection.execute("SELECT 1")  # which also delivers earlier notifications
             assert listener.heard() is True
 
 
-def test_a_lost_connection_is_made_anew_and_nothing_is_missed(on_postgres: Place) -> None:
+def test_a_lost_connection_is_replaced_and_nothing_is_missed(on_postgres: SessionSpace) -> None:
     assert on_postgres.store is not None
-    with on_postgres.open() as space, on_postgres.open() as other:
-        with_agents(other, "scout", product=PRODUCT)
-        with closing(Feed(space.core, PostgresNotifier(space.core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is one
+    with on_postgres.open() as space, on_postgres.open() as second_space:
+        with_agents(second_space, "scout", product=PRODUCT)
+        with closing(Feed(space.core, PostgresNotifier(space.core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is a PostgresNotifier
             watched = Watched(feed, pool)
             watched.looks.get(timeout=LONG)
             first = end_listeners(on_postgres.store)
-            watched.looks.get(timeout=LONG)  # by the new connection: there was no ring
-            other.start("scout", "product")
+            watched.looks.get(timeout=LONG)  # by the new connection, because there was no notification
+            second_space.start("scout", "product")
             assert watched.waiting.result(LONG) is True
             second = end_listeners(on_postgres.store)
             assert len(first) == 1
@@ -476,8 +476,8 @@ def test_a_lost_connection_is_made_anew_and_nothing_is_missed(on_postgres: Place
 
 
 def end_listeners(address: str) -> set[int]:
-    """Ends the connections that listen; their numbers. No other test works on the database meanwhile."""
+    """End the listening connections and return their pids. No other test uses the database at the same time."""
     with psycopg.connect(address, autocommit=True) as admin:
-        ours = "query LIKE 'LISTEN clia_feed_%' AND datname = current_database()"
-        found = admin.execute(f"SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}").fetchall()  # noqa: S608  # constants
-    return {pid for pid, _ in found}
+        condition = "query LIKE 'LISTEN clia_feed_%' AND datname = current_database()"
+        ended = admin.execute(f"SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE {condition}").fetchall()  # noqa: S608  # constants
+    return {pid for pid, _ in ended}

@@ -1,6 +1,6 @@
-"""Sessions that were recorded once are replayed for ever: whatever engine and code stand here, they must come to the same.
+"""Recorded sessions must replay to the same result with every later engine and code.
 
-A journal that no longer replays is a session somewhere that no longer can go on: it is never recorded again to make it fit.
+A journal that no longer replays means that users' sessions cannot continue. Do not record it again to make the test pass.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from clia.engine.monty import MontyEngine
 from clia.errors import Nondeterminism
 from clia.sessions import records
 from clia.sessions.replay import KeptRuns, Replay
@@ -24,8 +23,7 @@ from support.flows import FLOWS
 from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from clia.engine.monty import MontyEngine
     from clia.engine.records import Turn
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -36,7 +34,7 @@ FORMAT = 1
 
 
 class Golden(NamedTuple):
-    """A recorded session, and how it stood after each answer."""
+    """A recorded session, with its turn after each answer."""
 
     source: str
     journal: records.Journal
@@ -44,100 +42,93 @@ class Golden(NamedTuple):
     end: dict[str, Any] | None
 
     def until(self, count: int) -> records.Journal:
-        """The session as it was after some answers."""
+        """The journal after some answers."""
         return self.journal._replace(resumes=self.journal.resumes[:count])
 
 
 def read(name: str) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads((JOURNALS / f"{name}.json").read_text(encoding="utf-8"))
-    assert made["format"] == FORMAT
-    return made
+    document: dict[str, Any] = json.loads((JOURNALS / f"{name}.json").read_text(encoding="utf-8"))
+    assert document["format"] == FORMAT
+    return document
 
 
-def golden(made: dict[str, Any]) -> Golden:
-    """Through a store, as a session that was recorded then would be read now."""
+def golden(document: dict[str, Any]) -> Golden:
+    """Read the events through a store, like an old session."""
     store = MemoryStore()
     with store.writing() as change:
-        change.streams.append(records.stream("golden", "1"), made["events"])
+        change.streams.append(records.stream("golden", "1"), document["events"])
     with store.reading() as view:
         journal = records.read_journal(view, "golden", "1")
-    return Golden(made["source"], journal, made["turns"], made["end"])
+    return Golden(document["source"], journal, document["turns"], document["end"])
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[MontyEngine]:
-    made = MontyEngine()
-    yield made
-    made.close()
+def replay(engine: MontyEngine, journal_case: Golden) -> Replay:
+    return Replay(engine, MemoryStore(), lambda _: journal_case.source, KeptRuns(), "here")
 
 
-def replay(engine: MontyEngine, found: Golden) -> Replay:
-    return Replay(engine, MemoryStore(), lambda _: found.source, KeptRuns(), "here")
-
-
-def check_turn(turn: Turn, found: Golden, count: int) -> None:
-    """The run stands where the recorded one stood after so many answers."""
-    assert [list(call) for call in turn.pending] == found.turns[count]
+def check_turn(turn: Turn, journal_case: Golden, count: int) -> None:
+    """Check that a turn equals the recorded one after this number of answers."""
+    assert [list(call) for call in turn.pending] == journal_case.turns[count]
     if turn.ended:
-        assert count == len(found.turns) - 1
-        assert found.end is not None
-        assert found.end["status"] == ("finished" if turn.failure is None else "failed")
-        assert found.end.get("result") == turn.result
-        assert found.end.get("failure") == (None if turn.failure is None else failure_json(turn.failure))
+        assert count == len(journal_case.turns) - 1
+        assert journal_case.end is not None
+        assert journal_case.end["status"] == ("finished" if turn.failure is None else "failed")
+        assert journal_case.end.get("result") == turn.result
+        assert journal_case.end.get("failure") == (None if turn.failure is None else failure_json(turn.failure))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recorded_session_comes_to_the_same_at_every_answer(engine: MontyEngine, name: str) -> None:
-    found = golden(read(name))
-    for count in range(len(found.turns)):
-        with replay(engine, found).run(found.until(count)) as run:
-            check_turn(run.turn, found, count)
+def test_a_recorded_session_has_the_same_turn_after_every_answer(engine: MontyEngine, name: str) -> None:
+    journal_case = golden(read(name))
+    for count in range(len(journal_case.turns)):
+        with replay(engine, journal_case).run(journal_case.until(count)) as run:
+            check_turn(run.turn, journal_case, count)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recorded_session_comes_to_the_same_over_dumps(engine: MontyEngine, name: str) -> None:
-    """At each answer the run is dumped, let go, and goes on from the dump."""
-    found = golden(read(name))
-    program = replay(engine, found).program(found.journal.origin)
+def test_a_recorded_session_has_the_same_turns_over_dumps(engine: MontyEngine, name: str) -> None:
+    """At each answer the run is dumped, closed, and continued from the dump."""
+    journal_case = golden(read(name))
+    program = replay(engine, journal_case).program(journal_case.journal.origin)
     run = engine.start(program)
-    for count, each in enumerate(found.journal.resumes):
-        check_turn(run.turn, found, count)
+    for count, resume in enumerate(journal_case.journal.resumes):
+        check_turn(run.turn, journal_case, count)
         with run:
             dump, pending = run.dump(), run.turn.pending
         run = engine.load(program, dump, pending)
-        run.answer(each.call, each.answer())
+        run.answer(resume.call, resume.answer())
     with run:
-        check_turn(run.turn, found, len(found.journal.resumes))
+        check_turn(run.turn, journal_case, len(journal_case.journal.resumes))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recorded_flow_has_the_same_id_still(name: str) -> None:
-    """The ids of flows are in commits and checkpoints: what they name may not change."""
-    found = golden(read(name))
-    data = as_bytes(Behaviour(found.journal.origin.name, SESSION_FLOW, found.source).to_object())
-    assert found.journal.origin.flow == hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()  # noqa: S324  # git's own
+def test_a_recorded_flow_keeps_its_id(name: str) -> None:
+    """Commits and checkpoints contain the ids of flows, so these must not change."""
+    journal_case = golden(read(name))
+    data = as_bytes(Behaviour(journal_case.journal.origin.name, SESSION_FLOW, journal_case.source).to_object())
+    assert journal_case.journal.origin.flow == hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()  # noqa: S324  # git's own
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if len(read(name)["turns"]) > 1])
-def test_another_request_than_the_recorded_one_is_noticed(engine: MontyEngine, name: str) -> None:
-    """Or the tests above would show nothing."""
-    made = read(name)
-    resumed = [event for event in made["events"] if event["event"] == "resumed"]
+def test_a_request_that_differs_from_the_record_is_detected(engine: MontyEngine, name: str) -> None:
+    """Shows that the tests above can fail."""
+    document = read(name)
+    resumed = [event for event in document["events"] if event["event"] == "resumed"]
     resumed[-1]["resume"][1] = "0" * 32
-    found = golden(made)
+    journal_case = golden(document)
     with pytest.raises(Nondeterminism) as caught:
-        replay(engine, found).run(found.journal)
+        replay(engine, journal_case).run(journal_case.journal)
     assert caught.value.fields["position"] == len(resumed) - 1
 
 
-def test_every_form_of_a_flow_that_we_know_is_recorded() -> None:
+def test_every_form_of_a_flow_is_recorded() -> None:
     assert len(NAMES) >= 12
     assert not FLOWS.keys() - {name.partition("--")[0] for name in NAMES}
     ends = [read(name)["end"] for name in NAMES]
     assert {end and end["status"] for end in ends} == {"finished", "failed", None}
     answers = [event["resume"] for name in NAMES for event in read(name)["events"] if event["event"] == "resumed"]
-    assert any(len(each) > 3 and each[3] for each in answers), "a request that was given up"
-    assert any(len(each) > 4 and each[4] for each in answers), "a decision"
+    assert any(len(answer) > 3 and answer[3] for answer in answers), "no recorded request was given up"
+    assert any(len(answer) > 4 and answer[4] for answer in answers), "no decision is recorded"
     assert len({read(name)["events"][0]["timezone"] for name in NAMES}) >= 3
 
 
@@ -146,21 +137,21 @@ def record(recipe: dict[str, Any], to: Path) -> subprocess.CompletedProcess[str]
     return subprocess.run(words, input=json.dumps(recipe), capture_output=True, text=True, check=False)
 
 
-def test_the_tool_records_a_session_that_replays_and_never_writes_one_again(engine: MontyEngine, tmp_path: Path) -> None:
+def test_the_tool_records_a_replayable_session_and_never_overwrites_one(engine: MontyEngine, tmp_path: Path) -> None:
     recipe = {"name": "fresh", "shows": "anything", "source": FLOWS["plan"], "input": {"goal": "x"}, "answers": [[1, "p"]]}
     assert record(recipe, tmp_path).returncode == 0
     path = tmp_path / "fresh.json"
     before = path.read_bytes()
-    found = golden(json.loads(before))
-    with replay(engine, found).run(found.journal) as run:
-        check_turn(run.turn, found, 1)
+    journal_case = golden(json.loads(before))
+    with replay(engine, journal_case).run(journal_case.journal) as run:
+        check_turn(run.turn, journal_case, 1)
     again = record(recipe | {"answers": []}, tmp_path)
     assert again.returncode == 1
     assert "never overwritten" in again.stderr
     assert path.read_bytes() == before
 
 
-def test_the_tool_leaves_nothing_of_a_flow_that_cannot_work(tmp_path: Path) -> None:
+def test_the_tool_writes_nothing_for_an_invalid_flow(tmp_path: Path) -> None:
     refused = record({"name": "bad", "shows": "-", "source": "def main(:", "answers": []}, tmp_path)
     assert refused.returncode == 1
     assert refused.stderr.startswith("bad: ")

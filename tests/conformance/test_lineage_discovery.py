@@ -1,4 +1,4 @@
-"""Conformance cases 1 to 12 and 36 to 40: what is found, and what is refused. The numbers are those of the lineage design."""
+"""Conformance cases 1 to 12 and 36 to 40 of the lineage design: discovery and refusals."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from support import Tree, clia, git
 
 
 def directories(tree: Tree, contexts: Any) -> list[str]:
-    return [os.path.relpath(each.directory, tree.root) for each in contexts]
+    return [os.path.relpath(context.directory, tree.root) for context in contexts]
 
 
-def codes(found: Any) -> list[str]:
-    return [each.code for each in found.diagnostics]
+def codes(identity: Any) -> list[str]:
+    return [diagnostic.code for diagnostic in identity.diagnostics]
 
 
 def test_case_01_contexts_run_outer_to_inner_and_the_innermost_title_wins(tree: Tree) -> None:
     tree.repository("w/r")
     tree.repository("w/r/s")
-    for where in ("w", "w/r", "w/r/s"):
-        tree.agent(where, title=f"title of {where}")
+    for directory in ("w", "w/r", "w/r/s"):
+        tree.agent(directory, title=f"title of {directory}")
     tree.directory("w/r/s/src")
-    found = library.lineage(tree.path("w/r/s/src"), "scout")
-    assert directories(tree, found.context().chain) == ["w", "w/r", "w/r/s"]
-    assert found.profile()["title"] == "title of w/r/s"
+    identity = library.lineage(tree.path("w/r/s/src"), "scout")
+    assert directories(tree, identity.context().chain) == ["w", "w/r", "w/r/s"]
+    assert identity.profile()["title"] == "title of w/r/s"
 
 
 def test_case_02_a_sibling_submodule_is_left_out_and_named(tree: Tree) -> None:
     tree.repository("w")
     tree.write("w/.gitmodules", '[submodule "s1"]\n\tpath = s1\n[submodule "s2"]\n\tpath = s2\n')
-    for where in ("w", "w/s1", "w/s2"):
-        tree.agent(where, guardrails=[where])
+    for directory in ("w", "w/s1", "w/s2"):
+        tree.agent(directory, guardrails=[directory])
     report = library.lineage(tree.path("w/s1"), "scout").context()
     assert directories(tree, report.chain) == ["w", "w/s1"]
-    assert [each._asdict() for each in report.excluded] == [{"path": tree.path("w/s2"), "reason": "not-containing"}]
-    shown = clia("agents", "context", "--slug", "scout", "--path", tree.path("w/s1"), "--explain")
-    assert "excluded: not-containing" in shown.out
+    assert [exclusion._asdict() for exclusion in report.excluded] == [{"path": tree.path("w/s2"), "reason": "not-containing"}]
+    result = clia("agents", "context", "--slug", "scout", "--path", tree.path("w/s1"), "--explain")
+    assert "excluded: not-containing" in result.out
 
 
 def test_case_03_the_submodule_root_itself_is_one_context(tree: Tree) -> None:
@@ -55,10 +55,10 @@ def test_case_03_the_submodule_root_itself_is_one_context(tree: Tree) -> None:
     tree.agent("w/sub", title="sub")
     tree.agent("w/sub-b", title="not below sub")
     report = library.lineage(tree.path("w/sub"), "scout").context()
-    assert [each.reasons for each in report.chain] == [("ancestor", "submodule-root")]
+    assert [layer.reasons for layer in report.chain] == [("ancestor", "submodule-root")]
     beside = library.lineage(tree.path("w/sub-b"), "scout").context()
-    assert [each.reasons for each in beside.chain] == [("ancestor",)]
-    assert [each.reason for each in beside.excluded] == ["not-containing"]
+    assert [layer.reasons for layer in beside.chain] == [("ancestor",)]
+    assert [exclusion.reason for exclusion in beside.excluded] == ["not-containing"]
 
 
 GITMODULES = (
@@ -78,11 +78,11 @@ GITMODULES = (
 
 def test_case_04_gitmodules_is_read_as_git_reads_it(tree: Tree) -> None:
     path = tree.write(".gitmodules", GITMODULES)
-    found, refused = submodule_paths(path.read_bytes().decode(), str(path))
-    assert found == ["libs/three", "libs/two", "libs/with space"]
+    paths, refused = submodule_paths(path.read_bytes().decode(), str(path))
+    assert paths == ["libs/three", "libs/two", "libs/with space"]
     assert refused == []
     listed = git("config", "--file", str(path), "--get-regexp", r"^submodule\..*\.path$", cwd=tree.root)
-    assert sorted(line.partition(".path ")[2] for line in listed.splitlines()) == found
+    assert sorted(line.partition(".path ")[2] for line in listed.splitlines()) == paths
 
 
 @pytest.mark.parametrize("bad", ["../x", "/abs", "-x", "a/../../b", ""])
@@ -103,21 +103,21 @@ def test_case_05_a_symlinked_gitmodules_is_ignored_and_named(tree: Tree) -> None
     tree.agent("w/s", title="there")
     report = library.lineage(tree.path("w/s"), "scout").context()
     assert "unsafe-submodule-path" in codes(report)
-    assert [each.reasons for each in report.chain] == [("ancestor",), ("ancestor",)]
+    assert [layer.reasons for layer in report.chain] == [("ancestor",), ("ancestor",)]
 
 
 def test_case_06_of_two_candidates_the_first_by_name_is_read_in_any_order(tree: Tree) -> None:
     names = ["b@w.agent.triad.json", "a@w.agent.triad.json", "Z@w.agent.triad.json"]
     for number, order in enumerate(itertools.permutations(names)):
-        where = f"w{number}"
-        tree.repository(where)
+        directory = f"w{number}"
+        tree.repository(directory)
         for name in order:
-            tree.document(where, "scout", "agent", {"slug": "scout", "title": name}, name=name)
-        found = library.lineage(tree.path(where), "scout")
-        chosen = found.context().chain[0].documents["agent"]
+            tree.document(directory, "scout", "agent", {"slug": "scout", "title": name}, name=name)
+        identity = library.lineage(tree.path(directory), "scout")
+        chosen = identity.context().chain[0].documents["agent"]
         assert chosen is not None
-        assert Path(chosen).name == found.profile()["title"] == "Z@w.agent.triad.json"
-        assert "ambiguous-triad" in codes(found.profile())
+        assert Path(chosen).name == identity.profile()["title"] == "Z@w.agent.triad.json"
+        assert "ambiguous-triad" in codes(identity.profile())
 
 
 def test_case_07_a_backup_file_is_ignored(tree: Tree) -> None:
@@ -134,10 +134,10 @@ def test_case_08_a_context_with_only_an_agency_takes_part(tree: Tree) -> None:
     tree.agent("w", title="outer")
     tree.agency("w", entries=[{"summary": "outer"}])
     tree.agency("w/in", entries=[{"summary": "inner"}])
-    found = library.lineage(tree.path("w/in"), "scout")
-    assert directories(tree, found.context().chain) == ["w", "w/in"]
-    assert found.agency()["entries"] == [{"summary": "outer"}, {"summary": "inner"}]
-    assert found.profile()["title"] == "outer"
+    identity = library.lineage(tree.path("w/in"), "scout")
+    assert directories(tree, identity.context().chain) == ["w", "w/in"]
+    assert identity.agency()["entries"] == [{"summary": "outer"}, {"summary": "inner"}]
+    assert identity.profile()["title"] == "outer"
 
 
 def test_case_09_an_agent_directory_linked_inside_the_repository_is_one_context(tree: Tree) -> None:
@@ -145,11 +145,11 @@ def test_case_09_an_agent_directory_linked_inside_the_repository_is_one_context(
     tree.write("w/shared/scout.agent.triad.json", '{"slug": "scout", "title": "linked"}')
     tree.directory("w/.clia/agents")
     (tree.root / "w/.clia/agents/scout").symlink_to("../../shared")
-    found = library.lineage(tree.path("w"), "scout")
-    (context,) = found.context().chain
-    assert found.profile()["title"] == "linked"
-    shown = context.to_json()
-    assert (shown["link"], shown["realPath"]) == (tree.path("w/.clia/agents/scout"), tree.path("w/shared"))
+    identity = library.lineage(tree.path("w"), "scout")
+    (context,) = identity.context().chain
+    assert identity.profile()["title"] == "linked"
+    document = context.to_json()
+    assert (document["link"], document["realPath"]) == (tree.path("w/.clia/agents/scout"), tree.path("w/shared"))
 
 
 def test_case_09_two_names_of_one_agent_directory_are_one_context_at_its_inner_place(tree: Tree) -> None:
@@ -157,9 +157,9 @@ def test_case_09_two_names_of_one_agent_directory_are_one_context_at_its_inner_p
     tree.agent("w/in", title="inner", guardrails=["once"])
     tree.directory("w/.clia/agents")
     (tree.root / "w/.clia/agents/scout").symlink_to("../../in/.clia/agents/scout")
-    found = library.lineage(tree.path("w/in"), "scout")
-    assert directories(tree, found.context().chain) == ["w/in"]
-    assert found.profile()["guardrails"] == ["once"]
+    identity = library.lineage(tree.path("w/in"), "scout")
+    assert directories(tree, identity.context().chain) == ["w/in"]
+    assert identity.profile()["guardrails"] == ["once"]
 
 
 @pytest.mark.parametrize("link", [".clia", ".clia/agents", ".clia/agents/scout", ".clia/agents/scout/scout.agent.triad.json"])
@@ -176,11 +176,11 @@ def test_case_09_a_link_that_leads_out_of_the_repository_is_refused(tree: Tree, 
     name = tree.root / "w" / link
     name.parent.mkdir(parents=True, exist_ok=True)
     name.symlink_to(target)
-    found = library.lineage(tree.path("w/in"), "scout")
-    assert directories(tree, found.context().chain) == ["w/in"]
-    assert "symlink-escape" in codes(found.context())
-    assert "symlink-outside" in [each.reason for each in found.context().excluded]
-    assert "outside" not in json.dumps(found.profile().document)
+    identity = library.lineage(tree.path("w/in"), "scout")
+    assert directories(tree, identity.context().chain) == ["w/in"]
+    assert "symlink-escape" in codes(identity.context())
+    assert "symlink-outside" in [exclusion.reason for exclusion in identity.context().excluded]
+    assert "outside" not in json.dumps(identity.profile().document)
 
 
 def test_case_10_every_spelling_of_the_path_gives_the_same_bytes(tree: Tree) -> None:
@@ -233,7 +233,7 @@ def test_case_12_a_malformed_middle_layer_is_named_and_the_others_still_merge(tr
 
 @pytest.mark.parametrize("words", [("context",), ("profile",), ("explain", "/guardrails")])
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_case_12_every_read_says_by_its_exit_code_that_a_layer_is_missing(
+def test_case_12_the_exit_code_of_every_read_reports_a_missing_layer(
     tree: Tree, words: tuple[str, ...], form: tuple[str, ...]
 ) -> None:
     tree.repository("w")
@@ -259,7 +259,7 @@ def test_case_37_two_journals_in_one_day_are_both_kept(tree: Tree) -> None:
     tree.repository("w")
     for note in ("first", "second"):
         assert clia("agents", "journal", "--slug", "scout", "--note", note, "--path", tree.path("w")).code == 0
-    assert [each["summary"] for each in library.lineage(tree.path("w"), "scout").agency()["entries"]] == ["first", "second"]
+    assert [entry["summary"] for entry in library.lineage(tree.path("w"), "scout").agency()["entries"]] == ["first", "second"]
 
 
 def test_case_38_reads_dry_runs_and_doctors_create_nothing(tree: Tree) -> None:
@@ -325,7 +325,7 @@ def test_case_39_a_slug_inside_a_document_never_becomes_a_path(tree: Tree) -> No
     assert "slug-mismatch" in ran.out
 
 
-def test_case_40_lint_is_sorted_and_skips_what_is_no_active_agent(tree: Tree) -> None:
+def test_case_40_lint_is_sorted_and_skips_inactive_agents(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", "root", title="Directives")
     for slug in ("b", "a", "paused", "_draft", "templates", "c"):
@@ -333,6 +333,6 @@ def test_case_40_lint_is_sorted_and_skips_what_is_no_active_agent(tree: Tree) ->
         tree.document("w", slug, "agent", {"slug": slug, "title": slug, "status": status, "role": slug})
     ran = clia("agents", "lint", "--path", tree.path("w"), "--format", "json")
     findings = ran.json()["findings"]
-    where = [each["path"] for each in findings if each["code"] == "inherits-root-missing"]
-    assert [Path(each).parent.name for each in where] == ["a", "b", "c"]
-    assert [each["path"] or "" for each in findings] == sorted(each["path"] or "" for each in findings)
+    paths = [finding["path"] for finding in findings if finding["code"] == "inherits-root-missing"]
+    assert [Path(path).parent.name for path in paths] == ["a", "b", "c"]
+    assert [finding["path"] or "" for finding in findings] == sorted(finding["path"] or "" for finding in findings)

@@ -1,4 +1,4 @@
-"""Conformance cases 13 to 35: how values merge, what is inherited, which contexts count."""
+"""Conformance cases 13 to 35 of the lineage design: merging, inheritance and chains of contexts."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from support import Tree, clia
 def nested(tree: Tree, *layers: dict[str, Any], kind: str = "agent") -> str:
     """Contexts w, w/1, w/1/2 … with one document each; returns the innermost directory."""
     tree.repository("w")
-    where = "w"
+    directory = "w"
     for number, content in enumerate(layers):
-        where = where if number == 0 else f"{where}/{number}"
-        tree.document(where, "scout", kind, {"slug": "scout", **content})
-    return tree.path(where)
+        directory = directory if number == 0 else f"{directory}/{number}"
+        tree.document(directory, "scout", kind, {"slug": "scout", **content})
+    return tree.path(directory)
 
 
 def profile(tree: Tree, *layers: dict[str, Any]) -> Any:
     return library.lineage(nested(tree, *layers), "scout").profile()
 
 
-def codes(found: Any) -> list[str]:
-    return [each.code for each in found.diagnostics]
+def codes(identity: Any) -> list[str]:
+    return [diagnostic.code for diagnostic in identity.diagnostics]
 
 
 def test_case_13_a_title_of_spaces_leaves_the_outer_title(tree: Tree) -> None:
@@ -46,7 +46,7 @@ def test_case_15_the_mix_keeps_first_order_and_most_local_weight(tree: Tree, sha
     inner: Any = [{"type": "code", "weight": 2}, {"type": "test", "weight": 1}]
     expected: Any = [{"type": "code", "weight": 2}, {"type": "doc", "weight": 1}, {"type": "test", "weight": 1}]
     if shape == "primary":
-        outer, inner, expected = ({"primary": each} for each in (outer, inner, expected))
+        outer, inner, expected = ({"primary": primary} for primary in (outer, inner, expected))
     assert profile(tree, {"contributionMix": outer}, {"contributionMix": inner})["contributionMix"] == expected
     runs = {
         clia("agents", "profile", "--slug", "scout", "--json", "--path", tree.path("w/1"), env={"PYTHONHASHSEED": seed}).out
@@ -55,10 +55,10 @@ def test_case_15_the_mix_keeps_first_order_and_most_local_weight(tree: Tree, sha
     assert len(runs) == 1
 
 
-def test_case_16_updated_is_null_where_no_document_gives_it(tree: Tree) -> None:
-    found = profile(tree, {"title": "x"})
-    assert found["updated"] is None
-    assert found.origins()["/updated"]["path"] is None
+def test_case_16_updated_is_null_if_no_document_has_it(tree: Tree) -> None:
+    merged = profile(tree, {"title": "x"})
+    assert merged["updated"] is None
+    assert merged.origins()["/updated"]["path"] is None
 
 
 def test_case_17_an_inner_agenda_without_agent_keeps_the_outer_role(tree: Tree) -> None:
@@ -67,16 +67,16 @@ def test_case_17_an_inner_agenda_without_agent_keeps_the_outer_role(tree: Tree) 
 
 
 def test_case_18_links_with_only_href_are_both_kept(tree: Tree) -> None:
-    found = profile(tree, {"links": [{"href": "a"}]}, {"links": [{"href": "b"}, {"url": "a"}]})
-    assert found["links"] == [{"url": "a"}, {"href": "b"}]
+    merged = profile(tree, {"links": [{"href": "a"}]}, {"links": [{"href": "b"}, {"url": "a"}]})
+    assert merged["links"] == [{"url": "a"}, {"href": "b"}]
 
 
 def test_case_19_entries_with_one_timestamp_differ_by_content(tree: Tree) -> None:
     moment = "2026-01-01T00:00:00Z"
-    one, two = ({"timestamp": moment, "summary": each} for each in ("one", "two"))
-    path = nested(tree, {"entries": [one]}, {"entries": [two, one]}, kind="agency")
+    first_entry, two = ({"timestamp": moment, "summary": summary} for summary in ("one", "two"))
+    path = nested(tree, {"entries": [first_entry]}, {"entries": [two, first_entry]}, kind="agency")
     merged = library.lineage(path, "scout").agency()
-    assert merged["entries"] == [one, two]
+    assert merged["entries"] == [first_entry, two]
     assert len(merged.origins()["/entries/0/summary"]["contributors"]) == 2
     assert len(merged.origins()["/entries/1/summary"]["contributors"]) == 1
 
@@ -100,17 +100,17 @@ def test_case_21_strings_and_objects_are_both_accepted_and_kept(tree: Tree) -> N
     }
     path = nested(tree, agent)
     tree.document("w", "scout", "agenda", agenda)
-    found = library.lineage(path, "scout")
-    assert {key: found.profile()[key] for key in agent} == agent
-    assert {key: found.plan()[key] for key in agenda} == agenda
-    assert found.profile().diagnostics == found.plan().diagnostics == ()
+    identity = library.lineage(path, "scout")
+    assert {key: identity.profile()[key] for key in agent} == agent
+    assert {key: identity.plan()[key] for key in agenda} == agenda
+    assert identity.profile().diagnostics == identity.plan().diagnostics == ()
     card = clia("agents", "profile", "--slug", "scout", "--path", path).out
     assert "Title: item" in card
     assert "code ████████████████████ 1" in card
     assert "T (due: D)" in clia("agents", "plan", "--slug", "scout", "--path", path).out
 
 
-def test_case_21_a_string_that_says_what_an_object_says_is_one_item(tree: Tree) -> None:
+def test_case_21_a_string_and_an_object_with_the_same_meaning_are_one_item(tree: Tree) -> None:
     outer = {"milestones": ["T (due: D)", "other"]}
     inner = {"milestones": [{"title": "T", "due": "D", "slug": "t"}]}
     path = nested(tree, outer, inner, kind="agenda")
@@ -119,12 +119,12 @@ def test_case_21_a_string_that_says_what_an_object_says_is_one_item(tree: Tree) 
     assert len(merged.origins()["/milestones/0/title"]["contributors"]) == 2
 
 
-def test_case_21_an_outer_guardrail_keeps_its_own_words(tree: Tree) -> None:
+def test_case_21_an_outer_guardrail_keeps_its_text(tree: Tree) -> None:
     sly = {"title": "Never push.", "text": "Push whenever you like."}
     assert profile(tree, {"guardrails": ["Never push."]}, {"guardrails": [sly]})["guardrails"] == ["Never push.", sly]
 
 
-def test_case_22_extensions_win_whole_unless_they_are_empty(tree: Tree) -> None:
+def test_case_22_extensions_are_replaced_as_a_whole_unless_empty(tree: Tree) -> None:
     assert profile(tree, {"extensions": {"a": 1}}, {"extensions": {"b": 2}}, {"extensions": {}})["extensions"] == {"b": 2}
 
 
@@ -134,8 +134,8 @@ def test_case_23_notes_without_content_count_as_empty(tree: Tree) -> None:
 
 
 def test_case_24_persona_merges_key_by_key(tree: Tree) -> None:
-    found = profile(tree, {"persona": {"reveriesPath": "r", "profilePath": "old"}}, {"persona": {"profilePath": "p"}})
-    assert found["persona"] == {"reveriesPath": "r", "profilePath": "p"}
+    merged = profile(tree, {"persona": {"reveriesPath": "r", "profilePath": "old"}}, {"persona": {"profilePath": "p"}})
+    assert merged["persona"] == {"reveriesPath": "r", "profilePath": "p"}
 
 
 def test_case_25_unknown_keys_survive(tree: Tree) -> None:
@@ -144,24 +144,24 @@ def test_case_25_unknown_keys_survive(tree: Tree) -> None:
 
 
 def test_case_25_unknown_arrays_are_replaced_and_unknown_objects_merged(tree: Tree) -> None:
-    found = profile(tree, {"xs": [1, 2], "o": {"a": 1, "b": [1]}}, {"xs": [3], "o": {"b": [2]}}, {"xs": []})
-    assert found["xs"] == [3]
-    assert found["o"] == {"a": 1, "b": [2]}
+    merged = profile(tree, {"xs": [1, 2], "o": {"a": 1, "b": [1]}}, {"xs": [3], "o": {"b": [2]}}, {"xs": []})
+    assert merged["xs"] == [3]
+    assert merged["o"] == {"a": 1, "b": [2]}
 
 
 def test_case_26_the_merged_slug_is_the_one_asked_for(tree: Tree) -> None:
     tree.repository("w")
     tree.document("w", "root", "agent", {"slug": "agent-profile", "guardrails": ["from the root"]}, name="root.agent.triad.json")
     tree.agent("w", inherits=[".clia/agents/root/root.agent.triad.json"])
-    found = library.lineage(tree.path("w"), "scout").profile()
-    assert found["slug"] == "scout"
-    assert found["guardrails"] == ["from the root"]
+    merged = library.lineage(tree.path("w"), "scout").profile()
+    assert merged["slug"] == "scout"
+    assert merged["guardrails"] == ["from the root"]
 
 
 @pytest.mark.parametrize(
     "text", ['{"title": "a", "title": "b"}', '{"x": {"a": 1, "a": 1}}', '{"x": NaN}', '{"x": -Infinity}', '{"x": 1e999}']
 )
-def test_case_27_what_has_no_one_meaning_is_an_error(tree: Tree, text: str) -> None:
+def test_case_27_ambiguous_json_is_an_error(tree: Tree, text: str) -> None:
     tree.repository("w")
     tree.write("w/.clia/agents/scout/scout.agent.triad.json", text)
     ran = clia("agents", "profile", "--slug", "scout", "--json", "--path", tree.path("w"))
@@ -185,10 +185,10 @@ def test_case_28_inherited_root_guardrails_come_first_from_anywhere_below(tree: 
 
 
 def inheriting(tree: Tree, **documents: list[str]) -> Any:
-    """Documents in docs/, each with a guardrail of its own name; `self` is the agent's."""
+    """Documents in docs/, each with its name as guardrail; `self` is the agent's."""
     tree.repository("w")
     for name, targets in documents.items():
-        content = {"guardrails": [name], "inherits": [f"docs/{each}.agent.triad.json" for each in targets]}
+        content = {"guardrails": [name], "inherits": [f"docs/{target}.agent.triad.json" for target in targets]}
         if name == "self":
             tree.document("w", "scout", "agent", content)
         else:
@@ -196,36 +196,36 @@ def inheriting(tree: Tree, **documents: list[str]) -> Any:
     return library.lineage(tree.path("w"), "scout").profile()
 
 
-def test_case_29_inherited_documents_come_depth_first_before_their_heir(tree: Tree) -> None:
+def test_case_29_inherited_documents_precede_their_heir_depth_first(tree: Tree) -> None:
     assert inheriting(tree, self=["x", "y"], x=["z"], y=[], z=[])["guardrails"] == ["z", "x", "y", "self"]
 
 
 def test_case_30_a_cycle_reads_each_document_once_and_is_named(tree: Tree) -> None:
-    found = inheriting(tree, self=["a"], a=["b"], b=["a"])
-    assert found["guardrails"] == ["b", "a", "self"]
-    assert "inherits-cycle" in codes(found)
+    merged = inheriting(tree, self=["a"], a=["b"], b=["a"])
+    assert merged["guardrails"] == ["b", "a", "self"]
+    assert "inherits-cycle" in codes(merged)
 
 
 def test_case_30_a_diamond_reads_the_shared_document_once(tree: Tree) -> None:
-    found = inheriting(tree, self=["a", "b"], a=["top"], b=["top"], top=[])
-    assert [Path(each.path).name.partition(".")[0] for each in found.layers] == ["top", "a", "b", "scout@w"]
-    assert codes(found) == []
+    merged = inheriting(tree, self=["a", "b"], a=["top"], b=["top"], top=[])
+    assert [Path(layer.path).name.partition(".")[0] for layer in merged.layers] == ["top", "a", "b", "scout@w"]
+    assert codes(merged) == []
 
 
-def test_case_30_a_long_chain_of_inheritance_is_no_problem(tree: Tree) -> None:
+def test_case_30_a_long_chain_of_inheritance_works(tree: Tree) -> None:
     length = 3000
     chain = {f"d{number}": [f"d{number + 1}"] for number in range(length)}
-    found = inheriting(tree, self=["d0"], **chain, **{f"d{length}": []})
-    assert len(found["guardrails"]) == length + 2
+    merged = inheriting(tree, self=["d0"], **chain, **{f"d{length}": []})
+    assert len(merged["guardrails"]) == length + 2
 
 
 def test_case_31_an_inherited_file_that_is_a_context_keeps_its_inner_place(tree: Tree) -> None:
     tree.repository("w")
     inner = tree.agent("w/in", title="inner", guardrails=["inner"])
     tree.agent("w", title="outer", guardrails=["outer"], inherits=[os.path.relpath(inner, tree.path("w"))])
-    found = library.lineage(tree.path("w/in"), "scout").profile()
-    assert found["title"] == "inner"
-    assert found["guardrails"] == ["outer", "inner"]
+    merged = library.lineage(tree.path("w/in"), "scout").profile()
+    assert merged["title"] == "inner"
+    assert merged["guardrails"] == ["outer", "inner"]
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,8 @@ def test_case_32_an_inherited_path_that_cannot_be_used_is_named(tree: Tree, targ
     ran = clia("agents", "profile", "--slug", "scout", "--json", "--path", tree.path("w"))
     assert ran.code == exit_code
     assert ran.json()["guardrails"] == ["own"]
-    found = json.loads(ran.err)
-    assert (found["code"], found["path"], found["pointer"]) == (code, str(path), "/inherits/0")
+    error = json.loads(ran.err)
+    assert (error["code"], error["path"], error["pointer"]) == (code, str(path), "/inherits/0")
 
 
 def test_case_32_an_absolute_path_inside_the_repository_is_inherited(tree: Tree) -> None:
@@ -262,16 +262,16 @@ def test_case_32_an_absolute_path_inside_the_repository_is_inherited(tree: Tree)
     assert library.lineage(tree.path("w"), "scout").profile()["guardrails"] == ["x"]
 
 
-def test_case_32_the_old_place_of_inherits_is_honoured_with_a_warning(tree: Tree) -> None:
+def test_case_32_the_old_location_of_inherits_works_with_a_warning(tree: Tree) -> None:
     tree.repository("w")
     tree.write("w/docs/x.agent.json", '{"guardrails": ["x"]}')
     tree.agent("w", extensions={"inherits": ["docs/x.agent.json"]})
-    found = library.lineage(tree.path("w"), "scout").profile()
-    assert found["guardrails"] == ["x"]
-    assert sorted(codes(found)) == ["inherits-legacy-name", "inherits-legacy-place"]
+    merged = library.lineage(tree.path("w"), "scout").profile()
+    assert merged["guardrails"] == ["x"]
+    assert sorted(codes(merged)) == ["inherits-legacy-name", "inherits-legacy-place"]
 
 
-def test_case_32_a_path_is_looked_for_in_the_inner_repository_and_then_outward(tree: Tree) -> None:
+def test_case_32_a_path_is_searched_in_the_inner_repository_and_then_outward(tree: Tree) -> None:
     tree.repository("w")
     tree.repository("w/s")
     tree.write("w/docs/both.agent.triad.json", '{"guardrails": ["outer both"]}')
@@ -282,34 +282,36 @@ def test_case_32_a_path_is_looked_for_in_the_inner_repository_and_then_outward(t
 
 
 def chained(tree: Tree, root_chain: dict[str, Any] | None) -> str:
-    """Contexts w, w/r and w/r/s in nested repositories; the innermost asks for ``root_chain``."""
-    for where in ("w", "w/r", "w/r/s"):
-        tree.repository(where)
-        extra: dict[str, Any] = {"rootChain": root_chain} if where == "w/r/s" and root_chain is not None else {}
-        tree.agent(where, title=where, purpose=where if where == "w" else "", guardrails=[f"rule of {where}"], **extra)
+    """Contexts w, w/r and w/r/s in nested repositories; the innermost sets ``root_chain``."""
+    for directory in ("w", "w/r", "w/r/s"):
+        tree.repository(directory)
+        extra: dict[str, Any] = {"rootChain": root_chain} if directory == "w/r/s" and root_chain is not None else {}
+        tree.agent(
+            directory, title=directory, purpose=directory if directory == "w" else "", guardrails=[f"rule of {directory}"], **extra
+        )
     return tree.path("w/r/s")
 
 
 def shown(tree: Tree, contexts: Any) -> list[str]:
-    return [os.path.relpath(each.directory, tree.root) for each in contexts]
+    return [os.path.relpath(context.directory, tree.root) for context in contexts]
 
 
 def roots(*paths: str) -> list[dict[str, str]]:
-    return [{"kind": "path", "path": each} for each in paths]
+    return [{"kind": "path", "path": path} for path in paths]
 
 
 def test_case_33_an_explicit_chain_drops_contexts_but_never_their_guardrails(tree: Tree) -> None:
     path = chained(tree, {"mode": "explicit", "roots": roots("r")})
-    found = library.lineage(path, "scout")
-    report = found.context()
+    identity = library.lineage(path, "scout")
+    report = identity.context()
     assert report.mode == "explicit"
     assert shown(tree, report.default) == ["w", "w/r", "w/r/s"]
     assert shown(tree, report.chain) == ["w/r", "w/r/s"]
-    assert [each.reasons for each in report.chain] == [("ancestor", "root-chain"), ("ancestor", "local")]
-    assert [(each.path, each.reason) for each in report.excluded] == [(tree.path("w"), "not-in-root-chain")]
-    assert found.profile()["guardrails"] == ["rule of w", "rule of w/r", "rule of w/r/s"]
-    assert found.profile()["purpose"] is None
-    assert "guardrails-pinned" in codes(found.profile())
+    assert [layer.reasons for layer in report.chain] == [("ancestor", "root-chain"), ("ancestor", "local")]
+    assert [(exclusion.path, exclusion.reason) for exclusion in report.excluded] == [(tree.path("w"), "not-in-root-chain")]
+    assert identity.profile()["guardrails"] == ["rule of w", "rule of w/r", "rule of w/r/s"]
+    assert identity.profile()["purpose"] is None
+    assert "guardrails-pinned" in codes(identity.profile())
 
 
 def test_case_33_what_a_dropped_context_inherits_is_pinned_too(tree: Tree) -> None:
@@ -321,7 +323,7 @@ def test_case_33_what_a_dropped_context_inherits_is_pinned_too(tree: Tree) -> No
     assert merged["purpose"] is None
 
 
-def test_case_34_a_hybrid_chain_adds_roots_without_doubling(tree: Tree) -> None:
+def test_case_34_a_hybrid_chain_adds_roots_without_duplicates(tree: Tree) -> None:
     path = chained(tree, {"mode": "hybrid", "roots": roots("r", ".", "r")})
     report = library.lineage(path, "scout").context()
     assert report.mode == "hybrid"

@@ -1,4 +1,4 @@
-"""Every promise of ``clia.store.interface``, kept on one machine and over several."""
+"""Locks as ``clia.store.interface`` specifies them, on one machine and across several."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg
 HANG_UP = f"SELECT count(pg_terminate_backend(pid, 5000)) {OTHERS}"
 
 
-class Machines(NamedTuple):
-    """Opens locks of one space: of the same machine, or of one that has only the server in common with it."""
+class LockMachines(NamedTuple):
+    """Opens locks of one space: on the same machine, or on one that shares only the server."""
 
     place: str
     address: str | None
@@ -44,26 +44,26 @@ class Machines(NamedTuple):
 
 
 @pytest.fixture(params=["files", "postgres"])
-def machines(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machines]:
+def machines(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LockMachines]:
     with ExitStack() as stack:
         address = request.getfixturevalue("postgres_address") if request.param == "postgres" else None
-        yield Machines(str(tmp_path), address, stack)
+        yield LockMachines(str(tmp_path), address, stack)
 
 
 @pytest.fixture
-def shared(postgres_address: str, tmp_path: Path) -> Iterator[Machines]:
+def shared(postgres_address: str, tmp_path: Path) -> Iterator[LockMachines]:
     with ExitStack() as stack:
-        yield Machines(str(tmp_path), postgres_address, stack)
+        yield LockMachines(str(tmp_path), postgres_address, stack)
 
 
-def hold_on(machines: Machines, shared: bool, ready: Any) -> None:
+def hold_on(machines: LockMachines, shared: bool, ready: Any) -> None:
     with machines.open("there").hold("scout", shared=shared):
         ready.set()
         signal.pause()
 
 
 @contextmanager
-def holder(machines: Machines, *, shared: bool = False) -> Iterator[Callable[[], None]]:
+def holder(machines: LockMachines, *, shared: bool = False) -> Iterator[Callable[[], None]]:
     """Another process that holds a lock until it is killed."""
     ready = FORK.Event()
     process = FORK.Process(target=hold_on, args=(machines, shared, ready))
@@ -79,11 +79,11 @@ def holder(machines: Machines, *, shared: bool = False) -> Iterator[Callable[[],
 
 
 def free(locks: Locks, name: str = "scout") -> bool:
-    with locks.attempt(name) as ours:
-        return ours
+    with locks.attempt(name) as acquired:
+        return acquired
 
 
-def test_a_lock_keeps_others_out_until_its_holder_is_killed(machines: Machines) -> None:
+def test_a_lock_keeps_others_out_until_its_holder_is_killed(machines: LockMachines) -> None:
     locks = machines.open("here")
     with holder(machines) as kill:
         assert not free(locks)
@@ -94,47 +94,47 @@ def test_a_lock_keeps_others_out_until_its_holder_is_killed(machines: Machines) 
         assert free(locks)
 
 
-def test_shared_holders_keep_out_only_who_wants_it_alone(machines: Machines) -> None:
-    locks, there = machines.open("here"), machines.open("there")
+def test_shared_holders_block_only_exclusive_ones(machines: LockMachines) -> None:
+    locks, other_locks = machines.open("here"), machines.open("there")
     with holder(machines, shared=True) as kill:
         with locks.hold("scout", shared=True):
             assert not free(machines.open("third"))
         assert not free(locks)
         kill()
         with locks.hold("scout"):
-            assert not free(there)
-        assert free(there)
+            assert not free(other_locks)
+        assert free(other_locks)
 
 
-def test_who_waits_goes_on_when_the_lock_is_let_go_also_by_an_error(machines: Machines) -> None:
-    seen: list[str] = []
-    locks, there = machines.open("here"), machines.open("there")
+def test_a_waiting_thread_continues_when_the_lock_is_released_even_by_an_error(machines: LockMachines) -> None:
+    order: list[str] = []
+    locks, other_locks = machines.open("here"), machines.open("there")
 
     def wait() -> None:
-        with there.hold("scout"):
-            seen.append("there")
+        with other_locks.hold("scout"):
+            order.append("there")
 
-    other = threading.Thread(target=wait)
+    thread = threading.Thread(target=wait)
     with suppress(ZeroDivisionError), locks.hold("scout"):
-        other.start()
+        thread.start()
         assert not free(machines.open("third"))
-        seen.append("here")
+        order.append("here")
         _ = 1 / 0
-    other.join()
-    assert seen == ["here", "there"]
+    thread.join()
+    assert order == ["here", "there"]
 
 
-def test_a_thread_holds_many_and_lets_go_of_each_by_itself(machines: Machines) -> None:
-    locks, there = machines.open("here"), machines.open("there")
+def test_a_thread_holds_several_locks_and_releases_each_separately(machines: LockMachines) -> None:
+    locks, other_locks = machines.open("here"), machines.open("there")
     with locks.hold("a"):
-        with locks.hold("b", shared=True), locks.attempt("c") as ours, locks.hold("d"):
-            assert ours
-            assert [free(there, name) for name in "abcd"] == [False] * 4
-        assert [free(there, name) for name in "abcd"] == [False, True, True, True]
-    assert free(there, "a")
+        with locks.hold("b", shared=True), locks.attempt("c") as acquired, locks.hold("d"):
+            assert acquired
+            assert [free(other_locks, name) for name in "abcd"] == [False] * 4
+        assert [free(other_locks, name) for name in "abcd"] == [False, True, True, True]
+    assert free(other_locks, "a")
 
 
-def test_threads_that_nest_locks_neither_stop_nor_let_two_in(machines: Machines) -> None:
+def test_nested_locks_of_threads_neither_deadlock_nor_overlap(machines: LockMachines) -> None:
     counts = {"a": 0, "b": 0}
 
     def work(locks: Locks) -> None:
@@ -148,30 +148,30 @@ def test_threads_that_nest_locks_neither_stop_nor_let_two_in(machines: Machines)
 
 
 def run(jobs: Sequence[tuple[Any, ...]]) -> None:
-    """Each job in a thread of its own: a function and its words."""
+    """Run each job, a function and its arguments, in a separate thread."""
     threads = [threading.Thread(target=function, args=words) for function, *words in jobs]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 # PostgreSQL
 
 
-def test_locks_about_one_clone_never_reach_the_server(tmp_path: Path) -> None:
+def test_locks_of_one_clone_do_not_use_the_server(tmp_path: Path) -> None:
     assert sorted([SPACE_LOCK, GATE]) == list(CLONE_LOCKS)
     locks = PostgresLocks(NOWHERE, "space", FileLocks(str(tmp_path)))
-    with locks.hold(GATE, shared=True), locks.hold(SPACE_LOCK), locks.attempt(SPACE_LOCK) as ours:
-        assert not ours
+    with locks.hold(GATE, shared=True), locks.hold(SPACE_LOCK), locks.attempt(SPACE_LOCK) as acquired:
+        assert not acquired
 
 
-def test_spaces_do_not_wait_for_each_other(shared: Machines) -> None:
+def test_spaces_do_not_wait_for_each_other(shared: LockMachines) -> None:
     with shared.open("here").hold("scout"):
         assert free(shared.open("there", "another space"))
 
 
-def test_a_server_that_is_away_is_an_error_worth_trying_again_and_without_the_password(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_a_temporary_error_without_the_password(tmp_path: Path) -> None:
     locks = PostgresLocks(NOWHERE, "space", FileLocks(str(tmp_path)), timeout=2)
     for attempt in (locks.hold, locks.attempt):
         with pytest.raises(StoreError) as caught, attempt("scout"):
@@ -182,13 +182,13 @@ def test_a_server_that_is_away_is_an_error_worth_trying_again_and_without_the_pa
 
 
 @contextmanager
-def server(machines: Machines) -> Iterator[Callable[[str], Any]]:
-    """Asks the server itself for one value."""
+def server(machines: LockMachines) -> Iterator[Callable[[str], Any]]:
+    """Query one value from the server."""
     with psycopg.connect(str(machines.address), autocommit=True) as admin:
         yield lambda sql: (admin.execute(sql).fetchone() or (None,))[0]
 
 
-def test_a_thread_has_one_connection_which_the_next_thread_takes_and_closing_ends(shared: Machines) -> None:
+def test_a_thread_has_one_connection_that_is_reused_and_closed(shared: LockMachines) -> None:
     locks = PostgresLocks(str(shared.address), "space", FileLocks(shared.place))
     with server(shared) as ask:
         before = ask(f"SELECT count(*) {OTHERS}")
@@ -198,24 +198,24 @@ def test_a_thread_has_one_connection_which_the_next_thread_takes_and_closing_end
         assert ask(f"SELECT count(*) {OTHERS}") == before + 1
         locks.close()
         while ask(f"SELECT count(*) {OTHERS}") > before:
-            pass  # the end of a session takes the server a moment
+            pass  # the server takes a moment to end a session
 
 
-def test_a_connection_lost_while_it_holds_ends_no_block_and_the_next_lock_is_had(shared: Machines) -> None:
-    locks, there = shared.open("here"), shared.open("there")
+def test_a_connection_lost_inside_of_a_block_does_not_break_it_or_the_next_lock(shared: LockMachines) -> None:
+    locks, other_locks = shared.open("here"), shared.open("there")
     with server(shared) as ask:
         with locks.hold("a"):
             ask(HANG_UP)
-            assert free(there, "a")
+            assert free(other_locks, "a")
             with locks.hold("b"):
-                assert not free(there, "b")
+                assert not free(other_locks, "b")
                 ask(HANG_UP)
         assert free(locks, "a")
         with locks.hold("a"):
-            assert not free(there, "a")
+            assert not free(other_locks, "a")
 
 
-def test_two_who_wait_for_each_other_do_not_wait_for_ever(shared: Machines) -> None:
+def test_a_deadlock_of_two_threads_ends(shared: LockMachines) -> None:
     met, errors = threading.Barrier(2), []
 
     def work(locks: Locks, first: str, second: str) -> None:
@@ -237,10 +237,10 @@ def use_inherited(locks: Locks, ready: Any) -> None:
         signal.pause()
 
 
-def test_a_forked_process_makes_its_own_connection_and_leaves_what_its_parent_holds(shared: Machines) -> None:
-    locks, there = shared.open("here"), shared.open("there")
+def test_a_forked_process_opens_its_own_connection(shared: LockMachines) -> None:
+    locks, other_locks = shared.open("here"), shared.open("there")
     ready = FORK.Event()
-    assert free(there)
+    assert free(other_locks)
     with locks.hold("scout"), server(shared) as ask:
         before = ask(f"SELECT count(*) {OTHERS}")
         child = FORK.Process(target=use_inherited, args=(locks, ready))
@@ -249,12 +249,12 @@ def test_a_forked_process_makes_its_own_connection_and_leaves_what_its_parent_ho
         assert ask(f"SELECT count(*) {OTHERS}") == before + 1
         child.kill()
         child.join()
-        with there.hold("other"):
-            assert not free(there, "scout")
+        with other_locks.hold("other"):
+            assert not free(other_locks, "scout")
 
 
-def test_limits_on_idle_and_waiting_sessions_are_not_for_locks(shared: Machines) -> None:
-    """A server may end sessions that are idle, and statements that wait: those that are about locks have limits of their own."""
+def test_server_limits_on_idle_and_waiting_sessions_do_not_apply_to_locks(shared: LockMachines) -> None:
+    """A server can end idle sessions and waiting statements; sessions for locks set their own limits."""
     words = "-c idle_session_timeout=60000 -c lock_timeout=60000 -c statement_timeout=60000"
     session = LockSession(f"{shared.address} options='{words}'", 30.0, LOCK_TIMEOUT)
     for name, limit in (("idle_session_timeout", "0"), ("lock_timeout", "5min"), ("statement_timeout", "0")):
@@ -262,8 +262,8 @@ def test_limits_on_idle_and_waiting_sessions_are_not_for_locks(shared: Machines)
     session.end()
 
 
-def test_nobody_waits_for_ever_for_a_process_that_was_stopped(postgres_address: str, tmp_path: Path) -> None:
-    """It keeps its connection, and with it the lock; whoever waits is told."""
+def test_waiting_for_a_stopped_process_ends_with_an_error(postgres_address: str, tmp_path: Path) -> None:
+    """A stopped process keeps its connection and its lock; waiting processes get an error."""
     impatient = PostgresLocks(postgres_address, "space", FileLocks(str(tmp_path / "there")), patience=0.2)
     patient = PostgresLocks(postgres_address, "space", FileLocks(str(tmp_path / "here")))
     with closing(patient), closing(impatient):
@@ -276,30 +276,30 @@ def test_nobody_waits_for_ever_for_a_process_that_was_stopped(postgres_address: 
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Server]:
-    """A server that these tests may stop and start."""
-    with own_server() as made:
-        yield made
+    """A server that these tests can stop and start."""
+    with own_server() as server:
+        yield server
 
 
-def test_locks_outlive_a_restart_of_the_server(shared: Machines, own: Server) -> None:
+def test_locks_work_after_a_restart_of_the_server(shared: LockMachines, own: Server) -> None:
     machines = shared._replace(address=own.url)
-    locks, there = machines.open("here"), machines.open("there")
-    assert free(there)
+    locks, other_locks = machines.open("here"), machines.open("there")
+    assert free(other_locks)
     with locks.hold("scout"):
         own.stop()
         with pytest.raises(StoreError) as caught:
-            free(there)
+            free(other_locks)
         assert (caught.value.code, caught.value.retryable) == ("store-unavailable", True)
     own.start()
     with locks.hold("scout"):
-        assert not free(there)
-    assert free(there)
+        assert not free(other_locks)
+    assert free(other_locks)
 
 
-def test_the_server_is_told_to_watch_for_machines_that_fall_silent(own: Server) -> None:
-    """Over a network: a socket of the same machine needs no watching. Locks, and writers of the store."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
+def test_the_server_detects_silent_machines_by_keepalives(own: Server) -> None:
+    """For TCP connections of locks and of writers; a local socket does not need it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     own.stop()
     try:
         more = f"-c listen_addresses=127.0.0.1 -c port={port}"
@@ -308,8 +308,8 @@ def test_the_server_is_told_to_watch_for_machines_that_fall_silent(own: Server) 
         session = LockSession(address, 30.0, LOCK_TIMEOUT)
         with closing(PostgresStore(address, "space")) as store, store.writing() as transaction:
             names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
-            asked = f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}"
-            assert session.connection.execute(asked).fetchall() == transaction.values.db.fetch(asked) == [("15", "5", "3", "30000")]
+            query = f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}"
+            assert session.connection.execute(query).fetchall() == transaction.values.db.fetch(query) == [("15", "5", "3", "30000")]
         session.end()
     finally:
         own.stop()

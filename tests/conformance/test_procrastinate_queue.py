@@ -1,4 +1,4 @@
-"""The queue of several machines: what ``test_queue`` cannot show, because it is about processes, spaces and the database."""
+"""The queue of several machines: processes, spaces and the database; ``test_queue`` covers the rest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FORK = multiprocessing.get_context("fork")
 LEASE = 30.0
 FIRST, SECOND = Task("scout", "1.1", "llm"), Task("scout", "1.2", "llm")
 SPACES = count(1)
-PATIENCE = 60.0  # a test that waits longer has failed
+PATIENCE = 60.0  # a test that waits longer fails
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +55,8 @@ def opened(address: str, space: str, **more: Any) -> Iterator[ProcrastinateQueue
 
 @pytest.fixture
 def queue(address: str, space: str) -> Iterator[ProcrastinateQueue]:
-    with opened(address, space) as made:
-        yield made
+    with opened(address, space) as new_queue:
+        yield new_queue
 
 
 def rows(address: str, table: str) -> int:
@@ -65,21 +65,23 @@ def rows(address: str, table: str) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
-def test_processes_that_all_start_on_an_empty_database_make_its_tables_once_and_take_each_task_once(postgres_address: str) -> None:
+def test_processes_that_start_on_an_empty_database_create_its_tables_and_claim_each_task_once(postgres_address: str) -> None:
     tasks = [Task("scout", f"1.{number}", "llm") for number in range(24)]
     pipes, all_done = [FORK.Pipe(duplex=False) for _ in range(4)], FORK.Barrier(4)
     started = [FORK.Process(target=_take_all, args=(postgres_address, tasks, str(at), pipes[at][1], all_done)) for at in range(4)]
-    for each, (_, theirs) in zip(started, pipes, strict=True):
-        each.start()
-        theirs.close()  # whoever dies is not waited for
-    taken = [request for ours, _ in pipes for request in ours.recv()]
-    for each in started:
-        each.join()
-    assert sorted(taken) == sorted(task.request for task in tasks)
-    assert rows(postgres_address, "procrastinate_workers") == 0  # all have gone, and what they had is free
+    for process, (_, child_end) in zip(started, pipes, strict=True):
+        process.start()
+        child_end.close()  # so that a dead process ends the wait
+    requests = [request for parent_end, _ in pipes for request in parent_end.recv()]
+    for process in started:
+        process.join()
+    assert sorted(requests) == sorted(task.request for task in tasks)
+    assert rows(postgres_address, "procrastinate_workers") == 0  # all have ended, and their tasks are free
     with opened(postgres_address, "one") as queue:
         again = [queue.claim(tasks, "late", time.time(), LEASE) for _ in tasks]
-        assert sorted((each.task.request, each.attempt) for each in again if each) == sorted((each.request, 2) for each in tasks)
+        assert sorted((repeated.task.request, repeated.attempt) for repeated in again if repeated) == sorted(
+            (task.request, 2) for task in tasks
+        )
         for claim in again:
             assert claim is not None
             queue.done(claim)
@@ -88,35 +90,33 @@ def test_processes_that_all_start_on_an_empty_database_make_its_tables_once_and_
 
 def _take_all(address: str, tasks: list[Task], worker: str, pipe: Any, all_done: Any) -> None:
     with opened(address, "one") as queue:
-        taken = []
+        requests = []
         while (claim := queue.claim(tasks, worker, time.time(), LEASE)) is not None:
-            taken.append(claim.task.request)
-        pipe.send(taken)
+            requests.append(claim.task.request)
+        pipe.send(requests)
         pipe.close()
-        all_done.wait()  # a queue that is closed gives its tasks back
+        all_done.wait()  # closing a queue releases its tasks
         assert len(queue.waiting()) <= len(tasks)
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
-def test_the_work_of_a_killed_worker_goes_to_another_when_it_was_silent_for_its_lease(
-    queue: ProcrastinateQueue, address: str, space: str
-) -> None:
-    ours, theirs = FORK.Pipe(duplex=False)
-    victim = FORK.Process(target=_claim_and_hang, args=(address, space, theirs))
+def test_the_task_of_a_killed_worker_is_free_after_its_lease(queue: ProcrastinateQueue, address: str, space: str) -> None:
+    parent_end, child_end = FORK.Pipe(duplex=False)
+    victim = FORK.Process(target=_claim_and_hang, args=(address, space, child_end))
     victim.start()
-    theirs.close()
-    assert ours.recv() == 1
+    child_end.close()
+    assert parent_end.recv() == 1
     os.kill(victim.pid or 0, signal.SIGKILL)
     victim.join()
     assert queue.claim([FIRST], "heir", time.time(), LEASE) is None
-    (known,) = queue.waiting()
-    assert (known.worker, known.attempts) == ("victim", 1)
+    (task,) = queue.waiting()
+    assert (task.worker, task.attempts) == ("victim", 1)
     age(address, LEASE + 1)
-    found = queue.claim([FIRST], "heir", time.time() + LEASE, LEASE)  # as much later as the next search
-    assert found is not None
-    assert found.attempt == 2
-    (known,) = queue.waiting()
-    assert (known.worker, known.error) == ("heir", "worker victim stopped responding")
+    claim = queue.claim([FIRST], "heir", time.time() + LEASE, LEASE)  # at the time of the next search
+    assert claim is not None
+    assert claim.attempt == 2
+    (task,) = queue.waiting()
+    assert (task.worker, task.error) == ("heir", "worker victim stopped responding")
 
 
 def _claim_and_hang(address: str, space: str, pipe: Any) -> None:
@@ -126,25 +126,25 @@ def _claim_and_hang(address: str, space: str, pipe: Any) -> None:
         signal.pause()
 
 
-def test_a_machine_whose_clock_is_wrong_takes_nothing_and_gives_back_for_the_right_time(
+def test_a_machine_with_a_wrong_clock_steals_nothing_and_schedules_retries_correctly(
     queue: ProcrastinateQueue, address: str, space: str
 ) -> None:
     now = time.time()
-    ours = queue.claim([FIRST], "right", now, LEASE)
-    assert ours is not None
+    claim = queue.claim([FIRST], "right", now, LEASE)
+    assert claim is not None
     with opened(address, space) as ahead:
         assert ahead.claim([FIRST], "ahead", now + 3600, LEASE) is None
-        assert queue.keep(ours, now, LEASE) is not None
-        theirs = ahead.claim([SECOND], "ahead", now + 3600, LEASE)
-        assert theirs is not None
-        ahead.retry(theirs, now + 3600 + 100, "no route")
+        assert queue.keep(claim, now, LEASE) is not None
+        ahead_claim = ahead.claim([SECOND], "ahead", now + 3600, LEASE)
+        assert ahead_claim is not None
+        ahead.retry(ahead_claim, now + 3600 + 100, "no route")
     assert queue.claim([SECOND], "right", now, LEASE) is None
     assert queue.next_time([SECOND], now) == pytest.approx(now + 100, abs=PATIENCE)
     age(address, 100 + PATIENCE)
     assert queue.claim([SECOND], "right", now, LEASE) is not None
 
 
-def test_a_claim_lasts_as_long_as_its_own_worker_said(queue: ProcrastinateQueue, address: str) -> None:
+def test_a_claim_lasts_for_the_lease_of_its_worker(queue: ProcrastinateQueue, address: str) -> None:
     now = time.time()
     patient = queue.claim([FIRST], "patient", now, 3600.0)
     assert queue.claim([SECOND], "hasty", now, 1.0) is not None
@@ -159,44 +159,44 @@ def test_a_claim_lasts_as_long_as_its_own_worker_said(queue: ProcrastinateQueue,
 
 def test_spaces_in_one_database_do_not_see_each_other(queue: ProcrastinateQueue, address: str, space: str) -> None:
     now = time.time()
-    ours = queue.claim([FIRST], "w1", now, LEASE)
-    assert ours is not None
-    with opened(address, f"{space} too") as other:
-        theirs = other.claim([FIRST], "w2", now, LEASE)
-        assert theirs is not None
-        assert [each.worker for each in other.waiting()] == ["w2"]
+    first_claim = queue.claim([FIRST], "w1", now, LEASE)
+    assert first_claim is not None
+    with opened(address, f"{space} too") as other_queue:
+        second_claim = other_queue.claim([FIRST], "w2", now, LEASE)
+        assert second_claim is not None
+        assert [task.worker for task in other_queue.waiting()] == ["w2"]
         age(address, 10.0)
-        assert other.forget([]) == 1
-        queue.retry(ours, now, "no route")
-        assert other.waiting() == []
-    (known,) = queue.waiting()
-    assert (known.attempts, known.error) == (1, "no route")
+        assert other_queue.forget([]) == 1
+        queue.retry(first_claim, now, "no route")
+        assert other_queue.waiting() == []
+    (task,) = queue.waiting()
+    assert (task.attempts, task.error) == (1, "no route")
 
 
-def test_who_watches_is_woken_by_what_others_put_in_for_the_same_space(address: str, space: str) -> None:
+def test_a_watcher_is_woken_by_tasks_of_the_same_space(address: str, space: str) -> None:
     rung: list[int] = []
-    heard = threading.Event()
+    woken = threading.Event()
 
     def ring() -> None:
         rung.append(1)
-        heard.set()
+        woken.set()
 
     tasks = (Task("scout", f"1.{number}", "llm") for number in count(1))
-    with opened(address, space) as watching, opened(address, space) as working, opened(address, f"{space} too") as other:
+    with opened(address, space) as watching, opened(address, space) as working, opened(address, f"{space} too") as other_queue:
         watching.watch(ring)
-        while not heard.wait(0.1):  # nobody says when the database has begun to tell
+        while not woken.wait(0.1):  # the database does not report when it has started to notify
             assert working.claim([next(tasks)], "w1", time.time(), LEASE) is not None
             assert len(working.waiting()) < 100
         before = len(rung)
-        assert other.claim([FIRST], "w2", time.time(), LEASE) is not None
+        assert other_queue.claim([FIRST], "w2", time.time(), LEASE) is not None
         assert watching.claim([next(tasks)], "w3", time.time(), LEASE) is not None
-        heard.clear()
+        woken.clear()
         assert working.claim([next(tasks)], "w1", time.time(), LEASE) is not None
-        assert heard.wait(PATIENCE)
+        assert woken.wait(PATIENCE)
         assert len(rung) == before + 1
 
 
-def test_a_slot_that_someone_swept_away_is_made_anew_and_its_work_is_free(queue: ProcrastinateQueue, address: str) -> None:
+def test_a_deleted_worker_row_is_recreated_and_its_task_is_free(queue: ProcrastinateQueue, address: str) -> None:
     now = time.time()
     lost, idle = (queue.claim([task], "w1", now, LEASE) for task in (FIRST, SECOND))
     assert lost is not None
@@ -206,12 +206,12 @@ def test_a_slot_that_someone_swept_away_is_made_anew_and_its_work_is_free(queue:
         connection.execute("DELETE FROM procrastinate_workers")
     assert queue.keep(lost, now, LEASE) is None
     assert queue.claim([SECOND], "w1", now, LEASE) is not None
-    again = queue.claim([FIRST], "w1", now + LEASE, LEASE)  # when stalled jobs are looked for next
+    again = queue.claim([FIRST], "w1", now + LEASE, LEASE)  # when stalled jobs are searched next
     assert again is not None
     assert again.attempt == 2
 
 
-def test_what_was_noted_of_a_job_that_is_gone_is_not_told_of_the_next(queue: ProcrastinateQueue, address: str) -> None:
+def test_notes_of_a_deleted_job_do_not_apply_to_the_next(queue: ProcrastinateQueue, address: str) -> None:
     now = time.time()
     for give_back in (lambda claim: queue.retry(claim, now, "no route"), queue.release):
         claim = queue.claim([FIRST], "w1", now, LEASE)
@@ -221,14 +221,14 @@ def test_what_was_noted_of_a_job_that_is_gone_is_not_told_of_the_next(queue: Pro
         connection.execute("DELETE FROM procrastinate_jobs")
     claim = queue.claim([FIRST], "w1", now, LEASE)
     assert claim is not None
-    (known,) = queue.waiting()
-    assert (claim.attempt, known.attempts, known.error) == (1, 1, None)
+    (task,) = queue.waiting()
+    assert (claim.attempt, task.attempts, task.error) == (1, 1, None)
     queue.retry(claim, now, "no answer")
-    (known,) = queue.waiting()
-    assert (known.attempts, known.error) == (1, "no answer")
+    (task,) = queue.waiting()
+    assert (task.attempts, task.error) == (1, "no answer")
 
 
-def test_no_note_is_left_of_what_is_done_or_forgotten(queue: ProcrastinateQueue, address: str, space: str) -> None:
+def test_notes_of_done_and_forgotten_tasks_are_removed(queue: ProcrastinateQueue, address: str, space: str) -> None:
     now = time.time()
     store = PostgresStore(address, space)
     for end in (queue.done, lambda _: queue.forget([])):
@@ -244,10 +244,10 @@ def test_no_note_is_left_of_what_is_done_or_forgotten(queue: ProcrastinateQueue,
     store.close()
 
 
-def test_however_much_waits_a_few_jobs_are_in(postgres_address: str) -> None:
+def test_the_number_of_jobs_in_the_database_is_bounded(postgres_address: str) -> None:
     tasks = [Task("scout", f"1.{number}", "llm", float(number)) for number in range(300)]
     with opened(postgres_address, "one") as queue:
-        for task in reversed(tasks[:20]):  # each is due longer than all that are in
+        for task in reversed(tasks[:20]):  # each is due earlier than all jobs in the database
             claim = queue.claim([*tasks[20:], task], "w1", time.time(), LEASE)
             assert claim is not None
             assert claim.task == task
@@ -255,7 +255,7 @@ def test_however_much_waits_a_few_jobs_are_in(postgres_address: str) -> None:
         assert rows(postgres_address, "procrastinate_jobs") <= 20
 
 
-def test_whoever_only_looks_makes_no_tables(postgres_address: str) -> None:
+def test_reading_does_not_create_tables(postgres_address: str) -> None:
     with opened(postgres_address, "one") as queue:
         assert queue.waiting() == []
         assert queue.forget([]) == 0
@@ -263,7 +263,7 @@ def test_whoever_only_looks_makes_no_tables(postgres_address: str) -> None:
         assert connection.execute("SELECT to_regclass('procrastinate_jobs')").fetchone() == (None,)
 
 
-def test_tables_of_an_older_procrastinate_are_refused_and_the_files_to_apply_named(postgres_address: str) -> None:
+def test_tables_of_an_older_procrastinate_are_refused_with_the_migrations_to_apply(postgres_address: str) -> None:
     with opened(postgres_address, "one") as queue:
         assert queue.claim([FIRST], "w1", time.time(), LEASE) is not None
     with psycopg.connect(postgres_address) as connection:
@@ -276,7 +276,7 @@ def test_tables_of_an_older_procrastinate_are_refused_and_the_files_to_apply_nam
     assert rows(postgres_address, "procrastinate_jobs") == 1
 
 
-def test_a_server_that_goes_and_comes_back_costs_an_error_that_may_be_tried_again() -> None:
+def test_a_restart_of_the_server_is_a_temporary_error() -> None:
     with own_server() as server, opened(f"{server.url}&password=s3cret", "one", timeout=3.0) as queue:
         rung = threading.Event()
         queue.watch(rung.set)
@@ -289,15 +289,15 @@ def test_a_server_that_goes_and_comes_back_costs_an_error_that_may_be_tried_agai
             assert (caught.value.code, caught.value.retryable) == ("store-unavailable", True)
             assert "s3cret" not in str(caught.value.to_json())
         server.start()
-        kept = None
+        renewed = None
         until = time.monotonic() + PATIENCE
-        while kept is None and time.monotonic() < until:
+        while renewed is None and time.monotonic() < until:
             with suppress(StoreError):
-                kept = queue.keep(claim, time.time(), LEASE)
-        assert kept is not None
+                renewed = queue.keep(claim, time.time(), LEASE)
+        assert renewed is not None
         rung.clear()
-        with opened(server.url, "one") as other:
+        with opened(server.url, "one") as other_queue:
             tasks = (Task("scout", f"2.{number}", "llm") for number in range(100))
             while not rung.wait(0.1):
-                assert other.claim([next(tasks)], "w2", time.time(), LEASE) is not None
-        queue.done(kept)
+                assert other_queue.claim([next(tasks)], "w2", time.time(), LEASE) is not None
+        queue.done(renewed)

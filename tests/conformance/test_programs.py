@@ -1,4 +1,4 @@
-"""Every promise of ``clia.programs.runner``, kept with real processes."""
+"""``clia.programs.runner`` with real processes."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def shell(text: str, directory: Path, **more: Any) -> ProgramCommand:
 
 
 def run(programs: ProgramRunner, order: ProgramCommand, cancelled: Callable[[], bool] = never) -> tuple[ProgramExit, bytes]:
-    said = bytearray()
+    output = bytearray()
     place = str(Path(order.directory, "place.lock"))
-    with programs.alone(place, never) as held:
-        assert held
-        ended = programs.run(order, place, said.extend, cancelled)
-    return ended, bytes(said)
+    with programs.alone(place, never) as acquired:
+        assert acquired
+        ended = programs.run(order, place, output.extend, cancelled)
+    return ended, bytes(output)
 
 
 def is_alive(pid: int) -> bool:
@@ -53,10 +53,10 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Until something outside of this process has happened; a run that hangs here has failed."""
-    done = threading.Event()
+    """Wait for a condition outside of this process; if it is never met, the test hangs and fails."""
+    never_set = threading.Event()
     while not condition():
-        done.wait(0.01)
+        never_set.wait(0.01)
 
 
 def pid_in(file: Path) -> int:
@@ -64,35 +64,35 @@ def pid_in(file: Path) -> int:
     return int(file.read_text())
 
 
-def test_a_program_runs_in_its_directory_and_is_heard_on_both_channels(programs: ProgramRunner, tmp_path: Path) -> None:
-    ended, said = run(programs, shell("pwd; cat; echo worse >&2; exit 3", tmp_path, stdin=b"given\n"))
+def test_a_program_runs_in_its_directory_and_both_streams_are_read(programs: ProgramRunner, tmp_path: Path) -> None:
+    ended, output = run(programs, shell("pwd; cat; echo worse >&2; exit 3", tmp_path, stdin=b"given\n"))
     assert ended == ProgramExit(EXITED, 3)
-    assert said == f"{tmp_path}\ngiven\nworse\n".encode()
+    assert output == f"{tmp_path}\ngiven\nworse\n".encode()
 
 
-def test_the_environment_is_what_was_listed_and_no_more(programs: ProgramRunner, tmp_path: Path) -> None:
+def test_the_environment_has_only_the_listed_variables(programs: ProgramRunner, tmp_path: Path) -> None:
     order = ProgramCommand(("env",), str(tmp_path), {**PATH, "SEEN": "yes"})
     names = {line.split("=")[0] for line in run(programs, order)[1].decode().splitlines()}
     assert "SEEN" in names
     assert names <= {"PATH", "SEEN", "PWD", "LC_CTYPE"}
 
 
-def test_a_program_inherits_no_file_of_ours(programs: ProgramRunner, tmp_path: Path) -> None:
-    _, said = run(programs, shell("ls /proc/self/fd", tmp_path))
-    assert set(said.split()) <= {b"0", b"1", b"2", b"3"}  # the last is the directory that ls reads
+def test_a_program_inherits_no_open_files(programs: ProgramRunner, tmp_path: Path) -> None:
+    _, output = run(programs, shell("ls /proc/self/fd", tmp_path))
+    assert set(output.split()) <= {b"0", b"1", b"2", b"3"}  # the last is the directory that ls reads
 
 
-def test_much_input_and_output_do_not_block_each_other(programs: ProgramRunner, tmp_path: Path) -> None:
+def test_large_input_and_output_do_not_block_each_other(programs: ProgramRunner, tmp_path: Path) -> None:
     data = b"x" * 3_000_000
-    ended, said = run(programs, ProgramCommand(("cat",), str(tmp_path), PATH, data))
-    assert (ended.code, said == data) == (0, True)
+    ended, output = run(programs, ProgramCommand(("cat",), str(tmp_path), PATH, data))
+    assert (ended.code, output == data) == (0, True)
 
 
-def test_a_program_that_a_signal_ends_has_the_code_that_a_shell_gives(programs: ProgramRunner, tmp_path: Path) -> None:
+def test_a_program_ended_by_a_signal_has_the_exit_code_of_a_shell(programs: ProgramRunner, tmp_path: Path) -> None:
     assert run(programs, shell("kill -9 $$", tmp_path))[0] == ProgramExit(EXITED, 137)
 
 
-def test_a_program_that_is_not_there_is_a_clear_error(programs: ProgramRunner, tmp_path: Path) -> None:
+def test_a_missing_program_is_a_clear_error(programs: ProgramRunner, tmp_path: Path) -> None:
     with pytest.raises(FileError) as caught:
         run(programs, ProgramCommand(("no-such-program",), str(tmp_path), PATH))
     assert caught.value.code == "program-not-run"
@@ -103,42 +103,42 @@ def test_a_program_that_is_not_there_is_a_clear_error(programs: ProgramRunner, t
         programs.run(missing, str(tmp_path / "p"), lambda _: None, never)
 
 
-def test_time_that_is_up_ends_the_program_and_all_that_it_started(programs: ProgramRunner, tmp_path: Path) -> None:
+def test_the_time_limit_ends_the_program_and_its_children(programs: ProgramRunner, tmp_path: Path) -> None:
     text = f"sleep 600 & echo $! > {tmp_path}/child; echo ready; wait"
-    ended, said = run(programs, shell(text, tmp_path, seconds=4.0))
+    ended, output = run(programs, shell(text, tmp_path, seconds=4.0))
     assert ended.how == TIMED_OUT
-    assert said == b"ready\n"
+    assert output == b"ready\n"
     wait_for(lambda: not is_alive(pid_in(tmp_path / "child")))
 
 
-def test_cancelling_ends_a_program_that_does_not_want_to(programs: ProgramRunner, tmp_path: Path) -> None:
-    heard = bytearray()
+def test_cancelling_ends_a_program_that_ignores_signals(programs: ProgramRunner, tmp_path: Path) -> None:
+    output = bytearray()
     stubborn = "trap '' TERM; echo ready; while :; do sleep 600; done"
     place = str(tmp_path / "place.lock")
     with programs.alone(place, never):
-        ended = programs.run(shell(stubborn, tmp_path), place, heard.extend, lambda: b"ready" in heard)
+        ended = programs.run(shell(stubborn, tmp_path), place, output.extend, lambda: b"ready" in output)
     assert ended == ProgramExit(CANCELLED, 137)
 
 
-def test_a_program_that_is_told_to_end_may_say_its_last_words(programs: ProgramRunner, tmp_path: Path) -> None:
-    heard = bytearray()
+def test_a_program_can_write_after_the_signal_to_end(programs: ProgramRunner, tmp_path: Path) -> None:
+    output = bytearray()
     polite = "trap 'echo bye; exit 4' TERM; echo ready; while :; do sleep 0.01; done"
     place = str(tmp_path / "place.lock")
     with programs.alone(place, never):
-        ended = programs.run(shell(polite, tmp_path), place, heard.extend, lambda: b"ready" in heard)
+        ended = programs.run(shell(polite, tmp_path), place, output.extend, lambda: b"ready" in output)
     assert ended == ProgramExit(CANCELLED, 4)
-    assert heard.startswith(b"ready\n")
-    assert heard.endswith(b"bye\n")
+    assert output.startswith(b"ready\n")
+    assert output.endswith(b"bye\n")
 
 
-def test_what_a_program_leaves_running_in_its_group_ends_with_it(programs: ProgramRunner, tmp_path: Path) -> None:
+def test_remaining_processes_of_the_group_end_with_the_program(programs: ProgramRunner, tmp_path: Path) -> None:
     ended, _ = run(programs, shell(f"sleep 600 & echo $! > {tmp_path}/child; exit 0", tmp_path))
     assert ended == ProgramExit(EXITED, 0)
     child = pid_in(tmp_path / "child")
-    wait_for(lambda: not is_alive(child))  # it was killed; that it is gone is the system's to say
+    wait_for(lambda: not is_alive(child))  # it was killed; the system reports when it has ended
 
 
-def test_a_daemon_that_keeps_the_channel_holds_up_neither_the_call_nor_the_place(programs: ProgramRunner, tmp_path: Path) -> None:
+def test_a_daemon_with_the_output_open_blocks_neither_the_call_nor_the_lock(programs: ProgramRunner, tmp_path: Path) -> None:
     text = f"setsid sh -c 'echo $$ > {tmp_path}/daemon; exec sleep 600' & while [ ! -s {tmp_path}/daemon ]; do sleep 0.01; done"
     try:
         assert run(programs, shell(text, tmp_path))[0] == ProgramExit(EXITED, 0)
@@ -167,29 +167,29 @@ def _run_and_die(tmp_path: str) -> None:
         programs.run(shell(text, Path(tmp_path)), place, lambda _: None, never)
 
 
-def test_a_program_does_not_outlive_the_sudden_death_of_whoever_runs_it(programs: ProgramRunner, tmp_path: Path) -> None:
-    """And its place is free only when it is gone."""
+def test_a_program_ends_when_its_runner_is_killed(programs: ProgramRunner, tmp_path: Path) -> None:
+    """And its lock is free only after its end."""
     owner = FORK.Process(target=_run_and_die, args=(str(tmp_path),))
     owner.start()
     child = pid_in(tmp_path / "child")
     os.kill(owner.pid or 0, signal.SIGKILL)
     owner.join()
-    with programs.alone(str(tmp_path / "place.lock"), never) as held:
-        assert held
+    with programs.alone(str(tmp_path / "place.lock"), never) as acquired:
+        assert acquired
         assert not is_alive(child)
 
 
-def test_a_place_is_for_one_at_a_time_and_waiting_for_it_can_be_cancelled(programs: ProgramRunner, tmp_path: Path) -> None:
+def test_a_lock_has_one_holder_and_waiting_can_be_cancelled(programs: ProgramRunner, tmp_path: Path) -> None:
     place = str(tmp_path / "deep" / "place.lock")
-    with programs.alone(place, never) as held:
-        assert held
+    with programs.alone(place, never) as acquired:
+        assert acquired
         with ProgramRunner().alone(place, lambda: True) as second:
             assert not second
     with ProgramRunner().alone(place, lambda: True) as free:
         assert free
 
 
-def test_clearing_removes_a_directory_and_does_not_mind_that_there_is_none(programs: ProgramRunner, tmp_path: Path) -> None:
+def test_clearing_removes_a_directory_or_does_nothing(programs: ProgramRunner, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("x")
@@ -202,7 +202,7 @@ def test_clearing_removes_a_directory_and_does_not_mind_that_there_is_none(progr
     assert (outside / "kept").exists()
 
 
-def test_words_and_input_of_any_bytes_arrive_as_they_are(programs: ProgramRunner, tmp_path: Path) -> None:
+def test_arguments_and_input_of_any_bytes_arrive_unchanged(programs: ProgramRunner, tmp_path: Path) -> None:
     script = "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]))"
     order = ProgramCommand((sys.executable, "-c", script, "é \udcff $HOME"), str(tmp_path), PATH)
     assert run(programs, order)[1] == "é ".encode() + b"\xff $HOME"

@@ -1,6 +1,6 @@
-"""What only a space on another machine has: a line that breaks, a token, pages, and events.
+"""What is special about a remote space: lost connections, tokens, pages and events.
 
-That its verbs do what they promise is held by the same tests as for the space itself, in ``test_space`` and ``test_sessions``.
+``test_space`` and ``test_sessions`` test its verbs, together with those of a local space.
 """
 
 from __future__ import annotations
@@ -30,31 +30,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("forge") / "home") as made:
-        yield made
-
-
 @pytest.fixture
 def space(served: Served, tmp_path: Path) -> Iterator[Any]:
-    with served.open(tmp_path / "repo") as made:
-        made.spawn("scout", BRIEFING)
-        yield made
+    with served.open(tmp_path / "repo") as opened:
+        opened.spawn("scout", BRIEFING)
+        yield opened
 
 
 @pytest.fixture
 def line(served: Served) -> Iterator[Cutting]:
-    made = Cutting(served.address)
-    yield made
-    made.close()
+    proxy = Cutting(served.address)
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture
 def far(served: Served, space: Any, line: Cutting) -> Iterator[RemoteSpace]:
-    """The space through a line that can break."""
-    with RemoteSpace(line.address, served.token(), space=space.name) as made:
-        yield made
+    """The space over a connection that can break."""
+    with RemoteSpace(line.address, served.token(), space=space.name) as remote:
+        yield remote
 
 
 def refused_with(call: Callable[[], object]) -> errors.CliaError:
@@ -63,39 +57,37 @@ def refused_with(call: Callable[[], object]) -> errors.CliaError:
     return caught.value
 
 
-# A line that breaks
+# Lost connections
 
 
-def test_a_change_whose_answer_was_lost_is_made_once_and_answered_for(far: RemoteSpace, space: Any, line: Cutting) -> None:
+def test_a_change_with_a_lost_answer_is_applied_once_and_answered(far: RemoteSpace, space: Any, line: Cutting) -> None:
     for cuts in (1, 2):
         before = space.head("scout")
         line.cuts = cuts
-        made = far.commit("scout", "finding", {"a": str(cuts).encode()})
+        cid = far.commit("scout", "finding", {"a": str(cuts).encode()})
         assert line.cuts == 0
-        assert space.head("scout") == made
-        assert space.show(made).parents == (before,)
+        assert space.head("scout") == cid
+        assert space.show(cid).parents == (before,)
 
 
-def test_after_two_more_attempts_the_loss_is_said_and_the_change_is_still_made_once(
-    far: RemoteSpace, space: Any, line: Cutting
-) -> None:
+def test_after_two_retries_the_error_is_raised_and_the_change_applied_once(far: RemoteSpace, space: Any, line: Cutting) -> None:
     before = space.head("scout")
     line.cuts = 3
     error = refused("transport-error", lambda: far.trace("scout", "console", "once"))
     assert isinstance(error, errors.TransportError)
     assert error.retryable
     assert line.cuts == 0
-    assert [each["text"] for each in space.trace_pending("scout")] == ["once"]
+    assert [entry["text"] for entry in space.trace_pending("scout")] == ["once"]
     assert space.head("scout") == before
 
 
-def test_each_change_has_a_key_of_its_own(far: RemoteSpace) -> None:
+def test_each_change_has_its_own_idempotency_key(far: RemoteSpace) -> None:
     for _ in range(2):
         far.trace("scout", "console", "the same words")
     assert len(far.trace_pending("scout")) == 2
 
 
-def test_a_look_is_repeated_after_a_lost_connection(far: RemoteSpace, space: Any, line: Cutting) -> None:
+def test_a_read_is_repeated_after_a_lost_connection(far: RemoteSpace, space: Any, line: Cutting) -> None:
     line.cuts = 2
     assert far.head("scout") == space.head("scout")
     line.cuts = 3
@@ -111,7 +103,7 @@ def test_one_connection_serves_many_calls_and_a_lost_one_is_replaced(far: Remote
     assert line.connections == 2
 
 
-def test_where_nobody_answers_it_is_said_without_the_token(served: Served, line: Cutting) -> None:
+def test_an_unreachable_forge_is_reported_without_the_token(served: Served, line: Cutting) -> None:
     line.close()
     token = served.token()
     with RemoteSpace(line.address, token) as space:
@@ -119,17 +111,17 @@ def test_where_nobody_answers_it_is_said_without_the_token(served: Served, line:
         assert token not in f"{error} {error.to_json()} {space!r} {vars(space)}"
 
 
-def test_a_forge_that_is_too_slow_is_not_asked_again(served: Served, space: Any) -> None:
+def test_a_timeout_is_not_retried(served: Served, space: Any) -> None:
     arrived, going_on = threading.Event(), threading.Event()
-    asked = []
+    paths = []
 
-    class Slow(http.server.BaseHTTPRequestHandler):
+    class SlowForge(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            paths.append(self.path)
             arrived.set()
             going_on.wait()
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), SlowForge) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             with RemoteSpace(f"http://127.0.0.1:{server.server_port}", "token", space="x", timeout=2.0) as slow:
@@ -139,7 +131,7 @@ def test_a_forge_that_is_too_slow_is_not_asked_again(served: Served, space: Any)
             going_on.set()
             server.shutdown()
     assert "in time" in error.message
-    assert len(asked) == 1
+    assert len(paths) == 1
 
 
 @pytest.mark.parametrize(
@@ -153,7 +145,7 @@ def test_a_forge_that_is_too_slow_is_not_asked_again(served: Served, space: Any)
         (302, "text/plain", b""),
     ],
 )
-def test_what_is_no_forge_is_said(status: int, kind: str, body: bytes) -> None:
+def test_a_server_that_is_not_a_forge_is_reported(status: int, kind: str, body: bytes) -> None:
     class Other(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
@@ -179,13 +171,13 @@ def test_what_is_no_forge_is_said(status: int, kind: str, body: bytes) -> None:
 def test_threads_share_a_space(far: RemoteSpace) -> None:
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda number: far.trace("scout", "console", str(number)), range(30)))
-    assert sorted(int(each["text"]) for each in far.trace_pending("scout")) == list(range(30))
+    assert sorted(int(entry["text"]) for entry in far.trace_pending("scout")) == list(range(30))
 
 
-# Which space, and who
+# Spaces and roles
 
 
-def test_the_space_may_be_left_out_where_only_one_is_served(tmp_path: Path) -> None:
+def test_the_space_is_optional_if_only_one_is_served(tmp_path: Path) -> None:
     with serving(tmp_path / "home") as served:
         with RemoteSpace(served.address + "/", served.token()) as space:
             assert space.agents() == []
@@ -195,7 +187,7 @@ def test_the_space_may_be_left_out_where_only_one_is_served(tmp_path: Path) -> N
             assert error.fields["spaces"][0] == "home"
 
 
-def test_a_space_that_is_not_served_is_said(served: Served) -> None:
+def test_an_unknown_space_is_reported(served: Served) -> None:
     for name in ("nobody", "../whoami", "a/b", ""):
         with RemoteSpace(served.address, served.token(), space=name) as space:
             refused("no-such-space", space.agents)
@@ -220,7 +212,7 @@ def test_a_space_that_is_not_served_is_said(served: Served) -> None:
         ("http://host", "t", {"space": 3}, "space"),
     ],
 )
-def test_what_cannot_be_an_address_a_token_or_a_time_is_refused_by_name(url: Any, token: Any, more: Any, field: str) -> None:
+def test_an_invalid_address_token_or_time_is_refused_by_name(url: Any, token: Any, more: Any, field: str) -> None:
     with pytest.raises(errors.InvalidInput) as caught:
         RemoteSpace(url, token, **more)
     assert caught.value.fields["field"] == field
@@ -228,7 +220,7 @@ def test_what_cannot_be_an_address_a_token_or_a_time_is_refused_by_name(url: Any
     assert "word" not in str(caught.value.to_json())
 
 
-def test_a_forged_token_a_low_role_and_anothers_name_are_denied(served: Served, space: Any) -> None:
+def test_a_forged_token_a_low_role_and_another_name_are_denied(served: Served, space: Any) -> None:
     with RemoteSpace(served.address, "clia_forged", space=space.name) as forged:
         error = refused("bad-token", forged.agents)
         assert isinstance(error, errors.Denied)
@@ -240,12 +232,12 @@ def test_a_forged_token_a_low_role_and_anothers_name_are_denied(served: Served, 
     request = space.ask("scout", {"question": "?"})
     with RemoteSpace(served.address, served.token("Dee", "decider"), space=space.name) as decider:
         refused("not-the-user", lambda: decider.decide("scout", 1, by="Ann", request_id=request.id))
-        made = decider.decide("scout", 1, request_id=request.id)
-        assert made.by == space.show(made.cid).by == "Dee"
-        assert made.session.resumes == [1]
+        decision = decider.decide("scout", 1, request_id=request.id)
+        assert decision.by == space.show(decision.cid).by == "Dee"
+        assert decision.session.resumes == [1]
 
 
-def test_what_needs_the_spaces_own_machine_says_so(space: Any, tmp_path: Path) -> None:
+def test_local_verbs_are_refused(space: Any, tmp_path: Path) -> None:
     calls = {
         "checkout": lambda: space.checkout("scout", tmp_path / "x"),
         "checkout_at": lambda: space.checkout_at(tmp_path),
@@ -276,36 +268,36 @@ def test_what_needs_the_spaces_own_machine_says_so(space: Any, tmp_path: Path) -
         assert error.hints
 
 
-def test_the_hub_of_a_space_is_told_and_met_from_afar(served: Served, tmp_path: Path) -> None:
+def test_the_hub_is_read_and_synced_remotely(served: Served, tmp_path: Path) -> None:
     hub = bare(tmp_path / "hub.git")
     clia.init(tmp_path / "repo", settings=settings(), hub=str(hub)).close()
     with served.open(tmp_path / "repo") as space:
         with away(Hub(str(hub), hub)):
             space.spawn("scout", BRIEFING)
-        found = space.hub_status()
-        assert (type(found), found.away_since is None, found.forks) == (clia.HubStatus, False, ())
-        assert found.owed == ("refs/clia/agents/scout", "refs/heads/agents/scout")
+        status = space.hub_status()
+        assert (type(status), status.away_since is None, status.forks) == (clia.HubStatus, False, ())
+        assert status.owed == ("refs/clia/agents/scout", "refs/heads/agents/scout")
         synced = space.hub_sync()
-        assert {type(each) for each in synced} == {clia.HubSynced}
-        assert [(each.ref, each.what) for each in synced] == [(ref, "published") for ref in found.owed]
-        assert space.hub_status() == found._replace(away_since=None, away_reason=None, owed=())
+        assert {type(synced_ref) for synced_ref in synced} == {clia.HubSynced}
+        assert [(synced_ref.ref, synced_ref.what) for synced_ref in synced] == [(ref, "published") for ref in status.owed]
+        assert space.hub_status() == status._replace(away_since=None, away_reason=None, owed=())
         assert refused("no-fork", lambda: space.hub_sync(forks={"scout": "other"})).fields == {"agent": "scout"}
         assert refused("nothing-elsewhere", lambda: space.hub_sync(abandon=["scout"])).fields == {"agent": "scout"}
 
 
-def test_a_closed_space_answers_no_more(space: Any, served: Served) -> None:
-    other = RemoteSpace(served.address, served.token(), space=space.name)
-    assert other.agents() == ["scout"]
-    other.close()
-    other.close()
-    refused("store-closed", other.agents)
+def test_a_closed_space_refuses_calls(space: Any, served: Served) -> None:
+    second = RemoteSpace(served.address, served.token(), space=space.name)
+    assert second.agents() == ["scout"]
+    second.close()
+    second.close()
+    refused("store-closed", second.agents)
     assert space.agents() == ["scout"]
 
 
 # Answers
 
 
-def test_long_lists_come_whole_though_they_come_in_pages(space: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_are_complete_over_several_pages(space: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"agent-{number}" for number in range(5)]
     for name in names:
         space.spawn(name, BRIEFING)
@@ -315,7 +307,7 @@ def test_long_lists_come_whole_though_they_come_in_pages(space: Any, monkeypatch
     assert whole[0] == [*names, "scout"]
 
 
-def test_a_rule_is_told_of_any_request_and_an_answer_checked_against_it(space: Any) -> None:
+def test_the_rule_of_any_request_is_returned_and_answers_are_checked(space: Any) -> None:
     space.define("question", QUESTION)
     (request,) = space.start("scout", "question", {"payload": {"choices": ["yes", "no"]}}).pending
     assert space.rule(request).choices == ("yes", "no")
@@ -323,37 +315,37 @@ def test_a_rule_is_told_of_any_request_and_an_answer_checked_against_it(space: A
     assert isinstance(refused("invalid-answer", lambda: space.check_answer(request, "maybe")), errors.InvalidAnswer)
     refused("invalid-request", lambda: space.rule("1.1"))
     space.decide("scout", "yes")
-    assert space.rule(request).choices == ("yes", "no"), "as on its own machine, also after it was answered"
+    assert space.rule(request).choices == ("yes", "no"), "the same as locally, also after the answer"
 
 
-def test_a_session_tells_who_resumed_it_with_what(space: Any) -> None:
+def test_a_session_has_its_answers_and_their_authors(space: Any) -> None:
     space.define("question", QUESTION)
     space.start("scout", "question", {"kind": "machine", "payload": None})
-    (given,) = space.resume("scout", {"a": [1.5, None]}).given()
-    assert (given.call, given.value, given.by) == (1, {"a": [1.5, None]}, "Tess <tess@example.org>")
-    assert given.at
+    (resume,) = space.resume("scout", {"a": [1.5, None]}).given()
+    assert (resume.call, resume.value, resume.by) == (1, {"a": [1.5, None]}, "Tess <tess@example.org>")
+    assert resume.at
 
 
-def test_the_fleet_is_told_with_what_waits(space: Any) -> None:
-    asked = space.ask("scout", {"question": "Go?"})
-    found = space.fleet()
-    assert isinstance(found, clia.Fleet)
-    assert found.people is not None
-    assert (found.people.agent, found.people.request, found.questions) == ("scout", asked.id, 1)
-    assert (found.workers, found.queue, found.work) == ((), (), None)
+def test_the_fleet_includes_waiting_requests(space: Any) -> None:
+    question = space.ask("scout", {"question": "Go?"})
+    fleet = space.fleet()
+    assert isinstance(fleet, clia.Fleet)
+    assert fleet.people is not None
+    assert (fleet.people.agent, fleet.people.request, fleet.questions) == ("scout", question.id, 1)
+    assert (fleet.workers, fleet.queue, fleet.work) == ((), (), None)
 
 
-def test_doctor_looks_and_repairs(space: Any) -> None:
+def test_doctor_finds_and_repairs(space: Any) -> None:
     assert space.doctor() == space.doctor(repair=True) == []
 
 
-def test_files_that_are_no_text_and_large_ones_cross(space: Any) -> None:
+def test_binary_and_large_files_are_transferred(space: Any) -> None:
     files = {"large": b"x" * (5 * 1024 * 1024), "odd": bytes(range(256)), "nul": b"a\0b", "crlf": b"a\r\n", "empty": b""}
     space.commit("scout", "finding", files)
     assert space.files("scout") == files
 
 
-def test_more_than_a_forge_takes_is_refused(space: Any) -> None:
+def test_a_body_above_the_limit_is_refused(space: Any) -> None:
     head = space.head("scout")
     with pytest.raises((errors.InvalidInput, errors.TransportError)) as caught:
         space.commit("scout", "finding", {"huge": b"x" * (9 * 1024 * 1024)})
@@ -367,20 +359,20 @@ def test_more_than_a_forge_takes_is_refused(space: Any) -> None:
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[tuple[Served, RemoteSpace]]:
-    """A forge of its own, whose first space is watched."""
+    """A separate forge, whose first space is watched."""
     with serving(tmp_path / "home") as served, RemoteSpace(served.address, served.token(), space="home") as space:
         space.spawn("scout", BRIEFING)
         yield served, space
 
 
 def asked_in(stream: Iterator[dict[str, Any]]) -> tuple[str, str]:
-    """The next question that is put, and the place of that event; what is told of refs is left out."""
-    event = next(each for each in stream if each["event"] == "session")
+    """The next question and the position of its event, without the events of refs."""
+    event = next(entry for entry in stream if entry["event"] == "session")
     assert event["space"] == "home"
     return event["asked"][0], event["place"]
 
 
-def test_events_come_in_order_and_go_on_after_a_lost_connection(watched: tuple[Served, RemoteSpace]) -> None:
+def test_events_are_in_order_and_continue_after_a_lost_connection(watched: tuple[Served, RemoteSpace]) -> None:
     served, space = watched
     line = Cutting(served.address)
     with RemoteSpace(line.address, served.token(), space="home") as far:
@@ -388,9 +380,9 @@ def test_events_come_in_order_and_go_on_after_a_lost_connection(watched: tuple[S
             assert next(stream)["event"] == "hello"
             place = ""
             for _ in range(3):
-                made = space.ask("scout", {"question": "?"}).id
-                asked, place = asked_in(stream)
-                assert asked == made
+                request = space.ask("scout", {"question": "?"}).id
+                asked_request, place = asked_in(stream)
+                assert asked_request == request
                 line.cut_now()
             meanwhile = [space.ask("scout", {"question": "more?"}).id for _ in range(4)]
             assert [asked_in(stream)[0] for _ in meanwhile] == meanwhile
@@ -401,7 +393,7 @@ def test_events_come_in_order_and_go_on_after_a_lost_connection(watched: tuple[S
     line.close()
 
 
-def test_events_go_on_across_a_restart_of_the_forge(watched: tuple[Served, RemoteSpace]) -> None:
+def test_events_continue_after_a_restart_of_the_forge(watched: tuple[Served, RemoteSpace]) -> None:
     served, space = watched
     with running(served.forge) as address:
         port = int(address.rpartition(":")[2])
@@ -412,17 +404,17 @@ def test_events_go_on_across_a_restart_of_the_forge(watched: tuple[Served, Remot
         assert asked_in(stream)[0] == meanwhile
 
 
-def test_who_followed_another_feed_is_told_to_start_over(watched: tuple[Served, RemoteSpace]) -> None:
+def test_a_position_of_another_feed_gets_a_reset(watched: tuple[Served, RemoteSpace]) -> None:
     space = watched[1]
     with closing(space.events()) as stream:
         place = next(stream)["place"]
     with closing(space.events(after="other" + place)) as stream:
         assert [next(stream)["event"] for _ in range(2)] == ["hello", "reset"]
-        made = space.ask("scout", {"question": "?"}).id
-        assert asked_in(stream)[0] == made
+        request = space.ask("scout", {"question": "?"}).id
+        assert asked_in(stream)[0] == request
 
 
-def test_events_that_may_not_be_seen_or_whose_forge_stays_away_are_errors(served: Served, line: Cutting) -> None:
+def test_denied_events_and_a_forge_that_stays_unreachable_are_errors(served: Served, line: Cutting) -> None:
     with RemoteSpace(served.address, "clia_forged", space="home") as forged:
         assert isinstance(refused("bad-token", lambda: next(forged.events())), errors.Denied)
     with RemoteSpace(served.address, served.token(), space="nobody") as space:
@@ -436,21 +428,21 @@ def test_events_that_may_not_be_seen_or_whose_forge_stays_away_are_errors(served
         refused("transport-error", lambda: next(away.events()))
 
 
-def test_events_are_read_as_the_standard_has_them() -> None:
+def test_events_are_parsed_as_in_the_standard() -> None:
     text = b"retry: 2\nid: 7\nevent: change\ndata: {\ndata:  1}\n\n: beat\n\ndata: x\n\nevent: lost\n\nid: 8\ndata: y"
-    found = [tuple(each) for each in events_in(text.split(b"\n"))]
-    assert found == [("change", "{\n 1}", "7"), ("message", "x", "7")]
+    parsed = [tuple(event) for event in events_in(text.split(b"\n"))]
+    assert parsed == [("change", "{\n 1}", "7"), ("message", "x", "7")]
 
 
 # Errors
 
 
 def every_kind() -> list[type[errors.CliaError]]:
-    return [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.CliaError)]
+    return [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.CliaError)]
 
 
 @pytest.mark.parametrize("kind", every_kind(), ids=lambda kind: kind.__name__)
-def test_every_error_arrives_as_the_one_that_was_raised(
+def test_every_error_arrives_with_its_class_and_fields(
     served: Served, space: Any, kind: type[errors.CliaError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:
@@ -469,7 +461,7 @@ def test_every_error_arrives_as_the_one_that_was_raised(
         }
 
 
-def test_a_bug_in_the_forge_says_nothing_of_itself(served: Served, space: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_the_forge_is_reported_without_details(served: Served, space: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: object) -> None:
         raise ZeroDivisionError("the inner secret")
 

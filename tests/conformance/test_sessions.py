@@ -1,4 +1,4 @@
-"""What sessions promise, verb by verb, on each store: flows, requests, answers, forks, and decisions."""
+"""The verbs of sessions, on each store and over HTTP: flows, requests, answers, forks and decisions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import clia
 from clia import errors
 from support import git
 from support.fake_secrets import FAKES
-from support.remote import Served, local_of, remote_place, root_of, serving
+from support.remote import local_of, remote_place, root_of
 from support.session_flows import APPROVAL, CAREFUL, CHANCE, COUNTING, PARTS, PRODUCT, QUESTION, SUSPENDS
-from support.session_spaces import MACHINES, STORES, Place, ends, events, pending_requests, place, with_agents
+from support.session_spaces import MACHINES, STORES, SessionSpace, ends, events, pending_requests, session_space_on, with_agents
 from support.spaces import BRIEFING, refused, settings, texts
 
 if TYPE_CHECKING:
@@ -26,29 +26,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A forge for all tests of this module."""
-    with serving(tmp_path_factory.mktemp("forge") / "home") as made:
-        yield made
-
-
 @pytest.fixture(params=[*STORES, MACHINES, "remote"])
-def here(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A space on each store, and one that is reached over HTTP."""
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> SessionSpace:
+    """A space on each store, and one over HTTP."""
     if request.param == "remote":
         return remote_place(request.getfixturevalue("served"), tmp_path)
-    return place(request, tmp_path, request.param)
+    return session_space_on(request, tmp_path, request.param)
 
 
-here_only = pytest.mark.parametrize("here", STORES, indirect=True)
-"""For tests of what only the machine of the space can do."""
+local_only = pytest.mark.parametrize("place", STORES, indirect=True)
+"""For tests of local verbs."""
 
 
 @pytest.fixture
-def space(here: Place) -> Iterator[clia.Space]:
-    with here.open() as made:
-        yield made
+def space(place: SessionSpace) -> Iterator[clia.Space]:
+    with place.open() as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -57,12 +50,12 @@ def scout(space: clia.Space) -> clia.Space:
 
 
 def told(space: clia.Space, agent: str = "scout") -> dict[str, Any]:
-    """All that is recorded of an agent's sessions, to see that nothing changed."""
+    """All records of an agent's sessions, to detect changes."""
     return {
-        "sessions": [(each.to_json(), each.resumes, each.decisions) for each in space.sessions(agent)],
+        "sessions": [(session.to_json(), session.resumes, session.decisions) for session in space.sessions(agent)],
         "pending": space.pending(),
         "head": space.head(agent),
-        "journals": [space.journal(agent, each.id) for each in space.sessions(agent)],
+        "journals": [space.journal(agent, session.id) for session in space.sessions(agent)],
         "trace": space.trace_pending(agent),
         "refs": git("for-each-ref", cwd=root_of(space)),
     }
@@ -71,7 +64,7 @@ def told(space: clia.Space, agent: str = "scout") -> dict[str, Any]:
 # Flows
 
 
-def test_a_flow_is_kept_under_its_name_with_every_version(space: clia.Space) -> None:
+def test_a_flow_is_stored_under_its_name_with_every_version(space: clia.Space) -> None:
     first = space.define("product", PRODUCT, why="the first")
     assert (first.name, first.source, first.versions, first.why) == ("product", PRODUCT, (first.cid,), "the first")
     assert first.by == "Tess <tess@example.org>"
@@ -80,16 +73,16 @@ def test_a_flow_is_kept_under_its_name_with_every_version(space: clia.Space) -> 
     assert space.flow("product") == second
     assert space.flow(first.cid).source == PRODUCT
     space.define("approval", APPROVAL)
-    assert [each.name for each in space.flows()] == ["approval", "product"]
+    assert [flow.name for flow in space.flows()] == ["approval", "product"]
     assert space.read(first.cid) == clia.Behaviour("product", "session-flow", PRODUCT)
 
 
-def test_what_is_current_already_is_not_written_again_and_an_old_version_can_be_current_again(here: Place) -> None:
-    with here.open() as space:
+def test_the_current_version_is_not_written_again_and_an_old_one_can_be_restored(place: SessionSpace) -> None:
+    with place.open() as space:
         first = space.define("product", PRODUCT)
-        refs = git("for-each-ref", cwd=here.root)
+        refs = git("for-each-ref", cwd=place.root)
         assert space.define("product", PRODUCT, why="again") == first
-        assert git("for-each-ref", cwd=here.root) == refs
+        assert git("for-each-ref", cwd=place.root) == refs
         second = space.define("product", PRODUCT + "\n")
         assert space.define("product", PRODUCT).cid == first.cid
         assert set(space.flow("product").versions) == {first.cid, second.cid}
@@ -109,7 +102,7 @@ def test_what_is_current_already_is_not_written_again_and_an_old_version_can_be_
     ],
     ids=["syntax", "no main", "empty", "yield", "inheritance", "del", "no input"],
 )
-def test_a_flow_that_cannot_work_is_not_defined_and_the_line_is_named(scout: clia.Space, source: str, line: int | None) -> None:
+def test_an_invalid_flow_is_not_defined_and_the_line_is_named(scout: clia.Space, source: str, line: int | None) -> None:
     before = git("for-each-ref", cwd=root_of(scout))
     error = refused("invalid-flow", lambda: scout.define("broken", source))
     assert isinstance(error, errors.InvalidFlow)
@@ -118,17 +111,17 @@ def test_a_flow_that_cannot_work_is_not_defined_and_the_line_is_named(scout: cli
     assert f"broken:{error.fields['line']}:" in error.message
     assert git("for-each-ref", cwd=root_of(scout)) == before
     refused("no-such-flow", lambda: scout.start("scout", "broken"))
-    assert [each.message for each in scout.check_flow(source) if each.severity == "error"]
+    assert [problem.message for problem in scout.check_flow(source) if problem.severity == "error"]
 
 
-def test_names_and_texts_of_flows_that_cannot_be_are_refused(scout: clia.Space) -> None:
+def test_invalid_names_and_texts_of_flows_are_refused(scout: clia.Space) -> None:
     for name in ("", "Product", "a/b", "../x", "a b", "a" * 101):
         refused("invalid-name", lambda name=name: scout.define(name, PRODUCT))  # type: ignore[misc]
     refused("already-exists", lambda: scout.define("ask", PRODUCT))
     refused("invalid-flow", lambda: scout.define("long", PRODUCT + "#" * 300_000))
     for bad in (3, None, b"def main(input): pass"):
         assert isinstance(refused_with(lambda bad=bad: scout.define("odd", bad)), errors.InvalidInput)
-    assert [each.name for each in scout.flows()] == ["approval", "parts", "product"]
+    assert [flow.name for flow in scout.flows()] == ["approval", "parts", "product"]
 
 
 def refused_with(call: Any) -> errors.CliaError:
@@ -137,7 +130,7 @@ def refused_with(call: Any) -> errors.CliaError:
     return caught.value
 
 
-# The seed's own case
+# The example of the design
 
 
 def test_one_session_forked_after_a_shared_prefix_ends_with_45_in_one_and_1500_in_the_other(scout: clia.Space) -> None:
@@ -154,34 +147,39 @@ def test_one_session_forked_after_a_shared_prefix_ends_with_45_in_one_and_1500_i
 # Sessions
 
 
-def test_a_session_tells_where_it_is(scout: clia.Space) -> None:
-    made = scout.start("scout", "approval", {"goal": "tidy up"})
-    assert (made.agent, made.id, made.status, made.flow, made.live) == ("scout", "1", "suspended", "approval", True)
-    assert made.flow_cid == scout.flow("approval").cid
-    assert made.input == {"goal": "tidy up"}
-    (request,) = made.pending
+def test_a_session_has_its_state(scout: clia.Space) -> None:
+    session = scout.start("scout", "approval", {"goal": "tidy up"})
+    assert (session.agent, session.id, session.status, session.flow, session.live) == ("scout", "1", "suspended", "approval", True)
+    assert session.flow_cid == scout.flow("approval").cid
+    assert session.input == {"goal": "tidy up"}
+    (request,) = session.pending
     assert request == clia.Request(
         "scout", "1.1", "llm", None, {"prompt": "tidy up"}, request.since, 3, "1", "approval"
-    )  # line 3 is where it asks
-    made = scout.resume("scout", "sweep", "1.1")
-    (request,) = made.pending
+    )  # line 3 has the request
+    session = scout.resume("scout", "sweep", "1.1")
+    (request,) = session.pending
     assert (request.id, request.kind, request.tag, request.line) == ("1.2", "human", "go-on", 4)
     assert request.payload == {"question": "Go on?", "plan": "sweep", "choices": ["approve", "reject"]}
-    done = scout.decide("scout", "approve", "it is a good plan").session
-    assert (done.status, done.result, done.pending, done.failure) == ("finished", {"status": "done", "plan": "sweep"}, (), None)
-    assert done.ended_at is not None
+    session = scout.decide("scout", "approve", "it is a good plan").session
+    assert (session.status, session.result, session.pending, session.failure) == (
+        "finished",
+        {"status": "done", "plan": "sweep"},
+        (),
+        None,
+    )
+    assert session.ended_at is not None
     again = scout.session("scout")
-    assert again.to_json() == done.to_json()
+    assert again.to_json() == session.to_json()
     assert json.loads(json.dumps(again.to_json()))["result"] == {"status": "done", "plan": "sweep"}
     assert again.resumes == ["sweep", "approve"]
 
 
-def test_a_fresh_handle_sees_a_suspended_session_and_resumes_it(here: Place, scout: clia.Space) -> None:
+def test_a_fresh_handle_sees_a_suspended_session_and_resumes_it(place: SessionSpace, scout: clia.Space) -> None:
     scout.start("scout", "product")
-    with here.open() as other:
-        assert other.session("scout").to_json() == scout.session("scout").to_json()
-        other.resume("scout", 6)
-    with here.open() as third:
+    with place.open() as second:
+        assert second.session("scout").to_json() == scout.session("scout").to_json()
+        second.resume("scout", 6)
+    with place.open() as third:
         assert third.resume("scout", 7).result == 42
     assert scout.session("scout").result == 42
 
@@ -198,37 +196,37 @@ def test_an_agent_has_one_live_session_and_its_past_ones_stay_readable(scout: cl
     assert scout.start("scout", "product").id == "2"
     scout.cancel("scout")
     assert scout.start("scout", "product").id == "3"
-    assert [(each.id, each.status) for each in scout.sessions("scout")] == [
+    assert [(session.id, session.status) for session in scout.sessions("scout")] == [
         ("3", "suspended"),
         ("1", "finished"),
         ("2", "cancelled"),
     ]
-    assert [each.id for each in scout.sessions(live=True)] == ["3"]
+    assert [session.id for session in scout.sessions(live=True)] == ["3"]
     assert (scout.session("scout", "1").result, scout.session("scout").id) == (6, "3")
-    assert [each["event"] for each in scout.journal("scout", "1")] == ["started", "resumed", "resumed", "ended"]
+    assert [event["event"] for event in scout.journal("scout", "1")] == ["started", "resumed", "resumed", "ended"]
 
 
-def test_a_session_that_was_read_stays_as_it_was_then(scout: clia.Space) -> None:
+def test_a_session_record_does_not_change(scout: clia.Space) -> None:
     scout.define("product", SUSPENDS)
     scout.start("scout", "product")
     before = scout.resume("scout", 2)
-    made = scout.decide("scout", 3)
+    decision = scout.decide("scout", 3)
     assert (before.status, before.resumes, before.decisions) == ("suspended", [2], [])
-    assert (made.session.resumes, made.session.decisions) == ([2, 3], [(1, made.cid)])
+    assert (decision.session.resumes, decision.session.decisions) == ([2, 3], [(1, decision.cid)])
 
 
-def test_a_session_keeps_the_version_of_the_flow_that_it_started_with(scout: clia.Space) -> None:
+def test_a_session_keeps_the_flow_version_of_its_start(scout: clia.Space) -> None:
     old = scout.start("scout", "product").flow_cid
     scout.define("product", PRODUCT.replace("*", "+"))
     scout.resume("scout", 5)
-    done = scout.resume("scout", 6)
-    assert (done.result, done.flow_cid) == (30, old)
+    session = scout.resume("scout", 6)
+    assert (session.result, session.flow_cid) == (30, old)
     assert scout.start("scout", "product").flow_cid != old
     scout.cancel("scout")
     assert scout.start("scout", old).flow_cid == old
 
 
-def test_what_is_not_there_is_said_by_name(scout: clia.Space) -> None:
+def test_unknown_names_are_reported(scout: clia.Space) -> None:
     for call in (
         lambda: scout.start("nobody", "product"),
         lambda: scout.session("nobody"),
@@ -290,7 +288,7 @@ def test_names_of_the_wrong_type_are_clear_errors(scout: clia.Space, bad: Any) -
     assert told(scout) == before
 
 
-def test_an_archived_agents_sessions_can_be_read_and_not_moved(scout: clia.Space) -> None:
+def test_sessions_of_an_archived_agent_are_read_only(scout: clia.Space) -> None:
     scout.start("scout", "product")
     error = refused("session-live", lambda: scout.archive("scout"))
     assert isinstance(error, errors.Conflict)
@@ -300,7 +298,7 @@ def test_an_archived_agents_sessions_can_be_read_and_not_moved(scout: clia.Space
     scout.decide("scout", True, request_id=question.id)
     scout.archive("scout")
     assert scout.session("scout").status == "cancelled"
-    assert [each.id for each in scout.sessions("scout")] == ["1"]
+    assert [session.id for session in scout.sessions("scout")] == ["1"]
     for call in (
         lambda: scout.start("scout", "product"),
         lambda: scout.resume("scout", 1),
@@ -313,8 +311,8 @@ def test_an_archived_agents_sessions_can_be_read_and_not_moved(scout: clia.Space
     assert scout.start("scout", "product").id == "2"
 
 
-@pytest.mark.parametrize("here", [*STORES, "remote"], indirect=True)  # machines that share a store share agents
-def test_an_agent_of_another_clone_is_read_only(here: Place, scout: clia.Space) -> None:
+@pytest.mark.parametrize("place", [*STORES, "remote"], indirect=True)  # machines that share a store share agents
+def test_an_agent_of_another_clone_is_read_only(place: SessionSpace, scout: clia.Space) -> None:
     scout.start("scout", "product")
     local_of(scout).core.mark_foreign("scout")
     before = told(scout)
@@ -330,20 +328,20 @@ def test_an_agent_of_another_clone_is_read_only(here: Place, scout: clia.Space) 
     assert told(scout) == before
 
 
-# What may cross
+# Values
 
 
 def deep(levels: int) -> Any:
-    made: Any = 1
+    value: Any = 1
     for _ in range(levels):
-        made = [made]
-    return made
+        value = [value]
+    return value
 
 
 def endless() -> list[Any]:
-    made: list[Any] = []
-    made.append(made)
-    return made
+    value: list[Any] = []
+    value.append(value)
+    return value
 
 
 BAD_VALUES: dict[str, Any] = {
@@ -366,7 +364,7 @@ BAD_VALUES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", BAD_VALUES)
-def test_a_value_that_cannot_cross_is_refused_everywhere_and_nothing_changes(scout: clia.Space, name: str) -> None:
+def test_an_invalid_value_is_refused_everywhere_and_nothing_changes(scout: clia.Space, name: str) -> None:
     bad = BAD_VALUES[name]
     refused("invalid-json", lambda: scout.start("scout", "product", bad))
     assert scout.sessions() == []
@@ -382,21 +380,19 @@ def test_a_value_that_cannot_cross_is_refused_everywhere_and_nothing_changes(sco
 
 
 @pytest.mark.parametrize("expression", ["{1, 2}", "2 ** 60", "float('nan')", "main", "b'x'", "{1: 2}"])
-def test_asking_with_or_returning_what_cannot_cross_fails_with_a_reason_in_the_flows_own_lines(
-    scout: clia.Space, expression: str
-) -> None:
+def test_an_invalid_payload_or_result_fails_the_flow_with_its_line(scout: clia.Space, expression: str) -> None:
     scout.define("odd", f"def main(input):\n    if input:\n        return {expression}\n    return request('x', {expression})\n")
-    for given, line in ((True, None), (False, 4)):
-        done = scout.start("scout", "odd", given)
-        assert done.status == "failed"
-        assert done.failure is not None
-        assert done.failure.get("line") == line
-        assert done.failure["message"]
-        assert done.failure["reason"] == ("result" if given else "raised")
+    for early, line in ((True, None), (False, 4)):
+        session = scout.start("scout", "odd", early)
+        assert session.status == "failed"
+        assert session.failure is not None
+        assert session.failure.get("line") == line
+        assert session.failure["message"]
+        assert session.failure["reason"] == ("result" if early else "raised")
     assert ends(root_of(scout), "scout") == [("1", "failed"), ("2", "failed")]
 
 
-def test_a_flow_may_catch_that_a_payload_cannot_cross(scout: clia.Space) -> None:
+def test_a_flow_can_catch_the_error_of_an_invalid_payload(scout: clia.Space) -> None:
     scout.define(
         "odd", "def main(input):\n    try:\n        request('x', {1})\n    except TypeError:\n        return request('y')\n"
     )
@@ -426,41 +422,41 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("name", ["endless", "bomb", "deep", "raises"])
-def test_a_flow_that_goes_wrong_ends_as_failed_with_a_clear_reason_and_harms_no_other(here: Place, name: str) -> None:
+def test_a_failing_flow_ends_with_a_clear_reason_and_affects_no_other(place: SessionSpace, name: str) -> None:
     source, reason, message = LIMITS[name]
-    seconds = 0.3 if name == "endless" else 10  # the others must meet their own limit first, on a busy machine too
-    with here.configured(f"[flows]\nturn_seconds = {seconds}\nmemory_mb = 16\n").open() as space:
+    seconds = 0.3 if name == "endless" else 10  # the others must reach their own limit first, even on a busy machine
+    with place.configured(f"[flows]\nturn_seconds = {seconds}\nmemory_mb = 16\n").open() as space:
         with_agents(space, "scout", "other", flow=source, product=PRODUCT)
         space.start("other", "product")
         space.resume("other", 6)
         space.start("scout", "flow")
-        done = space.resume("scout", None)
-        assert done.status == "failed"
-        assert done.failure is not None
-        assert done.failure["reason"] == reason
-        assert message in done.failure["message"]
-        assert done.resumes == [None]
-        assert space.session("scout").failure == done.failure
+        session = space.resume("scout", None)
+        assert session.status == "failed"
+        assert session.failure is not None
+        assert session.failure["reason"] == reason
+        assert message in session.failure["message"]
+        assert session.resumes == [None]
+        assert space.session("scout").failure == session.failure
         assert space.resume("other", 7).result == 42
-        assert ends(here.root, "scout") == [("1", "failed")]
-        assert events(here.root, "scout")[0]["reason"] == done.failure["message"]
-        assert space.start("scout", "product").id == "2", "the agent can go on"
+        assert ends(place.root, "scout") == [("1", "failed")]
+        assert events(place.root, "scout")[0]["reason"] == session.failure["message"]
+        assert space.start("scout", "product").id == "2", "the agent can start another session"
         assert space.verify().clean
 
 
-def test_a_flow_that_goes_wrong_before_it_asks_is_a_failed_session_too(here: Place) -> None:
-    with here.configured("[flows]\nturn_seconds = 0.3\n").open() as space:
+def test_a_flow_that_fails_before_its_first_request_is_a_failed_session(place: SessionSpace) -> None:
+    with place.configured("[flows]\nturn_seconds = 0.3\n").open() as space:
         with_agents(space, "scout", endless="def main(input):\n    while True:\n        pass\n")
-        done = space.start("scout", "endless")
-        assert (done.status, done.pending) == ("failed", ())
-        assert [each["event"] for each in space.journal("scout")] == ["started", "ended"]
-        assert ends(here.root, "scout") == [("1", "failed")]
+        session = space.start("scout", "endless")
+        assert (session.status, session.pending) == ("failed", ())
+        assert [event["event"] for event in space.journal("scout")] == ["started", "ended"]
+        assert ends(place.root, "scout") == [("1", "failed")]
 
 
 # Answers
 
 
-def test_a_request_takes_one_answer_and_who_comes_later_learns_who_gave_it(scout: clia.Space) -> None:
+def test_a_request_takes_one_answer_and_later_ones_are_refused_with_its_author(scout: clia.Space) -> None:
     scout.start("scout", "product")
     scout.resume("scout", 5, "1.1", by="the first")
     before = told(scout)
@@ -475,7 +471,7 @@ def test_a_request_takes_one_answer_and_who_comes_later_learns_who_gave_it(scout
     assert refused("stale-request", lambda: scout.resume("scout", 6, "1.1")).fields["answered_by"] == "the first"
 
 
-def test_a_request_that_is_gone_or_never_was_is_said(scout: clia.Space) -> None:
+def test_ended_and_unknown_requests_are_reported(scout: clia.Space) -> None:
     scout.start("scout", "product")
     for wrong in ("1.2", "2.1", "1", "", ".1", "1.", "1.01", "x.y", "1.1.1", "ask-1.1", " 1.1", "a/1.1"):
         error = refused_with(lambda wrong=wrong: scout.resume("scout", 6, wrong))
@@ -489,7 +485,7 @@ def test_a_request_that_is_gone_or_never_was_is_said(scout: clia.Space) -> None:
     refused("nothing-pending", lambda: with_agents(scout, "idle").resume("idle", 6))
 
 
-def test_resume_refuses_what_only_people_answer(scout: clia.Space) -> None:
+def test_resume_refuses_requests_for_people(scout: clia.Space) -> None:
     scout.define("question", QUESTION)
     for kind in ("human", "human-review"):
         scout.start("scout", "question", {"kind": kind, "payload": {"question": "?"}})
@@ -509,7 +505,7 @@ def test_resume_refuses_what_only_people_answer(scout: clia.Space) -> None:
 
 
 @pytest.mark.parametrize("kind", ["timer", "command", "llm", "agent", "humane", "people"])
-def test_decide_refuses_what_people_do_not_answer(scout: clia.Space, kind: str) -> None:
+def test_decide_refuses_requests_that_are_not_for_people(scout: clia.Space, kind: str) -> None:
     scout.define("question", QUESTION)
     scout.start("scout", "question", {"kind": kind, "payload": {"seconds": 3}})
     before = told(scout)
@@ -525,17 +521,17 @@ def test_decide_refuses_what_people_do_not_answer(scout: clia.Space, kind: str) 
 def test_decide_answers_a_flow_that_suspended_itself(scout: clia.Space) -> None:
     scout.define("product", SUSPENDS)
     scout.start("scout", "product")
-    made = scout.decide("scout", 5)
-    assert (made.request, made.session.decisions) == ("1.1", [(0, made.cid)])
+    decision = scout.decide("scout", 5)
+    assert (decision.request, decision.session.decisions) == ("1.1", [(0, decision.cid)])
 
 
-def test_a_request_that_is_given_up_raises_in_the_flow(here: Place, scout: clia.Space) -> None:
+def test_a_request_that_is_given_up_raises_in_the_flow(place: SessionSpace, scout: clia.Space) -> None:
     scout.define("careful", CAREFUL)
     scout.start("scout", "careful", "cats")
-    made = scout.give_up("scout", "no network", by="worker 1")
-    assert (made.resumes, made.pending[0].payload) == ([{"error": "no network"}], "no network")
-    with here.open() as other:  # replayed
-        assert other.resume("scout", "done").result == {"found": "no network", "next": "done"}
+    session = scout.give_up("scout", "no network", by="worker 1")
+    assert (session.resumes, session.pending[0].payload) == ([{"error": "no network"}], "no network")
+    with place.open() as second:  # replayed
+        assert second.resume("scout", "done").result == {"found": "no network", "next": "done"}
     scout.start("scout", "product")
     failed = scout.give_up("scout", "no numbers left")
     assert failed.status == "failed"
@@ -554,46 +550,50 @@ def test_a_sleep_is_a_timer_and_a_suspension_has_a_tag(scout: clia.Space) -> Non
     assert scout.resume("scout", "now").result == "now"
 
 
-def test_cancelling_ends_a_session_once_and_says_why(here: Place, scout: clia.Space) -> None:
+def test_cancelling_ends_a_session_once_with_its_reason(place: SessionSpace, scout: clia.Space) -> None:
     scout.start("scout", "product")
-    done = scout.cancel("scout", "not needed any more")
-    assert (done.status, done.pending, done.live) == ("cancelled", (), False)
-    assert done.failure == {"reason": "cancelled", "message": "not needed any more", "by": "Tess <tess@example.org>"}
+    session = scout.cancel("scout", "not needed any more")
+    assert (session.status, session.pending, session.live) == ("cancelled", (), False)
+    assert session.failure == {"reason": "cancelled", "message": "not needed any more", "by": "Tess <tess@example.org>"}
     error = refused("session-over", lambda: scout.cancel("scout"))
     assert error.fields["status"] == "cancelled"
     refused("session-over", lambda: scout.cancel("scout", session_id="1"))
     assert scout.pending() == []
-    (event,) = events(here.root, "scout")
+    (event,) = events(place.root, "scout")
     assert (event["status"], event["reason"], event["resumes"], event["name"]) == ("cancelled", "not needed any more", 0, "product")
     question = scout.ask("scout", {"question": "?"})
     scout.cancel("scout", session_id=question.session)
     assert scout.pending() == []
-    assert ends(here.root, "scout") == [("1", "cancelled")], "what is only asked is no session of the agent"
+    assert ends(place.root, "scout") == [("1", "cancelled")], "a question is not a session of the agent"
 
 
-# Several at once
+# Concurrent requests
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])), ids=str)
-def test_requests_made_at_once_are_answered_in_any_order_with_the_same_result(
-    here: Place, scout: clia.Space, order: tuple[int, ...]
+def test_concurrent_requests_are_answered_in_any_order_with_the_same_result(
+    place: SessionSpace, scout: clia.Space, order: tuple[int, ...]
 ) -> None:
-    made = scout.start("scout", "parts", 3)
-    assert [(each.id, each.payload) for each in made.pending] == [("1.1", {"n": 0}), ("1.2", {"n": 1}), ("1.3", {"n": 2})]
+    session = scout.start("scout", "parts", 3)
+    assert [(request.id, request.payload) for request in session.pending] == [
+        ("1.1", {"n": 0}),
+        ("1.2", {"n": 1}),
+        ("1.3", {"n": 2}),
+    ]
     error = refused("several-requests", lambda: scout.resume("scout", "x"))
     assert isinstance(error, errors.Ambiguous)
     assert error.fields["matches"] == ["1.1", "1.2", "1.3"]
     for number in order:
-        with here.open() as other:
-            other.resume("scout", f"part {number}", f"1.{number}")
+        with place.open() as second:
+            second.resume("scout", f"part {number}", f"1.{number}")
         refused("stale-request", lambda number=number: scout.resume("scout", "again", f"1.{number}"))  # type: ignore[misc]
-    made = scout.session("scout")
-    assert pending_requests(made) == [("4", "last", ["part 1", "part 2", "part 3"], 5)]
-    assert made.resumes == [f"part {number}" for number in order]
+    session = scout.session("scout")
+    assert pending_requests(session) == [("4", "last", ["part 1", "part 2", "part 3"], 5)]
+    assert session.resumes == [f"part {number}" for number in order]
     assert scout.resume("scout", "end").result == {"parts": ["part 1", "part 2", "part 3"], "last": "end"}
 
 
-def test_what_waits_keeps_the_time_since_when_it_waits(scout: clia.Space) -> None:
+def test_a_pending_request_keeps_its_time(scout: clia.Space) -> None:
     first = scout.start("scout", "parts", 2).pending
     after = scout.resume("scout", "x", "1.2").pending
     assert after == (first[0],)
@@ -608,22 +608,22 @@ def test_pending_lists_every_request_oldest_first(scout: clia.Space) -> None:
     scout.start("scout", "parts", 2)
     scout.start("another", "approval", {"goal": "x"})
     question = scout.ask("zoe", {"question": "?"})
-    found = scout.pending()
-    assert [(each.agent, each.id) for each in found] == [
+    requests = scout.pending()
+    assert [(request.agent, request.id) for request in requests] == [
         ("zoe", "1.1"),
         ("scout", "1.1"),
         ("scout", "1.2"),
         ("another", "1.1"),
         ("zoe", "ask-1.1"),
     ]
-    assert found == sorted(found, key=lambda each: each.since)
-    assert [each.id for each in scout.pending("zoe")] == ["1.1", "ask-1.1"]
-    assert found[-1] == question
+    assert requests == sorted(requests, key=lambda request: request.since)
+    assert [request.id for request in scout.pending("zoe")] == ["1.1", "ask-1.1"]
+    assert requests[-1] == question
     scout.resume("zoe", 1)
-    assert [(each.agent, each.id) for each in scout.pending()][-1] == ("zoe", "1.2")
+    assert [(request.agent, request.id) for request in scout.pending()][-1] == ("zoe", "1.2")
 
 
-def test_an_agent_asks_beside_its_session_and_without_one(here: Place, scout: clia.Space) -> None:
+def test_an_agent_asks_beside_its_session_and_without_one(place: SessionSpace, scout: clia.Space) -> None:
     first = scout.ask("scout", {"question": "May I?", "choices": ["yes", "no"]})
     assert (first.id, first.kind, first.session, first.flow) == ("ask-1.1", "human", "ask-1", "ask")
     assert first.payload == {"question": "May I?", "choices": ["yes", "no"]}
@@ -631,46 +631,46 @@ def test_an_agent_asks_beside_its_session_and_without_one(here: Place, scout: cl
     refused("no-such-session", lambda: scout.session("scout"))
     scout.start("scout", "product")
     second = scout.ask("scout", {"question": "And now?"})
-    assert [each.id for each in scout.pending()] == ["ask-1.1", "1.1", "ask-2.1"]
+    assert [request.id for request in scout.pending()] == ["ask-1.1", "1.1", "ask-2.1"]
     refused("several-requests", lambda: scout.decide("scout", "yes"))
-    assert scout.resume("scout", 5).id == "1", "questions beside it do not make an answer ambiguous"
+    assert scout.resume("scout", 5).id == "1", "separate questions do not make an answer ambiguous"
     refused("invalid-answer", lambda: scout.decide("scout", "maybe", request_id=first.id))
-    made = scout.decide("scout", "yes", "go", request_id=first.id)
-    assert (made.session.id, made.session.result, made.session.status) == ("ask-1", "yes", "finished")
-    assert scout.session("scout", "ask-1").decisions == [(0, made.cid)]
+    decision = scout.decide("scout", "yes", "go", request_id=first.id)
+    assert (decision.session.id, decision.session.result, decision.session.status) == ("ask-1", "yes", "finished")
+    assert scout.session("scout", "ask-1").decisions == [(0, decision.cid)]
     assert scout.session("scout").id == "1"
     assert scout.resume("scout", 6).result == 30
     assert scout.decide("scout", ["anything"]).request == second.id
-    assert ends(here.root, "scout") == [("1", "finished")]
+    assert ends(place.root, "scout") == [("1", "finished")]
 
 
-def test_a_decision_is_a_commit_over_the_parents_tree_and_then_a_resume(here: Place, scout: clia.Space) -> None:
+def test_a_decision_is_a_commit_over_the_parents_tree_and_then_a_resume(place: SessionSpace, scout: clia.Space) -> None:
     head = scout.commit("scout", "finding", {"a": b"1", "b/c": b"2"})
     scout.start("scout", "approval", {"goal": "tidy"})
     scout.resume("scout", "sweep")
     scout.trace("scout", "console", "said before")
-    made = scout.decide("scout", "approve", "A good plan.\n\nIt is short.", by="Ann <ann@example.org>")
-    assert scout.head("scout") == made.cid
-    assert (made.agent, made.request, made.value, made.by) == ("scout", "1.2", "approve", "Ann <ann@example.org>")
-    assert made.session.status == "finished"
-    commit = scout.show(made.cid)
+    decision = scout.decide("scout", "approve", "A good plan.\n\nIt is short.", by="Ann <ann@example.org>")
+    assert scout.head("scout") == decision.cid
+    assert (decision.agent, decision.request, decision.value, decision.by) == ("scout", "1.2", "approve", "Ann <ann@example.org>")
+    assert decision.session.status == "finished"
+    commit = scout.show(decision.cid)
     assert (commit.kind, commit.parents, commit.message) == ("decision", (head,), "A good plan.\n\nIt is short.")
     assert (commit.request, commit.tag, commit.value, commit.by) == ("1.2", "go-on", '"approve"', "Ann <ann@example.org>")
     assert commit.behaviour == scout.flow("approval").cid
     committer = commit.committer
     assert (commit.author.name, committer.name, committer.email) == ("scout", "Ann", "ann@example.org")
     assert commit.meta == {"asked": {"question": "Go on?", "plan": "sweep", "choices": ["approve", "reject"]}}
-    assert git("rev-parse", f"{made.cid}^{{tree}}", cwd=here.root) == git("rev-parse", f"{head}^{{tree}}", cwd=here.root)
-    bound = scout.trace_for(made.cid)
+    assert git("rev-parse", f"{decision.cid}^{{tree}}", cwd=place.root) == git("rev-parse", f"{head}^{{tree}}", cwd=place.root)
+    bound = scout.trace_for(decision.cid)
     assert bound is not None
-    said = texts(bound.entries)
-    assert said[-1] == "said before"
-    assert [text for text in said if "waits for human (1.2)" in text]
+    trace_texts = texts(bound.entries)
+    assert trace_texts[-1] == "said before"
+    assert [text for text in trace_texts if "waits for human (1.2)" in text]
     (entry,) = scout.trace_pending("scout")
-    assert entry["data"] == {"session": "1", "status": "finished", "request": "1.2", "decision": made.cid}
-    assert made.session.decisions == [(1, made.cid)]
-    assert made.session.resumes == ["sweep", "approve"]
-    assert ends(here.root, "scout") == [("1", "finished")]
+    assert entry["data"] == {"session": "1", "status": "finished", "request": "1.2", "decision": decision.cid}
+    assert decision.session.decisions == [(1, decision.cid)]
+    assert decision.session.resumes == ["sweep", "approve"]
+    assert ends(place.root, "scout") == [("1", "finished")]
     assert scout.verify().clean
 
 
@@ -686,19 +686,19 @@ def test_a_decision_is_a_commit_over_the_parents_tree_and_then_a_resume(here: Pl
     ],
     ids=["whole", "too long", "with a secret"],
 )
-def test_a_decision_says_what_was_asked(scout: clia.Space, payload: dict[str, Any], asked_for: Any) -> None:
+def test_a_decision_records_the_question(scout: clia.Space, payload: dict[str, Any], asked_for: Any) -> None:
     """The journal has answers only, and is lost with the store."""
     request = scout.ask("scout", payload)
-    made = scout.show(scout.decide("scout", 1, request_id=request.id).cid)
+    commit = scout.show(scout.decide("scout", 1, request_id=request.id).cid)
     if asked_for is None:
-        assert made.meta["asked"]["question"] == "Deploy?"
-        assert FAKES[0].secret not in json.dumps(made.meta)
+        assert commit.meta["asked"]["question"] == "Deploy?"
+        assert FAKES[0].secret not in json.dumps(commit.meta)
     else:
-        assert made.meta["asked"] == asked_for
-        assert made.meta.get("cut", False) == (asked_for != payload)
+        assert commit.meta["asked"] == asked_for
+        assert commit.meta.get("cut", False) == (asked_for != payload)
 
 
-def test_a_decision_without_a_reason_has_a_message_of_its_own(scout: clia.Space) -> None:
+def test_a_decision_without_a_reason_has_a_default_message(scout: clia.Space) -> None:
     scout.ask("scout", {"question": "?"})
     assert scout.show(scout.decide("scout", {"a": 1}).cid).message == 'decision: {"a": 1} (human ask-1.1)'
 
@@ -707,36 +707,36 @@ def test_the_checkpoint_of_a_decision_is_the_state_before_its_answer(scout: clia
     scout.start("scout", "approval", {"goal": "tidy"})
     scout.resume("scout", "sweep")
     before = pending_requests(scout.session("scout"))
-    made = scout.decide("scout", "reject")
-    assert made.session.result == {"status": "rejected"}
-    forked = scout.fork("scout", "again", made.cid)
+    decision = scout.decide("scout", "reject")
+    assert decision.session.result == {"status": "rejected"}
+    forked = scout.fork("scout", "again", decision.cid)
     assert pending_requests(forked) == before
     assert forked.resumes == ["sweep"]
     assert scout.decide("again", "approve").session.result == {"status": "done", "plan": "sweep"}
 
 
-def test_who_decides_second_learns_who_decided_and_leaves_nothing_behind(scout: clia.Space) -> None:
+def test_a_second_decision_is_refused_with_the_first_and_leaves_nothing(scout: clia.Space) -> None:
     scout.start("scout", "approval", {"goal": "tidy"})
     scout.resume("scout", "sweep")
-    made = scout.decide("scout", "approve", by="Ann", request_id="1.2")
+    decision = scout.decide("scout", "approve", by="Ann", request_id="1.2")
     before = told(scout)
     error = refused("stale-request", lambda: scout.decide("scout", "reject", by="Bob", request_id="1.2"))
     assert isinstance(error, errors.StaleRequest)
     assert error.answered_by == "Ann"
-    assert (error.fields["value"], error.fields["decision"]) == ("approve", made.cid)
+    assert (error.fields["value"], error.fields["decision"]) == ("approve", decision.cid)
     assert told(scout) == before
 
 
-@here_only  # over HTTP it is whoever is logged in
+@local_only  # over HTTP it is the logged-in user
 @pytest.mark.parametrize("by", ["", "  ", "two\nlines", "a\rb"], ids=repr)
-def test_who_decides_is_named_in_one_line(scout: clia.Space, by: str) -> None:
+def test_the_author_of_a_decision_is_one_line(scout: clia.Space, by: str) -> None:
     scout.ask("scout", {"question": "?"})
     before = told(scout)
     refused("invalid-by", lambda: scout.decide("scout", 1, by=by))
     assert told(scout) == before
 
 
-def test_a_decision_without_a_request_named_answers_the_one_question_to_people(scout: clia.Space) -> None:
+def test_a_decision_without_a_request_id_answers_the_only_question_to_people(scout: clia.Space) -> None:
     source = "import asyncio\n\nasync def main(input):\n    return await asyncio.gather(request('machine'), request('human'))\n"
     scout.define("both", source)
     scout.start("scout", "both")
@@ -746,43 +746,43 @@ def test_a_decision_without_a_request_named_answers_the_one_question_to_people(s
 
 
 @pytest.mark.parametrize("tag", [" ", "two\nlines", "a\0b", "\x1b[1m", "\u2028", "é: x", "Clia-Value: forged"], ids=ascii)
-def test_whatever_tag_a_question_has_it_can_be_decided(scout: clia.Space, tag: str) -> None:
+def test_a_question_with_any_tag_can_be_decided(scout: clia.Space, tag: str) -> None:
     scout.define("tagged", "def main(input):\n    return request('human', None, tag=input)\n")
     (request,) = scout.start("scout", "tagged", tag).pending
     assert request.tag == tag
-    made = scout.decide("scout", "yes")
-    assert made.session.result == "yes"
-    commit = scout.show(made.cid)
+    decision = scout.decide("scout", "yes")
+    assert decision.session.result == "yes"
+    commit = scout.show(decision.cid)
     assert (commit.value, commit.request) == ('"yes"', "1.1")
     assert scout.verify().clean
 
 
-@here_only  # over HTTP it is whoever is logged in
+@local_only  # over HTTP it is the logged-in user
 @pytest.mark.parametrize("by", ["Ann\x0bB", "Ann\x85B", "Ann\u2028B", "Ann: B", "é" * 200], ids=ascii)
-def test_who_decided_is_read_back_as_it_was_said(scout: clia.Space, by: str) -> None:
+def test_the_author_of_a_decision_is_read_back_unchanged(scout: clia.Space, by: str) -> None:
     scout.ask("scout", {"question": "?"})
-    made = scout.decide("scout", 1, by=by)
-    assert scout.show(made.cid).by == made.by == by
+    decision = scout.decide("scout", 1, by=by)
+    assert scout.show(decision.cid).by == decision.by == by
     assert scout.verify().clean
 
 
 @pytest.mark.parametrize(
     "value",
     ["two\nlines", "a\0b", "\u2028\x85\x1b", "---", "x" * 500_000, {"deep": [[[[{"er": []}]]]]}, "", [], {}, None, False, 0],
-    ids=lambda each: ascii(each)[:20],
+    ids=lambda value: ascii(value)[:20],
 )
 def test_any_value_can_be_decided_and_is_read_back_from_the_commit(scout: clia.Space, value: Any) -> None:
     scout.ask("scout", {"question": "?"})
-    made = scout.decide("scout", value)
-    assert made.session.result == made.value == value
-    assert json.loads(scout.show(made.cid).value or "") == value
+    decision = scout.decide("scout", value)
+    assert decision.session.result == decision.value == value
+    assert json.loads(scout.show(decision.cid).value or "") == value
     assert scout.verify().clean
 
 
 def test_threads_that_share_a_handle_answer_each_request_once(scout: clia.Space) -> None:
     scout.start("scout", "parts", 12)
     together = threading.Barrier(6)
-    heard: set[tuple[int, str | None]] = set()
+    losses: set[tuple[int, str | None]] = set()
 
     def race(number: int) -> list[str]:
         together.wait()
@@ -792,25 +792,25 @@ def test_threads_that_share_a_handle_answer_each_request_once(scout: clia.Space)
                 scout.resume("scout", number, f"1.{call}", by=f"thread {number}")
                 won.append(f"1.{call}")
             except errors.StaleRequest as err:
-                heard.add((number, err.answered_by))
+                losses.add((number, err.answered_by))
         return won
 
     with ThreadPoolExecutor(6) as pool:
-        won = [each for found in pool.map(race, range(6)) for each in found]
+        won = [win for wins in pool.map(race, range(6)) for win in wins]
     assert sorted(won) == sorted(f"1.{call}" for call in range(1, 13))
     assert len(scout.session("scout").resumes) == 12
-    assert not heard & {(number, f"thread {number}") for number in range(6)}
-    assert heard
+    assert not losses & {(number, f"thread {number}") for number in range(6)}
+    assert losses
     assert scout.verify().clean
 
 
-# Which answers are valid
+# Valid answers
 
 SCHEMA = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 0}}, "required": ["age"]}
 LOCAL = {"$defs": {"name": {"type": "string"}}, "$ref": "#/$defs/name"}
 
 
-@pytest.mark.parametrize("here", [*STORES, "remote"], indirect=True)
+@pytest.mark.parametrize("place", [*STORES, "remote"], indirect=True)
 @pytest.mark.parametrize(
     ("payload", "good", "bad"),
     [
@@ -839,9 +839,9 @@ LOCAL = {"$defs": {"name": {"type": "string"}}, "$ref": "#/$defs/name"}
         (None, ["anything"], []),
         (["choices"], ["anything"], []),
     ],
-    ids=lambda each: json.dumps(each)[:40],
+    ids=lambda value: json.dumps(value)[:40],
 )
-def test_an_answer_must_be_one_that_the_request_takes(scout: clia.Space, payload: Any, good: list[Any], bad: list[Any]) -> None:
+def test_an_answer_must_be_valid_for_the_request(scout: clia.Space, payload: Any, good: list[Any], bad: list[Any]) -> None:
     scout.define("question", QUESTION)
     scout.start("scout", "question", {"payload": payload})
     before = told(scout)
@@ -856,9 +856,9 @@ def test_an_answer_must_be_one_that_the_request_takes(scout: clia.Space, payload
         assert scout.decide(f"fork-{number}", value).session.result == value
 
 
-def test_the_operators_schema_counts_before_what_the_request_says(here: Place) -> None:
+def test_the_operators_schema_has_precedence_over_the_request(place: SessionSpace) -> None:
     text = '[answers.human]\nschema = { enum = ["approve", "reject"] }\n[answers.human-age]\nschema = { type = "integer" }\n'
-    with here.configured(text).open() as space:
+    with place.configured(text).open() as space:
         with_agents(space, "scout", question=QUESTION)
         space.start("scout", "question", {"payload": {"choices": ["yes", "no"]}})
         error = refused("invalid-answer", lambda: space.decide("scout", "yes"))
@@ -885,72 +885,72 @@ def test_commits_of_a_live_session_name_its_flow_and_later_ones_do_not(scout: cl
     scout.resume("scout", 2)
     assert scout.show(scout.commit("scout", "finding", changes={"a": b"3"})).behaviour is None
     scout.ask("scout", {"question": "?"})
-    assert scout.show(scout.commit("scout", "finding", changes={"a": b"4"})).behaviour is None, "a question is no session"
+    assert scout.show(scout.commit("scout", "finding", changes={"a": b"4"})).behaviour is None, "a question is not a session"
 
 
-def test_every_way_to_commit_makes_a_checkpoint_while_a_session_is_live(here: Place, scout: clia.Space) -> None:
+def test_every_kind_of_commit_writes_a_checkpoint_while_a_session_is_live(place: SessionSpace, scout: clia.Space) -> None:
     scout.commit("scout", "finding", {"a": b"1\n"})
     with_agents(scout)
     scout.spawn_from("helper", BRIEFING, "scout")
     scout.commit("helper", "finding", changes={"b": b"1\n"})
     scout.define("product", SUSPENDS)
     scout.start("scout", "product")
-    made = {"commit": scout.commit("scout", "finding", changes={"c": b"1\n"})}
-    made["with trace"] = scout.commit_with_trace("scout", "finding", changes={"c": b"2\n"})
+    commits = {"commit": scout.commit("scout", "finding", changes={"c": b"1\n"})}
+    commits["with trace"] = scout.commit_with_trace("scout", "finding", changes={"c": b"2\n"})
     merged = scout.merge("scout", "helper")
     assert isinstance(merged, clia.Merged)
-    made["merge"] = merged.cid
+    commits["merge"] = merged.cid
     scout.commit("helper", "finding", changes={"a": b"theirs\n"})
-    made["another"] = scout.commit("scout", "finding", changes={"a": b"ours\n"})
+    commits["another"] = scout.commit("scout", "finding", changes={"a": b"ours\n"})
     conflict = scout.merge("scout", "helper")
     assert isinstance(conflict, clia.Conflicts)
-    done = scout.resolve("scout", "helper", changes={"a": b"both\n"}, ours=conflict.ours, theirs=conflict.theirs)
-    made["resolve"] = done.cid
+    resolved = scout.resolve("scout", "helper", changes={"a": b"both\n"}, ours=conflict.ours, theirs=conflict.theirs)
+    commits["resolve"] = resolved.cid
     if local_of(scout) is scout:
-        directory = here.root.parent / "directory"
+        directory = place.root.parent / "directory"
         directory.mkdir()
         (directory / "d").write_text("1\n")
-        made["directory"] = scout.commit_dir("scout", "finding", directory, base=scout.head("scout"))
-    made["decision"] = scout.decide("scout", 5, request_id="1.1").cid
-    noted = set(git("notes", "--ref=clia/session/scout", "list", cwd=here.root).split()[1::2])
-    assert noted == set(made.values())
-    for number, cid in enumerate(made.values()):
+        commits["directory"] = scout.commit_dir("scout", "finding", directory, base=scout.head("scout"))
+    commits["decision"] = scout.decide("scout", 5, request_id="1.1").cid
+    noted = set(git("notes", "--ref=clia/session/scout", "list", cwd=place.root).split()[1::2])
+    assert noted == set(commits.values())
+    for number, cid in enumerate(commits.values()):
         forked = scout.fork("scout", f"fork-{number}", cid)
         assert pending_requests(forked) == [("1", "suspend", {"which": "one"}, 2)]
         assert scout.files(f"fork-{number}") == scout.files(cid)
 
 
-def test_a_trace_tells_what_a_session_did_and_what_its_flow_printed(scout: clia.Space) -> None:
+def test_a_trace_has_the_steps_of_a_session_and_the_output_of_its_flow(scout: clia.Space) -> None:
     scout.start("scout", "approval", {"goal": "tidy"})
     scout.resume("scout", "sweep")
     scout.cancel("scout", "enough")
-    found = scout.trace_pending("scout")
-    assert [(each["kind"], each["text"].split(";")[0]) for each in found] == [
+    entries = scout.trace_pending("scout")
+    assert [(entry["kind"], entry["text"].split(";")[0]) for entry in entries] == [
         ("flow", "planning tidy\n"),
         ("session", f"session 1 started: flow approval ({scout.flow('approval').cid[:12]})"),
         ("session", "session 1 resumed: llm (1.1) answered by Tess <tess@example.org>"),
         ("session", "session 1 cancelled by Tess <tess@example.org>"),
     ]
-    assert [each.get("data", {}).get("status") for each in found] == [None, "suspended", "suspended", "cancelled"]
-    assert found[-1]["text"].endswith("cancelled: enough")
+    assert [entry.get("data", {}).get("status") for entry in entries] == [None, "suspended", "suspended", "cancelled"]
+    assert entries[-1]["text"].endswith("cancelled: enough")
     commit = scout.commit_with_trace("scout", "finding", changes={"a": b"1"})
     bound = scout.trace_for(commit)
     assert bound is not None
-    assert list(bound.entries) == found
+    assert list(bound.entries) == entries
 
 
-def test_replaying_prints_nothing_again(here: Place, scout: clia.Space) -> None:
+def test_replaying_prints_nothing_again(place: SessionSpace, scout: clia.Space) -> None:
     scout.define("loud", "def main(input):\n    for n in range(9):\n        print('turn', n)\n        request('go', n)\n")
     scout.start("scout", "loud")
     for _ in range(9):
-        with here.open() as other:
-            other.resume("scout", None)
-    printed = [each["text"] for each in scout.trace_pending("scout") if each["kind"] == "flow"]
+        with place.open() as second:
+            second.resume("scout", None)
+    printed = [entry["text"] for entry in scout.trace_pending("scout") if entry["kind"] == "flow"]
     assert printed == [f"turn {n}\n" for n in range(9)]
 
 
-def test_each_end_of_a_session_is_one_event_in_git(here: Place) -> None:
-    with here.configured("[flows]\nturn_seconds = 0.3\n").open() as space:
+def test_each_end_of_a_session_is_one_event_in_git(place: SessionSpace) -> None:
+    with place.configured("[flows]\nturn_seconds = 0.3\n").open() as space:
         with_agents(space, "scout", product=SUSPENDS, fails="def main(input):\n    return 1 // 0\n")
         space.start("scout", "product")
         space.resume("scout", 1)
@@ -962,8 +962,8 @@ def test_each_end_of_a_session_is_one_event_in_git(here: Place) -> None:
         space.resume("scout", 1)
         space.decide("scout", 2)
         space.start("scout", "product")
-        assert ends(here.root, "scout") == [("1", "finished"), ("2", "failed"), ("3", "cancelled"), ("4", "finished")]
-        first, second, *_ = events(here.root, "scout")
+        assert ends(place.root, "scout") == [("1", "finished"), ("2", "failed"), ("3", "cancelled"), ("4", "finished")]
+        first, second, *_ = events(place.root, "scout")
         assert {key: first[key] for key in ("event", "agent", "name", "resumes")} == {
             "event": "session-ended",
             "agent": "scout",
@@ -980,7 +980,7 @@ def test_each_end_of_a_session_is_one_event_in_git(here: Place) -> None:
 # Forks
 
 
-def test_a_fork_is_an_agent_of_its_own_at_the_same_place(here: Place, scout: clia.Space) -> None:
+def test_a_fork_is_a_separate_agent_in_the_same_state(place: SessionSpace, scout: clia.Space) -> None:
     scout.commit("scout", "finding", {"a": b"1"})
     scout.start("scout", "parts", 2)
     scout.resume("scout", "x", "1.2")
@@ -998,13 +998,13 @@ def test_a_fork_is_an_agent_of_its_own_at_the_same_place(here: Place, scout: cli
     assert scout.sub_agents("scout") == ["other"]
     scout.resume("other", "y")
     assert pending_requests(scout.session("scout")) == [("1", "part", {"n": 0}, 4)]
-    with here.open() as again:
+    with place.open() as again:
         assert again.session("other").to_json() == scout.session("other").to_json()
         assert again.resume("other", "z").result == {"parts": ["y", "x"], "last": "z"}
     assert scout.verify().clean
 
 
-def test_forks_of_forks_and_several_of_one_know_nothing_of_each_other(scout: clia.Space) -> None:
+def test_forks_and_forks_of_forks_are_independent(scout: clia.Space) -> None:
     scout.define("counting", COUNTING)
     scout.start("scout", "counting", 7)
     for value in range(5):
@@ -1025,28 +1025,28 @@ def test_forks_of_forks_and_several_of_one_know_nothing_of_each_other(scout: cli
     assert scout.session("scout").resumes == [0, 1, 2, 3, 4]
 
 
-def test_a_fork_that_cannot_be_made_leaves_nothing(scout: clia.Space) -> None:
+def test_a_refused_fork_leaves_nothing(scout: clia.Space) -> None:
     with_agents(scout, "idle")
     early = scout.commit("scout", "finding", changes={"a": b"1"})
     scout.start("scout", "product")
     late = scout.commit("scout", "finding", changes={"a": b"2"})
-    theirs = scout.commit("idle", "finding", changes={"a": b"2"})
+    other_cid = scout.commit("idle", "finding", changes={"a": b"2"})
     before = told(scout)
     refused("already-exists", lambda: scout.fork("scout", "idle"))
     refused("same-agent", lambda: scout.fork("scout", "scout"))
     refused("no-such-session", lambda: scout.fork("idle", "new"))
-    refused("not-in-history", lambda: scout.fork("scout", "new", theirs))
+    refused("not-in-history", lambda: scout.fork("scout", "new", other_cid))
     refused("no-such-object", lambda: scout.fork("scout", "new", "0" * 40))
     error = refused("no-checkpoint", lambda: scout.fork("scout", "new", scout.genesis("scout")))
     assert error.fields == {"agent": "scout", "commit": scout.genesis("scout")}
-    refused("no-checkpoint", lambda: scout.fork("idle", "new", theirs))
+    refused("no-checkpoint", lambda: scout.fork("idle", "new", other_cid))
     assert scout.agents() == ["idle", "scout"]
     assert told(scout) == before
     assert scout.fork("scout", "started", early).resumes == [], "the session started on this commit"
     assert scout.fork("scout", "later", late[:12]).resumes == []
 
 
-def test_a_session_that_is_over_can_be_forked_from_its_commits_and_not_as_it_is(scout: clia.Space) -> None:
+def test_an_ended_session_can_be_forked_only_from_its_commits(scout: clia.Space) -> None:
     scout.start("scout", "product")
     scout.resume("scout", 15)
     at = scout.commit("scout", "finding", changes={"a": b"1"})
@@ -1055,11 +1055,11 @@ def test_a_session_that_is_over_can_be_forked_from_its_commits_and_not_as_it_is(
     assert scout.fork("scout", "other", at).resumes == [15]
     assert scout.resume("other", 100).result == 1500
     scout.archive("scout")
-    assert scout.fork("scout", "third", at).resumes == [15], "an archived agent's history is still there"
+    assert scout.fork("scout", "third", at).resumes == [15], "the history of an archived agent remains"
 
 
-def chance_run(space: clia.Space, turns: int = 3) -> dict[str, list[Any]]:
-    """A run with chance, clock and several requests at once, with a commit wherever it stands; by commit what it waited for."""
+def random_run(space: clia.Space, turns: int = 3) -> dict[str, list[Any]]:
+    """A run with random numbers, clock and concurrent requests, with a commit in every state; the pending requests by commit."""
     space.commit("scout", "finding", changes={"begun": b""})
     stood = {str(space.head("scout")): pending_requests(space.start("scout", "chance", {"turns": turns}))}
 
@@ -1070,10 +1070,10 @@ def chance_run(space: clia.Space, turns: int = 3) -> dict[str, list[Any]]:
     while space.session("scout").live:
         commit()
         waits = pending_requests(space.session("scout"))
-        number, kind = waits[-1][:2]  # the last one first: not the order in which they were asked
+        number, kind = waits[-1][:2]  # the last one first, not in the order of the requests
         if kind == "human":
-            made = space.decide("scout", answer(kind, number), request_id=f"1.{number}")
-            stood[made.cid] = waits
+            decision = space.decide("scout", answer(kind, number), request_id=f"1.{number}")
+            stood[decision.cid] = waits
         else:
             space.resume("scout", answer(kind, number), f"1.{number}")
     return stood
@@ -1091,15 +1091,15 @@ def finished_the_same_way(space: clia.Space, name: str) -> Any:
     return space.session(name).result
 
 
-def test_a_fork_from_every_commit_suspends_as_the_original_did_there_with_the_store_and_all_dumps_gone(here: Place) -> None:
-    with here.open() as space:
+def test_a_fork_from_every_commit_has_the_original_state_without_store_and_dumps(place: SessionSpace) -> None:
+    with place.open() as space:
         with_agents(space, "scout", chance=CHANCE)
-        stood = chance_run(space)
+        stood = random_run(space)
         result = space.session("scout").result
         assert len(stood) == 1 + 3 * 4
-        assert len({json.dumps(each) for each in stood.values()}) == 3 * 3, "it stood at nine places"
-    here.lose_store()
-    with here.open() as space:
+        assert len({json.dumps(waits_at) for waits_at in stood.values()}) == 3 * 3, "it has nine states"
+    place.lose_store()
+    with place.open() as space:
         assert space.sessions() == []
         for number, (commit, waits) in enumerate(stood.items()):
             forked = space.fork("scout", f"fork-{number}", commit)
@@ -1111,58 +1111,60 @@ def test_a_fork_from_every_commit_suspends_as_the_original_did_there_with_the_st
 # Clones
 
 
-def another_clone(here: Place, scout: clia.Space, home: Path) -> clia.Space:
-    """The space of someone else, who cloned what was published of scout."""
+def another_clone(place: SessionSpace, scout: clia.Space, home: Path) -> clia.Space:
+    """The space of another user, who cloned the published refs of scout."""
     hub = home / "hub"
     git("init", "-q", "--bare", str(hub), cwd=home)
-    git("remote", "add", "origin", str(hub), cwd=here.root)
+    git("remote", "add", "origin", str(hub), cwd=place.root)
     scout.publish(["scout"])
     git("clone", "-q", str(hub), str(home / "clone"), cwd=home)
     return clia.init(home / "clone", settings=settings())
 
 
-def test_a_session_travels_to_another_clone_and_is_forked_there(here: Place, scout: clia.Space, tmp_path: Path) -> None:
+def test_a_session_can_be_forked_in_another_clone(place: SessionSpace, scout: clia.Space, tmp_path: Path) -> None:
     scout.start("scout", "product")
     scout.resume("scout", 15)
     at = scout.commit("scout", "finding", changes={"a": b"1"})
-    with another_clone(here, scout, tmp_path) as other:
-        assert [each.name for each in other.flows()] == ["approval", "parts", "product"]
-        refused("foreign-agent", lambda: other.start("scout", "product"))
-        forked = other.fork("scout", "mine", at)
+    with another_clone(place, scout, tmp_path) as clone:
+        assert [flow.name for flow in clone.flows()] == ["approval", "parts", "product"]
+        refused("foreign-agent", lambda: clone.start("scout", "product"))
+        forked = clone.fork("scout", "mine", at)
         assert (forked.resumes, pending_requests(forked)) == ([15], pending_requests(scout.session("scout")))
-        assert other.resume("mine", 100).result == 1500
-        assert other.verify().clean
-        other.publish(["mine"])
+        assert clone.resume("mine", 100).result == 1500
+        assert clone.verify().clean
+        clone.publish(["mine"])
     assert scout.resume("scout", 3).result == 45
     scout.adopt()
-    assert ends(here.root, "mine") == [("1", "finished")]
+    assert ends(place.root, "mine") == [("1", "finished")]
     assert scout.fork("mine", "back", scout.genesis("mine")).resumes == [15]
 
 
-def test_an_agent_that_moves_to_another_clone_goes_on_counting_its_sessions(here: Place, scout: clia.Space, tmp_path: Path) -> None:
+def test_session_numbers_continue_when_an_agent_moves_to_another_clone(
+    place: SessionSpace, scout: clia.Space, tmp_path: Path
+) -> None:
     scout.define("product", SUSPENDS)
     scout.start("scout", "product")
     scout.cancel("scout")
     scout.start("scout", "product")
     scout.decide("scout", 1)
     scout.cancel("scout")
-    with another_clone(here, scout, tmp_path) as other:
-        other.claim("scout")
-        assert other.sessions("scout") == []
-        assert other.start("scout", "product").id == "3"
-        other.cancel("scout")
+    with another_clone(place, scout, tmp_path) as clone:
+        clone.claim("scout")
+        assert clone.sessions("scout") == []
+        assert clone.start("scout", "product").id == "3"
+        clone.cancel("scout")
         assert [session for session, _ in ends(tmp_path / "clone", "scout")] == ["1", "2", "3"]
 
 
-def test_what_waits_can_be_listed_where_nothing_may_be_written(
-    here: Place, scout: clia.Space, monkeypatch: pytest.MonkeyPatch
+def test_pending_requests_can_be_listed_in_a_read_only_space(
+    place: SessionSpace, scout: clia.Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scout.start("scout", "product")
     scout.ask("scout", {"question": "?"})
-    locks = here.root / ".git/clia/locks"
+    locks = place.root / ".git/clia/locks"
     shutil.rmtree(locks)
     locks.write_text("nobody can lock anything here")
-    assert [each.id for each in scout.pending()] == ["1.1", "ask-1.1"]
-    with here.open() as other:
-        assert [each.id for each in other.pending()] == ["1.1", "ask-1.1"]
-        assert other.session("scout").status == "suspended"
+    assert [request.id for request in scout.pending()] == ["1.1", "ask-1.1"]
+    with place.open() as second:
+        assert [request.id for request in second.pending()] == ["1.1", "ask-1.1"]
+        assert second.session("scout").status == "suspended"

@@ -1,4 +1,4 @@
-"""Live state that several clones share in PostgreSQL: what is shared, what each keeps for itself, and how it becomes shared."""
+"""Live state that clones share in PostgreSQL: what is shared, what belongs to a clone, and the migration to it."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def append(store: Store, stream: str, *bodies: str) -> None:
 
 
 def whole(store: Store) -> tuple[Any, ...]:
-    """Everything in a store that has a name."""
+    """All named rows of a store."""
     with store.reading() as view:
         streams = {name: (view.streams.end(name), view.streams.read(name)) for name in view.streams.names("")}
         return view.values.scan(""), streams, view.edges.standing(), view.gate.allowing(ASKED)
 
 
 def test_clones_share_values_and_streams_and_each_has_its_own_index(opening: Opening) -> None:
-    one, two = opening("space", "space/one"), opening("space", "space/two")
-    with one.writing() as change:
+    first_clone, two = opening("space", "space/one"), opening("space", "space/two")
+    with first_clone.writing() as change:
         change.values.put("intent/scout", "shared")
         change.streams.append("trace/scout", ["shared"])
         change.edges.add([EDGE])
@@ -75,39 +75,39 @@ def test_clones_share_values_and_streams_and_each_has_its_own_index(opening: Ope
         assert [change.values.put(f"{name}x", "other", ABSENT) for name in CLONE_KEYS] == [1] * len(CLONE_KEYS)
         change.streams.append("trace/scout", ["too"], expected=1)
         change.values.delete("intent/scout")
-    assert [one.get(f"{name}x") for name in CLONE_KEYS] == [("own", 1)] * len(CLONE_KEYS)
-    assert [one.scan(name) for name in CLONE_KEYS] == [[(f"{name}x", "own")] for name in CLONE_KEYS]
-    with one.reading() as view:
+    assert [first_clone.get(f"{name}x") for name in CLONE_KEYS] == [("own", 1)] * len(CLONE_KEYS)
+    assert [first_clone.scan(name) for name in CLONE_KEYS] == [[(f"{name}x", "own")] for name in CLONE_KEYS]
+    with first_clone.reading() as view:
         assert view.values.scan("") == [(f"{name}x", "own") for name in sorted(CLONE_KEYS)]
         assert view.streams.names("") == sorted([*(f"{name}x" for name in CLONE_KEYS), "trace/scout"])
         assert view.streams.read("trace/scout", after=1) == [(2, "too")]
         assert (view.edges.standing(), view.gate.allowing(ASKED)) == ([EDGE], ["g1"])
 
 
-def test_one_transaction_covers_what_is_shared_and_what_is_not(opening: Opening) -> None:
-    one, two = opening("space", "space/one"), opening("space", "space/two")
-    with pytest.raises(ZeroDivisionError), one.writing() as change:  # noqa: PT012 (the block is what is tried)
+def test_one_transaction_covers_shared_and_clone_state(opening: Opening) -> None:
+    first_clone, two = opening("space", "space/one"), opening("space", "space/two")
+    with pytest.raises(ZeroDivisionError), first_clone.writing() as change:  # noqa: PT012 (the block is what is tried)
         change.values.put("read/x", 1)
         change.values.put("intent/x", 1)
         _ = 1 / 0
-    assert one.scan("") == []
-    seen: list[Any] = []
+    assert first_clone.scan("") == []
+    rows: list[Any] = []
 
     def write() -> None:
         with two.writing() as change:
-            seen.append(change.values.get("intent/x"))
+            rows.append(change.values.get("intent/x"))
 
-    with one.writing() as change:
-        other = threading.Thread(target=write)  # of another clone, and waits all the same
-        other.start()
+    with first_clone.writing() as change:
+        thread = threading.Thread(target=write)  # of another clone, and still waits
+        thread.start()
         change.values.put("read/x", 1)
         change.values.put("intent/x", 1)
-    other.join()
-    assert seen == [(1, 1)]
+    thread.join()
+    assert rows == [(1, 1)]
 
 
 def everything(change: Transaction) -> None:
-    """What a clone has when it has worked by itself."""
+    """The state of a clone that worked alone."""
     change.values.put("intent/gone", 1)
     change.values.delete("intent/gone")
     change.values.put("live/scout/1", {"end": 2})
@@ -127,15 +127,15 @@ def everything(change: Transaction) -> None:
     change.edges.add([EDGE])
 
 
-def test_what_one_clone_kept_becomes_what_clones_share(opening: Opening, postgres_address: str) -> None:
+def test_the_state_of_one_clone_becomes_shared(opening: Opening, postgres_address: str) -> None:
     before = opening("space/one")
     with before.writing() as change:
         everything(change)
-    store, other = opening("space", "space/one"), opening("space", "space/two")
+    store, second_clone = opening("space", "space/one"), opening("space", "space/two")
     assert store.merge_clone_state("space/one") > 0
-    taken = [("", 1), ("feed/epoch", "e1"), ("hook/chat", 3), ("live/scout/1", {"end": 2}), ("zz", 1)]
-    assert other.scan("") == taken
-    assert store.scan("") == sorted([*taken, ("feed/refs", {}), ("read/x", "tip")])
+    merged_rows = [("", 1), ("feed/epoch", "e1"), ("hook/chat", 3), ("live/scout/1", {"end": 2}), ("zz", 1)]
+    assert second_clone.scan("") == merged_rows
+    assert store.scan("") == sorted([*merged_rows, ("feed/refs", {}), ("read/x", "tip")])
     with store.writing() as change:
         assert change.edges.standing() == [EDGE]
         assert change.streams.read("trace/scout") == [(2, "d")]
@@ -143,13 +143,15 @@ def test_what_one_clone_kept_becomes_what_clones_share(opening: Opening, postgre
         assert change.streams.append("trace/drained", ["f"]) == 2
         assert change.values.put("intent/gone", "again", ABSENT) == 2
     assert whole(opening("space/one"))[:2] == ([("feed/refs", {}), ("read/x", "tip")], {})
-    assert store.merge_clone_state("space/one") == store.merge_clone_state("space") == other.merge_clone_state("space/two") == 0
+    assert (
+        store.merge_clone_state("space/one") == store.merge_clone_state("space") == second_clone.merge_clone_state("space/two") == 0
+    )
     with psycopg.connect(postgres_address) as admin:
-        left = admin.execute("SELECT key FROM clia_values WHERE space = 'space/one' ORDER BY key").fetchall()
-    assert left == [("feed/refs",), ("read/x",)]
+        remaining = admin.execute("SELECT key FROM clia_values WHERE space = 'space/one' ORDER BY key").fetchall()
+    assert remaining == [("feed/refs",), ("read/x",)]
 
 
-def test_a_second_clone_brings_what_is_not_in_the_way_and_its_feed_gives_way(opening: Opening) -> None:
+def test_a_second_clone_adds_its_state_without_its_feed(opening: Opening) -> None:
     first, second = opening("space/one"), opening("space/two")
     for store in (first, second):
         append(store, FEED, "news")
@@ -163,14 +165,14 @@ def test_a_second_clone_brings_what_is_not_in_the_way_and_its_feed_gives_way(ope
     shared = opening("space", "space/two")
     assert shared.merge_clone_state("space/two") > 0
     names = [key for key, _ in shared.scan("")]
-    assert names == ["feed/epoch", "forge/secret", "live/other/1", "once/k"]  # a place in another feed would mean nothing
+    assert names == ["feed/epoch", "forge/secret", "live/other/1", "once/k"]  # a position of another feed is meaningless
     with shared.writing() as change:
         assert [len(change.streams.read(name)) for name in (FEED, "federation/refused/peer", "trace/other")] == [1, 1, 1]
         assert change.values.put("intent/scout", 1, ABSENT) == 2
     assert shared.merge_clone_state("space/two") == 0
 
 
-def test_a_name_that_both_hold_is_a_refusal_that_changes_nothing(opening: Opening) -> None:
+def test_a_conflicting_name_is_refused_and_nothing_changes(opening: Opening) -> None:
     old, shared = opening("space/one"), opening("space", "space/one")
     with old.writing() as change:
         everything(change)
@@ -191,30 +193,30 @@ def test_a_name_that_both_hold_is_a_refusal_that_changes_nothing(opening: Openin
     assert shared.merge_clone_state("space/one") > 0
     with shared.writing() as change:
         assert change.streams.read("trace/scout") == [(1, "theirs")]
-        assert change.values.get("live/scout/1") == ({"end": 2}, 2)  # no version comes twice
+        assert change.values.get("live/scout/1") == ({"end": 2}, 2)  # versions are never reused
         assert change.values.get("zz") == (1, 2)
 
 
-def test_who_still_writes_under_the_old_key_is_waited_for_and_brought_along(opening: Opening, postgres_address: str) -> None:
+def test_a_writer_under_the_old_key_is_waited_for_and_included(opening: Opening, postgres_address: str) -> None:
     waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     old, shared = opening("space/one"), opening("space", "space/one")
     put(old, intent__a=1)
-    taken: list[int] = []
+    counts: list[int] = []
     with psycopg.connect(postgres_address, autocommit=True) as admin, old.writing() as change:
-        other = threading.Thread(target=lambda: taken.append(shared.merge_clone_state("space/one")))
-        other.start()
-        while other.is_alive() and admin.execute(waiting).fetchone() == (0,):
+        thread = threading.Thread(target=lambda: counts.append(shared.merge_clone_state("space/one")))
+        thread.start()
+        while thread.is_alive() and admin.execute(waiting).fetchone() == (0,):
             pass
         change.values.put("intent/b", 1)
-    other.join()
-    assert taken == [2]
+    thread.join()
+    assert counts == [2]
     assert [key for key, _ in shared.scan("intent/")] == ["intent/a", "intent/b"]
 
 
-def test_who_works_on_under_the_old_key_is_refused_and_nothing_is_written(opening: Opening) -> None:
-    old, other, shared = opening("space/one"), opening("space/two"), opening("space", "space/one")
+def test_later_writes_under_the_old_key_are_refused(opening: Opening) -> None:
+    old, other_store, shared = opening("space/one"), opening("space/two"), opening("space", "space/one")
     append(old, "trace/scout", "before")
-    assert other.scan("") == []
+    assert other_store.scan("") == []
     shared.merge_clone_state("space/one")
     calls: list[Callable[[], object]] = [
         lambda: append(old, "trace/scout", "lost"),
@@ -225,26 +227,26 @@ def test_who_works_on_under_the_old_key_is_refused_and_nothing_is_written(openin
     ]
     for call in calls:
         assert refused("store-moved", call).hints == ("restart programs that were running before",)
-    assert shared.merge_clone_state("space/one") == 0  # nothing has come that could be in the way
-    append(other, "trace/other", "its own")  # of another clone, which has no hub yet
-    shared.merge_clone_state("space/two")  # also where there was nothing, somebody may be at work
-    refused("store-moved", lambda: append(other, "trace/other", "lost"))
+    assert shared.merge_clone_state("space/one") == 0  # nothing conflicting was added
+    append(other_store, "trace/other", "its own")  # of another clone, without a hub so far
+    shared.merge_clone_state("space/two")  # even an empty clone can have active processes
+    refused("store-moved", lambda: append(other_store, "trace/other", "lost"))
     with shared.reading() as view:
         assert [view.streams.read(f"trace/{name}") for name in ("scout", "other")] == [[(1, "before")], [(1, "its own")]]
 
 
-def test_a_key_that_holds_nothing_is_left_behind_all_the_same(opening: Opening) -> None:
+def test_an_empty_key_is_closed_too(opening: Opening) -> None:
     old, shared = opening("space/one"), opening("space", "space/one")
     assert (old.scan(""), shared.merge_clone_state("space/one")) == ([], 0)
     refused("store-moved", lambda: put(old, intent__a=1))
-    late = opening("space/one")  # the clone has left its hub, and begins anew
+    late = opening("space/one")  # the clone has left its hub and starts over
     put(late, intent__a=1)
     assert shared.merge_clone_state("space/one") == 1
     refused("store-moved", lambda: put(late, intent__b=1))
     refused("store-moved", lambda: put(old, intent__b=1))
 
 
-def test_a_store_that_was_opened_before_and_not_used_yet_is_refused_too(opening: Opening, postgres_address: str) -> None:
+def test_a_store_opened_before_the_migration_and_unused_is_refused_too(opening: Opening, postgres_address: str) -> None:
     hub: list[str] = []
     with closing(PostgresStore(postgres_address, "space/one", is_current=lambda: not hub)) as old:
         hub.append("set")
@@ -253,20 +255,20 @@ def test_a_store_that_was_opened_before_and_not_used_yet_is_refused_too(opening:
     assert opening("space/one").scan("") == []
 
 
-def test_writers_that_race_with_the_take_over_are_brought_along_or_refused(opening: Opening) -> None:
+def test_writers_that_race_with_the_migration_are_included_or_refused(opening: Opening) -> None:
     stores, shared = [opening("space/one") for _ in range(4)], opening("space", "space/one")
     written: list[list[int]] = [[] for _ in stores]
     begun = threading.Barrier(len(stores) + 1)
 
     def write(number: int) -> None:
-        for each in count():
+        for number_written in count():
             try:
-                append(stores[number], f"trace/{number}", str(each))
+                append(stores[number], f"trace/{number}", str(number_written))
             except StoreError as err:
                 assert err.code == "store-moved"  # noqa: PT017 (in a thread)
                 return
-            written[number].append(each)
-            if each == 2:
+            written[number].append(number_written)
+            if number_written == 2:
                 begun.wait()
 
     threads = [threading.Thread(target=write, args=[number]) for number in range(len(stores))]
@@ -278,8 +280,8 @@ def test_writers_that_race_with_the_take_over_are_brought_along_or_refused(openi
         thread.join()
     assert shared.merge_clone_state("space/one") == 0
     with shared.reading() as view:
-        kept = [[int(entry.body) for entry in view.streams.read(f"trace/{number}")] for number in range(len(stores))]
-    assert kept == written
+        stored_numbers = [[int(entry.body) for entry in view.streams.read(f"trace/{number}")] for number in range(len(stores))]
+    assert stored_numbers == written
     assert whole(opening("space/one"))[:2] == ([], {})
 
 
@@ -291,7 +293,7 @@ INDEXES = ("clia_edges", "clia_retractions", "clia_grants", "clia_trusted", "cli
 
 
 def worked(root: Path) -> Pair:
-    """A space in which everything was done that leaves something in a store or in refs."""
+    """A space with every operation that writes to a store or to refs."""
     pair = Pair(root)
     pair.agent(pair.owner, "theirs", "one")
     pair.grant()
@@ -310,7 +312,7 @@ def worked(root: Path) -> Pair:
 
 
 def asked(space: clia.Space) -> list[Any]:
-    """What a space answers, from its index and beside it; nothing here is meant to change anything."""
+    """Reads of a space, with and without its index."""
     feed = space.local.open_feed()
     feed.look()
     feed.close()
@@ -331,10 +333,10 @@ def stored(path: str) -> dict[tuple[str, str], str | None]:
     with closing(sqlite3.connect(path)) as direct:
         values = direct.execute("SELECT 'value', key, value FROM clia_values").fetchall()
         entries = direct.execute("SELECT 'stream', stream, max(position) FROM clia_entries GROUP BY stream").fetchall()
-    return {(sort, name): each for sort, name, each in [*values, *entries]}
+    return {(sort, name): value for sort, name, value in [*values, *entries]}
 
 
-def test_names_of_a_clones_own_are_an_index_and_an_index_has_no_others(tmp_path: Path) -> None:
+def test_reads_write_only_names_of_a_clones_own_index(tmp_path: Path) -> None:
     pair = worked(tmp_path)
     path = os.path.join(pair.place("hearer"), ".git", "clia", "space.db")
     answers = asked(pair.hearer)
@@ -358,12 +360,12 @@ def test_names_of_a_clones_own_are_an_index_and_an_index_has_no_others(tmp_path:
         assert asked(space) == answers
     after = stored(path)
     assert after.keys() == before.keys()
-    kept = {key for key in before if not key[1].startswith(CLONE_KEYS)}
-    assert {key: after[key] for key in kept} == {key: before[key] for key in kept}
+    shared_keys = {key for key in before if not key[1].startswith(CLONE_KEYS)}
+    assert {key: after[key] for key in shared_keys} == {key: before[key] for key in shared_keys}
 
     os.rename(path, f"{path}.lost")
     with closing(clia.open(pair.place("hearer"), settings=pair.settings())) as space:
         asked(space)
         space.rebuild()
-    made = {name for _, name in stored(path) if not name.startswith(CLONE_KEYS)}
-    assert not made, "whatever questions alone write is made of a clone's refs: it belongs to ports.store.CLONE_KEYS"
+    shared_names = {name for _, name in stored(path) if not name.startswith(CLONE_KEYS)}
+    assert not shared_names, "rows that reads write come from a clone's refs; add their names to CLONE_KEYS"

@@ -1,4 +1,4 @@
-"""What a space promises, verb by verb. Written against the interface, so that every implementation of it can be held to it."""
+"""The verbs of a space, tested against every implementation of the interface."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from clia.git import porcelain
 from support import git
 from support.fake_secrets import FAKES, PEM_KEYS
 from support.joined_spaces import joined
-from support.remote import Served, serving
 from support.spaces import BRIEFING, refused, settings, texts
 
 if TYPE_CHECKING:
@@ -23,28 +22,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A forge for all tests of this module."""
-    with serving(tmp_path_factory.mktemp("forge") / "home") as made:
-        yield made
-
-
 @pytest.fixture(params=["local", "remote", "hub"])
 def space(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[clia.Space]:
-    """A space in this process, the same over HTTP, and one whose refs move at a hub."""
+    """A space in this process, one over HTTP, and one with a hub."""
     if request.param == "remote":
-        made = request.getfixturevalue("served").open(tmp_path / "repo")
+        opened = request.getfixturevalue("served").open(tmp_path / "repo")
     else:
         if request.param == "hub":
             joined(tmp_path)
-        made = clia.init(tmp_path / "repo", settings=settings())
-    with made:
-        yield made
+        opened = clia.init(tmp_path / "repo", settings=settings())
+    with opened:
+        yield opened
 
 
-here_only = pytest.mark.parametrize("space", ["local"], indirect=True)
-"""For tests of what only the machine of the space can do."""
+local_only = pytest.mark.parametrize("space", ["local"], indirect=True)
+"""For tests of local verbs."""
 
 
 @pytest.fixture
@@ -64,19 +56,19 @@ def test_a_space_keeps_its_id_when_it_is_opened_again(space: clia.Space, tmp_pat
     assert clia.init(tmp_path / "repo").id == space.id
 
 
-def test_what_is_no_repository_or_no_space_is_said_clearly(tmp_path: Path) -> None:
+def test_a_missing_repository_or_space_is_a_clear_error(tmp_path: Path) -> None:
     refused("no-such-repository", lambda: clia.open(tmp_path))
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").write_text("not under git")
     refused("no-such-repository", lambda: clia.init(tmp_path / "full"))
-    assert [each.name for each in (tmp_path / "full").iterdir()] == ["file"]
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
     (tmp_path / "file").write_text("x")
     refused("not-a-directory", lambda: clia.init(tmp_path / "file"))
     git("init", "-q", "plain", cwd=tmp_path)
     refused("no-such-space", lambda: clia.open(tmp_path / "plain"))
 
 
-@here_only
+@local_only
 def test_a_space_of_a_newer_format_is_refused(space: clia.Space, tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     (repo / "space.json").write_text('{"format":2,"id":"x","type":"space"}')
@@ -90,8 +82,8 @@ def test_a_space_of_a_newer_format_is_refused(space: clia.Space, tmp_path: Path)
     refused("invalid-space", lambda: clia.open(repo))
 
 
-@here_only
-def test_a_store_must_be_one_we_know(space: clia.Space, tmp_path: Path) -> None:
+@local_only
+def test_an_unknown_kind_of_store_is_refused(space: clia.Space, tmp_path: Path) -> None:
     for store in ("mysql://x", ""):
         refused("invalid-store", partial(clia.open, tmp_path / "repo", settings=settings(store=store)))
 
@@ -129,25 +121,25 @@ def test_a_registered_kind_can_be_committed(scout: clia.Space) -> None:
 
 
 def test_typed_objects_are_read_back_and_have_the_same_id_everywhere(space: clia.Space, tmp_path: Path) -> None:
-    things: list[Any] = [
+    objects: list[Any] = [
         clia.Briefing("A title", "Some text", meta={"z": 1, "a": [None, 1.5, "é"]}),
         clia.ConsoleTrace("0" * 40, "scout", ({"text": "x", "kind": "console"},)),
         clia.Behaviour("greet", "prompt", "Say hello."),
         clia.Behaviour("greet", "prompt", "Say hello.", parent="0" * 40, notes="politely"),
         {"type": "capability", "peer": "p", "trigger": "spawn"},
     ]
-    cids = [space.write(each) for each in things]
-    assert [space.read(cid) for cid in cids] == things
-    assert [space.write(each) for each in things] == cids
-    with clia.init(tmp_path / "other", settings=settings()) as other:
-        assert [other.write(each) for each in things] == cids
+    cids = [space.write(typed_object) for typed_object in objects]
+    assert [space.read(cid) for cid in cids] == objects
+    assert [space.write(typed_object) for typed_object in objects] == cids
+    with clia.init(tmp_path / "other", settings=settings()) as second:
+        assert [second.write(typed_object) for typed_object in objects] == cids
     repo = tmp_path / "repo"
     assert json.loads(git("cat-file", "blob", cids[0], cwd=repo))["title"] == "A title"
     git("gc", "-q", "--prune=now", cwd=repo)
-    assert [space.read(cid) for cid in cids] == things
+    assert [space.read(cid) for cid in cids] == objects
 
 
-def test_an_object_that_is_none_is_refused(space: clia.Space, tmp_path: Path) -> None:
+def test_an_invalid_object_is_refused(space: clia.Space, tmp_path: Path) -> None:
     bad: list[tuple[str, Any]] = [
         ("invalid-object", {"no": "type"}),
         ("unknown-kind", {"type": "nobody"}),
@@ -159,10 +151,10 @@ def test_an_object_that_is_none_is_refused(space: clia.Space, tmp_path: Path) ->
         ("invalid-object", {"type": "capability", "value": float("nan")}),
         ("invalid-object", {"type": "console-trace", "commit": "", "agent": "", "entries": "none"}),
     ]
-    for code, thing in bad:
-        refused(code, lambda thing=thing: space.write(thing))  # type: ignore[misc]
+    for code, typed_object in bad:
+        refused(code, lambda typed_object=typed_object: space.write(typed_object))  # type: ignore[misc]
     refused("no-such-object", lambda: space.read("0" * 40))
-    for text in ("no json", '{"type": "capability"}'):  # the second is not the one spelling
+    for text in ("no json", '{"type": "capability"}'):  # the second is not canonical
         (tmp_path / "blob").write_text(text)
         cid = git("hash-object", "-w", str(tmp_path / "blob"), cwd=tmp_path / "repo").strip()
         refused("not-typed", lambda cid=cid: space.read(cid))  # type: ignore[misc]
@@ -172,21 +164,21 @@ def test_an_object_that_is_none_is_refused(space: clia.Space, tmp_path: Path) ->
 
 
 def test_a_spawned_agent_is_a_branch_with_a_genesis_and_a_record(space: clia.Space, tmp_path: Path) -> None:
-    made = space.spawn("scout", BRIEFING)
-    assert (made.agent, made.branch) == ("scout", "agents/scout")
+    agent = space.spawn("scout", BRIEFING)
+    assert (agent.agent, agent.branch) == ("scout", "agents/scout")
     assert space.agents() == ["scout"]
-    assert space.head("scout") == space.genesis("scout") == made.genesis
-    assert space.briefing_of("scout") == BRIEFING == space.read(made.briefing)
+    assert space.head("scout") == space.genesis("scout") == agent.genesis
+    assert space.briefing_of("scout") == BRIEFING == space.read(agent.briefing)
     assert space.record_of("scout") == {"briefing.json": BRIEFING}
-    genesis = space.show(made.genesis)
-    assert (genesis.agent, genesis.kind, genesis.briefing, genesis.parents) == ("scout", "spawn", made.briefing, ())
+    genesis = space.show(agent.genesis)
+    assert (genesis.agent, genesis.kind, genesis.briefing, genesis.parents) == ("scout", "spawn", agent.briefing, ())
     assert genesis.message == "spawn: Look around"
     assert (genesis.author.name, genesis.committer.name) == ("scout", "Tess")
     assert space.files("scout") == {}
-    assert git("rev-parse", "agents/scout", cwd=tmp_path / "repo").strip() == made.genesis
+    assert git("rev-parse", "agents/scout", cwd=tmp_path / "repo").strip() == agent.genesis
 
 
-def test_an_agent_forks_at_its_parents_head_or_anywhere(scout: clia.Space) -> None:
+def test_an_agent_forks_at_its_parents_head_or_at_any_commit(scout: clia.Space) -> None:
     first = scout.commit("scout", "finding", {"a": b"1"})
     second = scout.commit("scout", "finding", {"a": b"2"})
     deep = scout.spawn_from("deep", BRIEFING, "scout")
@@ -213,7 +205,7 @@ def test_a_name_is_used_once(scout: clia.Space) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Scout", "-a", "a/b", "a.lock", "..", "a b", "é", "a" * 101, "a\n", "@space", "a\0b"])
-def test_names_git_cannot_hold_are_refused(space: clia.Space, name: str) -> None:
+def test_names_that_git_does_not_allow_are_refused(space: clia.Space, name: str) -> None:
     refused("invalid-name", lambda: space.spawn(name, BRIEFING))
     refused("invalid-name", lambda: space.commit(name, "finding", {}))
     assert space.agents() == []
@@ -236,15 +228,15 @@ def test_the_merged_profile_is_frozen_into_the_record_and_named_in_the_commits(t
     document = repo / ".clia/agents/scout/scout@repo.agent.triad.json"
     document.parent.mkdir(parents=True)
     document.write_text(json.dumps({"slug": "scout", "role": "looks around", "guardrails": ["no force pushes"]}))
-    made = space.spawn("scout", BRIEFING)
+    agent = space.spawn("scout", BRIEFING)
     profile = space.record_of("scout")["profile.json"]
     assert profile["document"]["role"] == "looks around"
     assert profile["slug"] == "scout"
     cid = space.commit("scout", "finding", {"a": b"1"})
-    assert space.show(cid).profile == space.show(made.genesis).profile == made.profile is not None
+    assert space.show(cid).profile == space.show(agent.genesis).profile == agent.profile is not None
     document.write_text(json.dumps({"slug": "scout", "role": "sleeps"}))
     assert space.record_of("scout")["profile.json"] == profile
-    assert space.spawn("second", BRIEFING, slug="scout").profile not in (None, made.profile)
+    assert space.spawn("second", BRIEFING, slug="scout").profile not in (None, agent.profile)
     assert space.spawn("third", BRIEFING).profile is None
     refused("agent-not-found", lambda: space.spawn("fourth", BRIEFING, slug="nobody"))
     assert space.verify().clean
@@ -258,10 +250,10 @@ def test_a_commit_is_the_whole_worktree_as_a_value(scout: clia.Space) -> None:
     assert scout.files("scout") == {"src/a.py": b"1", "b": b"\0\xff"}
     second = scout.commit("scout", "refactor", {"src/a.py": b"2"}, message="second")
     assert scout.files("scout") == {"src/a.py": b"2"}
-    shown = scout.show(first)
-    assert (shown.agent, shown.kind, shown.message, shown.meta) == ("scout", "finding", "first", {"severity": "high"})
-    assert shown.briefing == scout.show(scout.genesis("scout")).briefing
-    assert [each.cid for each in scout.session_log("scout")] == [second, first, scout.genesis("scout")]
+    commit = scout.show(first)
+    assert (commit.agent, commit.kind, commit.message, commit.meta) == ("scout", "finding", "first", {"severity": "high"})
+    assert commit.briefing == scout.show(scout.genesis("scout")).briefing
+    assert [commit.cid for commit in scout.session_log("scout")] == [second, first, scout.genesis("scout")]
 
 
 def test_a_delta_changes_what_it_names(scout: clia.Space) -> None:
@@ -305,7 +297,7 @@ def test_modes_links_and_submodules_are_kept(scout: clia.Space, tmp_path: Path) 
         refused("invalid-content", lambda value=value: scout.commit("scout", "finding", {"a": value}))  # type: ignore[misc]
 
 
-def test_the_same_value_again_is_still_an_action(scout: clia.Space) -> None:
+def test_a_commit_without_changes_is_allowed(scout: clia.Space) -> None:
     first = scout.commit("scout", "finding", {"a": b"1"})
     second = scout.commit("scout", "test", {"a": b"1"}, message="nothing changed, and that is the finding")
     assert scout.show(second).parents == (first,)
@@ -314,9 +306,9 @@ def test_the_same_value_again_is_still_an_action(scout: clia.Space) -> None:
 
 def test_a_stale_base_writes_nothing(scout: clia.Space) -> None:
     base = scout.head("scout")
-    mine = scout.commit("scout", "finding", {"a": b"1"}, base=base)
+    cid = scout.commit("scout", "finding", {"a": b"1"}, base=base)
     error = refused("stale-ref", lambda: scout.commit("scout", "finding", {"b": b"2"}, base=base))
-    assert (error.fields["expected"], error.fields["actual"]) == (base, mine)
+    assert (error.fields["expected"], error.fields["actual"]) == (base, cid)
     assert isinstance(error, errors.Conflict)
     assert scout.files("scout") == {"a": b"1"}
 
@@ -376,7 +368,7 @@ def test_a_hostile_gitmodules_file_is_refused(scout: clia.Space, text: str) -> N
     scout.commit("scout", "finding", {".gitmodules": b'[submodule "a"]\n\tpath = a\n\turl = https://example.org/a\n'})
 
 
-def test_what_git_would_call_damaged_is_refused(scout: clia.Space) -> None:
+def test_trees_that_git_fsck_rejects_are_refused(scout: clia.Space) -> None:
     for bad in ({".gitattributes": b"x" * 3000}, {"a/.gitattributes/x": b""}, {".gitmodules/x": b""}):
         refused("unsafe-path", lambda bad=bad: scout.commit("scout", "finding", bad))  # type: ignore[misc]
     scout.commit("scout", "finding", {".gitattributes": b"*.py text\n", ".gitignore": clia.Link("elsewhere")})
@@ -389,8 +381,8 @@ def test_an_empty_message_gets_a_subject(scout: clia.Space) -> None:
 
 def test_the_prompt_of_the_briefing_is_named_as_behaviour(space: clia.Space) -> None:
     prompt = space.add_behaviour("look", "Look around.", "prompt").cid
-    made = space.spawn("scout", clia.Briefing("t", behaviour=prompt))
-    assert space.show(made.genesis).behaviour == prompt
+    agent = space.spawn("scout", clia.Briefing("t", behaviour=prompt))
+    assert space.show(agent.genesis).behaviour == prompt
     assert space.show(space.commit("scout", "finding", {})).behaviour == prompt
 
 
@@ -400,11 +392,11 @@ def test_a_commit_made_by_plain_git_does_not_break_the_agent(scout: clia.Space, 
     tree = git("rev-parse", "agents/scout^{tree}", cwd=repo).strip()
     plain = git("commit-tree", tree, "-p", "agents/scout", "-m", "by hand", cwd=repo).strip()
     git("update-ref", "refs/heads/agents/scout", plain, cwd=repo)
-    made = scout.commit("scout", "finding", {"a": b"2"})
-    assert scout.show(made).parents == (plain,)
-    assert scout.show(made).briefing is not None
-    assert plain not in [each.cid for each in scout.session_log("scout")]
-    assert plain in [each.cid for each in scout.log("scout")]
+    cid = scout.commit("scout", "finding", {"a": b"2"})
+    assert scout.show(cid).parents == (plain,)
+    assert scout.show(cid).briefing is not None
+    assert plain not in [commit.cid for commit in scout.session_log("scout")]
+    assert plain in [commit.cid for commit in scout.log("scout")]
     assert scout.verify().clean
 
 
@@ -419,70 +411,72 @@ def two(space: clia.Space) -> None:
 
 def test_a_merge_is_always_a_commit_with_two_parents(space: clia.Space) -> None:
     two(space)
-    theirs = space.commit("scout", "finding", changes={"b": b"2\n"})
-    ours = space.head("lead")
-    done = space.merge("lead", "scout", message="take it", meta={"n": 1})
-    assert isinstance(done, clia.Merged)
-    shown = space.show(done.cid)
-    assert (shown.kind, shown.merged, shown.parents, shown.agent) == ("session-merge", "scout", (ours, theirs), "lead")
-    assert (shown.message, shown.meta) == ("take it", {"n": 1})
+    their_head = space.commit("scout", "finding", changes={"b": b"2\n"})
+    own_head = space.head("lead")
+    merge = space.merge("lead", "scout", message="take it", meta={"n": 1})
+    assert isinstance(merge, clia.Merged)
+    commit = space.show(merge.cid)
+    assert (commit.kind, commit.merged, commit.parents, commit.agent) == ("session-merge", "scout", (own_head, their_head), "lead")
+    assert (commit.message, commit.meta) == ("take it", {"n": 1})
     assert space.files("lead") == {"a": b"1\n", "b": b"2\n"}
-    assert space.merge("lead", "scout") == clia.UpToDate(done.cid)
+    assert space.merge("lead", "scout") == clia.UpToDate(merge.cid)
     assert space.merged_sessions("lead") == ["scout"]
     assert space.merged_into("scout") == ["lead"]
 
 
 def test_a_conflict_is_an_answer_and_commits_nothing(space: clia.Space) -> None:
     two(space)
-    theirs = space.commit("scout", "finding", changes={"a": b"scout\n", "b": None})
-    ours = space.commit("lead", "finding", changes={"a": b"lead\n", "b": b"lead\n"})
-    found = space.merge("lead", "scout")
-    assert isinstance(found, clia.Conflicts)
-    assert (found.ours, found.theirs) == (ours, theirs)
-    assert [tuple(each) for each in found.paths] == [("a", b"1\n", b"lead\n", b"scout\n"), ("b", b"1\n", b"lead\n", None)]
-    assert space.head("lead") == ours
+    their_head = space.commit("scout", "finding", changes={"a": b"scout\n", "b": None})
+    own_head = space.commit("lead", "finding", changes={"a": b"lead\n", "b": b"lead\n"})
+    conflicts = space.merge("lead", "scout")
+    assert isinstance(conflicts, clia.Conflicts)
+    assert (conflicts.ours, conflicts.theirs) == (own_head, their_head)
+    assert [tuple(path) for path in conflicts.paths] == [("a", b"1\n", b"lead\n", b"scout\n"), ("b", b"1\n", b"lead\n", None)]
+    assert space.head("lead") == own_head
     assert space.merged_sessions("lead") == []
-    assert space.last_refused("lead", "scout") == (ours, theirs)
-    assert space.conflicts("lead", "scout") == found
+    assert space.last_refused("lead", "scout") == (own_head, their_head)
+    assert space.conflicts("lead", "scout") == conflicts
 
 
 def test_a_conflict_is_resolved_with_the_whole_worktree_or_just_the_conflicts(space: clia.Space) -> None:
     two(space)
-    theirs = space.commit("scout", "finding", changes={"a": b"scout\n", "c": b"new\n"})
-    ours = space.commit("lead", "finding", changes={"a": b"lead\n"})
-    error = refused("unresolved", lambda: space.resolve("lead", "scout", changes={}, ours=ours, theirs=theirs))
+    their_head = space.commit("scout", "finding", changes={"a": b"scout\n", "c": b"new\n"})
+    own_head = space.commit("lead", "finding", changes={"a": b"lead\n"})
+    error = refused("unresolved", lambda: space.resolve("lead", "scout", changes={}, ours=own_head, theirs=their_head))
     assert error.fields["paths"] == ["a"]
-    done = space.resolve("lead", "scout", changes={"a": b"both\n"}, ours=ours, theirs=theirs, message="by hand")
-    assert space.show(done.cid).parents == (ours, theirs)
-    assert space.show(done.cid).kind == "session-merge"
+    merge = space.resolve("lead", "scout", changes={"a": b"both\n"}, ours=own_head, theirs=their_head, message="by hand")
+    assert space.show(merge.cid).parents == (own_head, their_head)
+    assert space.show(merge.cid).kind == "session-merge"
     assert space.files("lead") == {"a": b"both\n", "b": b"1\n", "c": b"new\n"}
-    theirs = space.commit("scout", "finding", changes={"a": b"again\n"})
-    found = space.merge("lead", "scout")
-    assert isinstance(found, clia.Conflicts)
-    done = space.resolve("lead", "scout", {"only": b"this"}, ours=found.ours, theirs=found.theirs)
+    their_head = space.commit("scout", "finding", changes={"a": b"again\n"})
+    conflicts = space.merge("lead", "scout")
+    assert isinstance(conflicts, clia.Conflicts)
+    merge = space.resolve("lead", "scout", {"only": b"this"}, ours=conflicts.ours, theirs=conflicts.theirs)
     assert space.files("lead") == {"only": b"this"}
     assert space.merged_sessions("lead") == ["scout"]
 
 
-def test_a_side_of_a_conflict_is_a_value_that_settles_it(space: clia.Space) -> None:
+def test_a_side_of_a_conflict_can_be_its_resolution(space: clia.Space) -> None:
     two(space)
     space.commit("scout", "finding", changes={"a": clia.File(b"scout\n", executable=True), "b": clia.Link("a")})
     space.commit("lead", "finding", changes={"a": b"lead\n", "b": b"lead\n"})
-    found = space.merge("lead", "scout")
-    assert isinstance(found, clia.Conflicts)
-    space.resolve("lead", "scout", changes={each.path: each.theirs for each in found.paths}, ours=found.ours, theirs=found.theirs)
+    conflicts = space.merge("lead", "scout")
+    assert isinstance(conflicts, clia.Conflicts)
+    space.resolve(
+        "lead", "scout", changes={path.path: path.theirs for path in conflicts.paths}, ours=conflicts.ours, theirs=conflicts.theirs
+    )
     assert space.files("lead") == space.files("scout")
 
 
 def test_resolving_after_either_head_moved_is_stale(space: clia.Space) -> None:
     two(space)
-    theirs = space.commit("scout", "finding", changes={"a": b"scout\n"})
-    ours = space.commit("lead", "finding", changes={"a": b"lead\n"})
+    their_head = space.commit("scout", "finding", changes={"a": b"scout\n"})
+    own_head = space.commit("lead", "finding", changes={"a": b"lead\n"})
     newer = space.commit("scout", "finding", changes={"b": b"x"})
-    error = refused("stale-ref", lambda: space.resolve("lead", "scout", {}, ours=ours, theirs=theirs))
+    error = refused("stale-ref", lambda: space.resolve("lead", "scout", {}, ours=own_head, theirs=their_head))
     assert (error.fields["agent"], error.fields["actual"]) == ("scout", newer)
     space.commit("lead", "finding", changes={"b": b"y"})
-    refused("stale-ref", lambda: space.resolve("lead", "scout", {}, ours=ours, theirs=newer))
+    refused("stale-ref", lambda: space.resolve("lead", "scout", {}, ours=own_head, theirs=newer))
 
 
 def test_renames_are_followed_in_a_merge(space: clia.Space) -> None:
@@ -496,7 +490,7 @@ def test_renames_are_followed_in_a_merge(space: clia.Space) -> None:
     assert space.files("lead") == {"new.py": body.replace(b"line 7\n", b"line seven\n")}
 
 
-def test_agents_without_a_common_past_can_be_merged(space: clia.Space) -> None:
+def test_agents_without_a_common_ancestor_can_be_merged(space: clia.Space) -> None:
     for name in ("lead", "scout"):
         space.spawn(name, BRIEFING)
         space.commit(name, "finding", {name: b"1"})
@@ -528,14 +522,14 @@ def test_edges_are_read_from_actor_to_object(space: clia.Space, tmp_path: Path) 
         assert opened.agent_tree("root") == ["a", "b", "c"]
         assert opened.reviewers("c") == ["b"]
         assert opened.reviewing("b") == ["c"]
-        assert [(each.src, each.kind, each.dst) for each in opened.relations("c")] == [
+        assert [(edge.src, edge.kind, edge.dst) for edge in opened.relations("c")] == [
             ("b", "reviews", "c"),
             ("c", "advises", "root"),
             ("root", "sub-agent-of", "c"),
         ]
 
 
-def test_a_retracted_edge_is_gone_and_can_be_stated_again(space: clia.Space) -> None:
+def test_a_retracted_edge_is_removed_and_can_be_stated_again(space: clia.Space) -> None:
     space.spawn("a", BRIEFING)
     space.spawn_from("b", BRIEFING, "a")
     first = space.reviews("a", "b")
@@ -573,7 +567,7 @@ def test_the_index_follows_what_plain_git_does_to_the_refs(space: clia.Space, tm
     assert space.merged_sessions("a") == ["b"]
     git("update-ref", "-d", "refs/heads/agents/b", cwd=repo)
     assert space.sub_agents("a") == []
-    assert [each.code for each in space.verify().findings] == ["no-branch"]
+    assert [finding.code for finding in space.verify().findings] == ["no-branch"]
 
 
 # Traces
@@ -585,16 +579,16 @@ def test_a_trace_is_bound_to_the_commit_it_led_to(scout: clia.Space, tmp_path: P
     plain = scout.commit("scout", "finding", {"a": b"1"})
     assert scout.trace_for(plain) is None
     assert texts(scout.trace_pending("scout")) == ["one", "two"]
-    made = scout.commit_with_trace("scout", "test", {"a": b"2"}, message="tested")
+    cid = scout.commit_with_trace("scout", "test", {"a": b"2"}, message="tested")
     assert scout.trace_pending("scout") == []
-    trace = scout.trace_for(made)
+    trace = scout.trace_for(cid)
     assert trace is not None
-    assert (trace.commit, trace.agent, texts(trace.entries)) == (made, "scout", ["one", "two"])
+    assert (trace.commit, trace.agent, texts(trace.entries)) == (cid, "scout", ["one", "two"])
     assert trace.entries[1]["data"] == {"tool": "ls"}
-    assert scout.read(scout.trace_cid_for(made) or "") == trace
-    assert [each.trace for each in scout.session_traces("scout")] == [trace]
-    shown = json.loads(git("notes", "--ref=clia/trace/scout", "show", made, cwd=tmp_path / "repo"))
-    assert shown["entries"][0]["text"] == "one"
+    assert scout.read(scout.trace_cid_for(cid) or "") == trace
+    assert [row.trace for row in scout.session_traces("scout")] == [trace]
+    note = json.loads(git("notes", "--ref=clia/trace/scout", "show", cid, cwd=tmp_path / "repo"))
+    assert note["entries"][0]["text"] == "one"
     again = scout.commit_with_trace("scout", "test", {"a": b"3"})
     assert scout.trace_for(again) is None
 
@@ -616,26 +610,26 @@ def test_the_entries_of_traces_are_counted_by_kind(scout: clia.Space) -> None:
     refused("no-such-agent", lambda: scout.traces.kinds("nobody"))
 
 
-def test_a_pending_trace_is_there_after_a_restart(scout: clia.Space, tmp_path: Path) -> None:
+def test_a_pending_trace_survives_a_restart(scout: clia.Space, tmp_path: Path) -> None:
     scout.trace("scout", "console", "one")
     scout.close()
     opened = clia.open(tmp_path / "repo", settings=settings())
     opened.trace("scout", "console", "two")
-    made = opened.commit_with_trace("scout", "test", {})
-    trace = opened.trace_for(made)
+    cid = opened.commit_with_trace("scout", "test", {})
+    trace = opened.trace_for(cid)
     assert trace is not None
     assert texts(trace.entries) == ["one", "two"]
 
 
 def test_attaching_again_keeps_the_history_of_bindings(scout: clia.Space) -> None:
-    made = scout.commit("scout", "finding", {"a": b"1"})
-    first = scout.attach_trace(made, [{"text": "was first"}])
-    second = scout.attach_trace(made, [{"text": "is second", "kind": "note"}])
-    assert scout.head("scout") == made
-    trace = scout.trace_for(made)
+    cid = scout.commit("scout", "finding", {"a": b"1"})
+    first = scout.attach_trace(cid, [{"text": "was first"}])
+    second = scout.attach_trace(cid, [{"text": "is second", "kind": "note"}])
+    assert scout.head("scout") == cid
+    trace = scout.trace_for(cid)
     assert trace is not None
     assert texts(trace.entries) == ["is second"]
-    assert [each.trace for each in scout.trace_history(made)] == [second, first]
+    assert [binding.trace for binding in scout.trace_history(cid)] == [second, first]
     assert scout.trace_history(scout.genesis("scout")) == []
 
 
@@ -644,16 +638,16 @@ def keyed(*keys: str) -> list[dict[str, Any]]:
 
 
 def test_an_entry_with_a_key_counts_once(scout: clia.Space) -> None:
-    """In one call, over calls, over commits, and for each agent by itself."""
+    """In one call, over calls, over commits, and for each agent separately."""
     assert scout.trace_once("scout", [*keyed("a", "b", "a"), {"text": "again", "key": "b"}]) == 2
     assert scout.trace_once("scout", keyed("b", "c")) == 1
-    made = scout.commit_with_trace("scout", "test", {})
+    cid = scout.commit_with_trace("scout", "test", {})
     assert scout.trace_once("scout", keyed("a", "b", "c")) == 0
     assert scout.trace_once("scout", keyed("c", "d")) == 1
     scout.trace("scout", "note", "says a")
-    trace = scout.trace_for(made)
+    trace = scout.trace_for(cid)
     assert trace is not None
-    assert [(each["text"], each["key"], each["kind"]) for each in trace.entries] == [
+    assert [(entry["text"], entry["key"], entry["kind"]) for entry in trace.entries] == [
         ("says a", "a", "note"),
         ("says b", "b", "note"),
         ("says c", "c", "note"),
@@ -664,19 +658,19 @@ def test_an_entry_with_a_key_counts_once(scout: clia.Space) -> None:
     assert scout.trace_once("scout", []) == 0
 
 
-def test_an_entry_with_a_key_keeps_what_it_says_and_no_secret(scout: clia.Space) -> None:
+def test_an_entry_with_a_key_is_stored_without_secrets(scout: clia.Space) -> None:
     secret = FAKES[0].text
     entry = {"kind": "tool-call", "text": f"use {secret}", "key": "call:1", "at": "2026-05-01T00:00:00Z", "data": {"input": secret}}
     assert scout.trace_once("scout", [entry]) == 1
-    (found,) = scout.trace_pending("scout")
-    assert (found["kind"], found["at"], found["key"]) == ("tool-call", "2026-05-01T00:00:00Z", "call:1")
-    assert secret not in json.dumps(found)
-    assert found["redacted"] >= 1
+    (stored,) = scout.trace_pending("scout")
+    assert (stored["kind"], stored["at"], stored["key"]) == ("tool-call", "2026-05-01T00:00:00Z", "call:1")
+    assert secret not in json.dumps(stored)
+    assert stored["redacted"] >= 1
 
 
-@here_only
-def test_keys_are_known_again_after_the_store_was_lost(scout: clia.Space, tmp_path: Path) -> None:
-    """From git's notes; what was only pending is lost with the store, and may come again."""
+@local_only
+def test_keys_are_restored_after_the_loss_of_the_store(scout: clia.Space, tmp_path: Path) -> None:
+    """From git's notes; pending entries are lost with the store and can be added again."""
     scout.trace_once("scout", keyed("a", "b"))
     scout.commit_with_trace("scout", "test", {})
     scout.trace_once("scout", keyed("c"))
@@ -689,7 +683,7 @@ def test_keys_are_known_again_after_the_store_was_lost(scout: clia.Space, tmp_pa
         assert texts(again.trace_pending("scout")) == ["says c"]
 
 
-def test_entries_whose_key_is_none_are_refused_and_nothing_is_traced(scout: clia.Space) -> None:
+def test_entries_with_an_invalid_key_are_refused_and_nothing_is_traced(scout: clia.Space) -> None:
     for key in ("", " ", "a b", "ä", "x" * 257, 3, None):
         refused("invalid-entry", lambda key=key: scout.trace_once("scout", [*keyed("good"), {"text": "x", "key": key}]))  # type: ignore[misc]
     refused("invalid-entry", lambda: scout.trace_once("scout", [{"text": "x"}]))
@@ -700,7 +694,7 @@ def test_entries_whose_key_is_none_are_refused_and_nothing_is_traced(scout: clia
     assert scout.trace_once("scout", keyed("good", "x" * 256)) == 2
 
 
-def test_a_trace_can_be_attached_to_a_commit_of_people(scout: clia.Space, tmp_path: Path) -> None:
+def test_a_trace_can_be_attached_to_a_users_commit(scout: clia.Space, tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     git("commit", "-q", "--allow-empty", "-m", "by hand", cwd=repo)
     refused("no-agent", lambda: scout.attach_trace("HEAD", [{"text": "x"}]))
@@ -711,14 +705,14 @@ def test_a_trace_can_be_attached_to_a_commit_of_people(scout: clia.Space, tmp_pa
     assert trace.agent == "scout"
 
 
-def test_traces_are_searched_bound_and_pending(scout: clia.Space) -> None:
+def test_search_covers_bound_and_pending_traces(scout: clia.Space) -> None:
     scout.trace("scout", "console", "The Needle is here")
-    made = scout.commit_with_trace("scout", "test", {})
+    cid = scout.commit_with_trace("scout", "test", {})
     scout.trace("scout", "console", "another needle")
     scout.spawn("other", BRIEFING)
     scout.trace("other", "console", "needle", data={"n": 1})
     hits = scout.trace_search("needle")
-    assert [(hit.agent, hit.commit) for hit in hits] == [("other", None), ("scout", made), ("scout", None)]
+    assert [(hit.agent, hit.commit) for hit in hits] == [("other", None), ("scout", cid), ("scout", None)]
     assert len(scout.trace_search("needle", agent="scout")) == 2
     assert len(scout.trace_search("^The.*here", regex=True)) == 1
     assert scout.trace_search("nothing like it") == []
@@ -726,7 +720,7 @@ def test_traces_are_searched_bound_and_pending(scout: clia.Space) -> None:
     refused("empty-search", lambda: scout.trace_search(""))
 
 
-def test_huge_entries_are_cut_and_say_so(tmp_path: Path) -> None:
+def test_huge_entries_are_truncated_and_marked(tmp_path: Path) -> None:
     space = clia.init(tmp_path / "repo", settings=settings(entry_max=10))
     space.spawn("scout", BRIEFING)
     space.trace("scout", "console", "0123456789abc")
@@ -757,7 +751,7 @@ TOKEN = "ghp_" + "Ab3" * 12
 
 
 def recorded(repo: Path) -> bytes:
-    """Every byte that a space has written, unpacked: all objects, and the store's files."""
+    """Every byte that a space has written, uncompressed: all objects, and the store's files."""
     listed = git("cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objecttype)", "--unordered", cwd=repo)
     texts = [line.split()[0] for line in listed.splitlines() if line.endswith(("blob", "commit"))]
     batch = subprocess.run(
@@ -766,24 +760,24 @@ def recorded(repo: Path) -> bytes:
     return batch + b"".join(file.read_bytes() for file in sorted((repo / ".git/clia").glob("space.db*")))
 
 
-@here_only
+@local_only
 def test_secrets_of_every_kind_never_reach_the_store_or_an_object(space: clia.Space, tmp_path: Path) -> None:
     secrets = [*FAKES, *PEM_KEYS]
-    assert len({each.kind for each in secrets}) >= 20
-    for number, each in enumerate(secrets):
-        text = f"before {each.text} after"
-        title = text.replace("\n", " ") if each in FAKES else "a key"
+    assert len({secret.kind for secret in secrets}) >= 20
+    for number, secret in enumerate(secrets):
+        text = f"before {secret.text} after"
+        title = text.replace("\n", " ") if secret in FAKES else "a key"
         space.spawn(f"a{number}", clia.Briefing(title, text, meta={"said": text, "list": [text]}))
         space.trace(f"a{number}", "console", text, data={"line": text})
-        half = len(each.before + each.public) + len(each.secret) // 2
-        space.trace(f"a{number}", "console", each.text[:half])
-        space.trace(f"a{number}", "console", each.text[half:] + "\n")
+        half = len(secret.before + secret.public) + len(secret.secret) // 2
+        space.trace(f"a{number}", "console", secret.text[:half])
+        space.trace(f"a{number}", "console", secret.text[half:] + "\n")
         space.commit_with_trace(f"a{number}", "finding", {}, message=text, meta={"said": text, "deep": {"er": [text]}})
         space.attach_trace(space.genesis(f"a{number}"), [{"text": text, "data": {"x": text}}])
         space.trace(f"a{number}", "console", text)
         space.write({"type": "capability", "note": text, "number": number})
     written = recorded(tmp_path / "repo")
-    leaked = [each.kind for each in secrets for line in each.secret.split("\n") if len(line) > 6 and line.encode() in written]
+    leaked = [secret.kind for secret in secrets for line in secret.secret.split("\n") if len(line) > 6 and line.encode() in written]
     assert leaked == []
     assert b"before " in written
     assert space.trace_pending("a0")[0]["redacted"] == 1
@@ -795,7 +789,7 @@ def test_a_key_that_is_a_secret_is_redacted_too(scout: clia.Space) -> None:
     assert "hunter2" not in str(scout.show(cid).meta)
 
 
-def test_redaction_is_off_only_when_told(tmp_path: Path) -> None:
+def test_redaction_is_off_only_on_request(tmp_path: Path) -> None:
     space = clia.init(tmp_path / "repo", settings=settings(redact=False))
     space.spawn("scout", BRIEFING)
     space.trace("scout", "console", TOKEN)
@@ -804,31 +798,31 @@ def test_redaction_is_off_only_when_told(tmp_path: Path) -> None:
 
 
 def test_ids_and_digests_survive_redaction(scout: clia.Space) -> None:
-    kept = f"{'0123456789abcdef' * 2}01234567 sha256:{'ab' * 32} 123e4567-e89b-12d3-a456-426614174000"
-    scout.trace("scout", "console", kept)
-    assert texts(scout.trace_pending("scout")) == [kept]
+    ids = f"{'0123456789abcdef' * 2}01234567 sha256:{'ab' * 32} 123e4567-e89b-12d3-a456-426614174000"
+    scout.trace("scout", "console", ids)
+    assert texts(scout.trace_pending("scout")) == [ids]
 
 
 def test_a_leak_is_purged_from_traces_their_history_and_the_buffer(scout: clia.Space, tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     leak = "correct horse battery"
     scout.trace("scout", "console", f"pass is {leak}, keep this", data={"also": leak})
-    made = scout.commit_with_trace("scout", "test", {"a": b"1"})
+    cid = scout.commit_with_trace("scout", "test", {"a": b"1"})
     scout.trace("scout", "console", "innocent")
-    other = scout.commit_with_trace("scout", "test", {"a": b"2"})
-    scout.attach_trace(made, [{"text": f"again {leak}"}])
+    second_cid = scout.commit_with_trace("scout", "test", {"a": b"2"})
+    scout.attach_trace(cid, [{"text": f"again {leak}"}])
     scout.trace("scout", "console", f"pending {leak}")
     git("gc", "-q", cwd=repo)
-    done = scout.trace_purge("scout", leak)
-    assert (done.traces, done.pending) == (2, 1)
-    assert any("clones" in line for line in done.remaining)
+    purge = scout.trace_purge("scout", leak)
+    assert (purge.traces, purge.pending) == (2, 1)
+    assert any("clones" in line for line in purge.remaining)
     assert scout.trace_search(leak) == []
     assert texts(scout.trace_pending("scout")) == ["pending [purged]"]
-    trace = scout.trace_for(made)
+    trace = scout.trace_for(cid)
     assert trace is not None
     assert texts(trace.entries) == ["again [purged]"]
-    assert len(scout.trace_history(made)) == 2
-    assert scout.trace_for(other) is not None
+    assert len(scout.trace_history(cid)) == 2
+    assert scout.trace_for(second_cid) is not None
     assert leak.encode() not in recorded(repo)
     assert scout.verify().clean
     refused("text-too-short", lambda: scout.trace_purge("scout", "abc"))
@@ -841,17 +835,17 @@ def test_a_purged_history_does_not_come_back_from_another_clone(scout: clia.Spac
     scout.trace("scout", "console", "fine")
     scout.commit_with_trace("scout", "test", {"a": b"0"})
     scout.trace("scout", "console", "the pass phrase is swordfish")
-    made = scout.commit_with_trace("scout", "test", {"a": b"1"})
+    cid = scout.commit_with_trace("scout", "test", {"a": b"1"})
     scout.publish(["scout"], "other")
     assert any("remote other" in line for line in scout.trace_purge("scout", "swordfish").remaining)
     ref = "refs/notes/clia/trace/scout"
-    assert [(each.ref, each.what) for each in scout.adopt("other")] == [(ref, "purged")]
-    trace = scout.trace_for(made)
+    assert [(adopted.ref, adopted.what) for adopted in scout.adopt("other")] == [(ref, "purged")]
+    trace = scout.trace_for(cid)
     assert trace is not None
     assert texts(trace.entries) == ["the pass phrase is [purged]"]
-    assert "refused" in {each.state for each in scout.publish(["scout"], "other")}
+    assert "refused" in {published.state for published in scout.publish(["scout"], "other")}
     git("update-ref", "-d", ref, cwd=hub)
-    assert "refused" not in {each.state for each in scout.publish(["scout"], "other")}
+    assert "refused" not in {published.state for published in scout.publish(["scout"], "other")}
     assert scout.adopt("other") == []
     assert scout.verify().clean
 
@@ -862,14 +856,14 @@ def test_a_purged_history_does_not_come_back_from_another_clone(scout: clia.Spac
 def test_log_show_diff_and_changed(scout: clia.Space) -> None:
     first = scout.commit("scout", "finding", {"a": b"1\n"}, message="first\n\nbody")
     second = scout.commit("scout", "finding", {"a": b"2\n", "b": b"x\n"}, message="second")
-    assert [each.cid for each in scout.log("scout", limit=2)] == [second, first]
-    assert [each.subject for each in scout.log("scout", own=True)] == ["second", "first", "spawn: Look around"]
+    assert [commit.cid for commit in scout.log("scout", limit=2)] == [second, first]
+    assert [commit.subject for commit in scout.log("scout", own=True)] == ["second", "first", "spawn: Look around"]
     assert scout.show(first[:10]).message == "first\n\nbody"
     assert "+2" in scout.diff(second)
     assert "-1" in scout.diff(second)
     assert scout.diff(second, paths=["b"]).count("diff --git") == 1
-    assert [(each.status, each.path) for each in scout.changed("scout")] == [("A", "a"), ("A", "b")]
-    assert [(each.status, each.path, each.added, each.removed) for each in scout.changed(first, second)] == [
+    assert [(change.status, change.path) for change in scout.changed("scout")] == [("A", "a"), ("A", "b")]
+    assert [(change.status, change.path, change.added, change.removed) for change in scout.changed(first, second)] == [
         ("M", "a", 1, 1),
         ("A", "b", 1, 0),
     ]
@@ -881,20 +875,20 @@ def test_log_show_diff_and_changed(scout: clia.Space) -> None:
 def test_blame_names_agent_kind_briefing_and_trace(space: clia.Space) -> None:
     two(space)
     space.trace("scout", "console", "why")
-    made = space.commit_with_trace("scout", "refactor", changes={"a": b"1\nmore\n"})
+    cid = space.commit_with_trace("scout", "refactor", changes={"a": b"1\nmore\n"})
     space.merge("lead", "scout")
     lines = space.blame("lead", "a")
-    assert [(each.number, each.text, each.agent, each.kind) for each in lines] == [
+    assert [(line.number, line.text, line.agent, line.kind) for line in lines] == [
         (1, "1", "lead", "finding"),
         (2, "more", "scout", "refactor"),
     ]
-    assert lines[1].commit == made
-    assert lines[1].trace == space.trace_cid_for(made)
-    assert lines[1].briefing == space.show(made).briefing
+    assert lines[1].commit == cid
+    assert lines[1].trace == space.trace_cid_for(cid)
+    assert lines[1].briefing == space.show(cid).briefing
     refused("no-such-path", lambda: space.blame("lead", "nothing"))
 
 
-def test_an_ambiguous_or_unknown_revision_is_said(scout: clia.Space) -> None:
+def test_an_ambiguous_or_unknown_revision_is_reported(scout: clia.Space) -> None:
     refused("no-such-object", lambda: scout.find("main~9"))
     refused("no-such-object", lambda: scout.find("-x"))
     assert scout.find("agents/scout") == scout.head("scout")
@@ -933,24 +927,24 @@ def test_a_squash_names_agent_and_range_and_is_followed_by_blame_and_trace(space
     first = space.commit_with_trace("scout", "finding", changes={"b": b"one\n"})
     space.trace("scout", "console", "second thought")
     second = space.commit_with_trace("scout", "refactor", changes={"b": b"one\ntwo\n"})
-    done = space.land("scout", "main", squash=True, message="all of it")
-    assert isinstance(done, clia.Landed)
-    shown = space.show(done.cid)
-    assert (shown.message, shown.landed, shown.range, shown.agent) == ("all of it", "scout", f"{base}..{second}", None)
-    assert shown.parents == (base,)
-    trace = space.trace_for(done.cid)
+    landing = space.land("scout", "main", squash=True, message="all of it")
+    assert isinstance(landing, clia.Landed)
+    commit = space.show(landing.cid)
+    assert (commit.message, commit.landed, commit.range, commit.agent) == ("all of it", "scout", f"{base}..{second}", None)
+    assert commit.parents == (base,)
+    trace = space.trace_for(landing.cid)
     assert trace is not None
     assert texts(trace.entries) == ["first thought", "second thought"]
-    assert [(each.commit, each.agent, each.kind) for each in space.blame("main", "b")] == [
+    assert [(line.commit, line.agent, line.kind) for line in space.blame("main", "b")] == [
         (first, "scout", "finding"),
         (second, "scout", "refactor"),
     ]
-    assert space.land("scout", "main", squash=True) == clia.UpToDate(done.cid)
+    assert space.land("scout", "main", squash=True) == clia.UpToDate(landing.cid)
     assert space.states()[0].landed == "main"
     assert space.verify().clean
 
 
-def test_work_after_a_squash_lands_without_meeting_itself(space: clia.Space, people: Path) -> None:
+def test_work_after_a_squash_lands_without_conflicts(space: clia.Space, people: Path) -> None:
     space.commit("scout", "finding", changes={"a": b"2\n", "b": b"1\n"})
     assert isinstance(space.land("scout", "main", squash=True), clia.Landed)
     space.commit("scout", "finding", changes={"a": b"3\n", "b": None})
@@ -965,16 +959,16 @@ def test_work_after_a_squash_lands_without_meeting_itself(space: clia.Space, peo
     assert space.files("main") == {"a": b"5\n"}
 
 
-def test_a_landing_that_cannot_be_forwarded_merges(space: clia.Space, people: Path) -> None:
+def test_a_landing_that_is_not_a_fast_forward_merges(space: clia.Space, people: Path) -> None:
     head = space.commit("scout", "finding", changes={"b": b"1\n"})
     (people / "c").write_text("x\n")
     git("add", "c", cwd=people)
     git("commit", "-qm", "meanwhile", cwd=people)
     tip = space.find("main")
-    done = space.land("scout", "main")
-    assert isinstance(done, clia.Landed)
-    assert done.how == "merge"
-    assert space.show(done.cid).parents == (tip, head)
+    landing = space.land("scout", "main")
+    assert isinstance(landing, clia.Landed)
+    assert landing.how == "merge"
+    assert space.show(landing.cid).parents == (tip, head)
     assert sorted(space.files("main")) == ["a", "b", "c"]
     space.commit("scout", "finding", changes={"d": b"1\n"})
     space.spawn_at("second", BRIEFING, "main")
@@ -989,9 +983,9 @@ def test_a_conflicting_landing_writes_nothing(space: clia.Space, people: Path) -
     (people / "a").write_text("people\n")
     git("commit", "-qam", "meanwhile", cwd=people)
     tip = space.find("main")
-    found = space.land("scout", "main")
-    assert isinstance(found, clia.Conflicts)
-    assert [each.path for each in found.paths] == ["a"]
+    conflicts = space.land("scout", "main")
+    assert isinstance(conflicts, clia.Conflicts)
+    assert [path.path for path in conflicts.paths] == ["a"]
     assert space.find("main") == tip
     assert space.landings("scout") == []
 
@@ -1012,20 +1006,20 @@ def test_uncommitted_work_in_the_way_stops_a_landing(space: clia.Space, people: 
     assert (people / "other").read_text() == "stays\n"
 
 
-@pytest.mark.parametrize(("how", "parents"), [("fast-forward", None), ("squash", 0), ("merge", 1)])
-def test_the_first_landing_makes_the_branch(scout: clia.Space, tmp_path: Path, how: str, parents: int | None) -> None:
+@pytest.mark.parametrize(("method", "parents"), [("fast-forward", None), ("squash", 0), ("merge", 1)])
+def test_the_first_landing_creates_the_branch(scout: clia.Space, tmp_path: Path, method: str, parents: int | None) -> None:
     head = scout.commit("scout", "finding", {"a": b"1\n"})
     (tmp_path / "repo/b").write_text("untracked\n")
-    done = scout.land("scout", "main", squash=how == "squash", no_ff=how == "merge")
-    assert isinstance(done, clia.Landed)
-    assert done.how == how
-    assert done.cid == head if parents is None else len(scout.show(done.cid).parents) == parents
+    landing = scout.land("scout", "main", squash=method == "squash", no_ff=method == "merge")
+    assert isinstance(landing, clia.Landed)
+    assert landing.how == method
+    assert landing.cid == head if parents is None else len(scout.show(landing.cid).parents) == parents
     assert scout.files("main") == {"a": b"1\n"}
     assert git("status", "--porcelain", cwd=tmp_path / "repo") == "?? b\n"
     assert scout.verify().clean
 
 
-def test_landing_needs_a_branch_of_people(space: clia.Space, people: Path) -> None:
+def test_landing_needs_a_users_branch(space: clia.Space, people: Path) -> None:
     refused("no-such-branch", lambda: space.land("scout", "nowhere"))
     refused("not-a-branch-of-people", lambda: space.land("scout", "agents/scout"))
     refused("no-such-agent", lambda: space.land("nobody", "main"))
@@ -1034,7 +1028,7 @@ def test_landing_needs_a_branch_of_people(space: clia.Space, people: Path) -> No
 # Directories
 
 
-@here_only
+@local_only
 def test_a_checkout_is_a_detached_worktree_that_commits_from_its_base(space: clia.Space, people: Path, tmp_path: Path) -> None:
     desk = tmp_path / "desk"
     base = space.checkout("scout", desk)
@@ -1042,10 +1036,10 @@ def test_a_checkout_is_a_detached_worktree_that_commits_from_its_base(space: cli
     (desk / "b").write_text("from the desk\n")
     (desk / "a").unlink()
     space.trace("scout", "console", "typed")
-    made = space.commit_dir("scout", "finding", desk, message="from a directory", with_trace=True)
+    cid = space.commit_dir("scout", "finding", desk, message="from a directory", with_trace=True)
     assert space.files("scout") == {"b": b"from the desk\n"}
-    assert space.show(made).parents == (base,)
-    assert space.trace_for(made) is not None
+    assert space.show(cid).parents == (base,)
+    assert space.trace_for(cid) is not None
     assert git("status", "--porcelain", cwd=desk) == ""
     space.commit("scout", "finding", changes={"c": b"elsewhere"})
     (desk / "d").write_text("x")
@@ -1057,7 +1051,7 @@ def test_a_checkout_is_a_detached_worktree_that_commits_from_its_base(space: cli
     assert sorted(space.files("scout")) == ["b", "c", "d"]
 
 
-@here_only
+@local_only
 def test_a_checkout_belongs_to_one_agent(space: clia.Space, people: Path, tmp_path: Path) -> None:
     space.spawn("other", BRIEFING)
     space.checkout("scout", tmp_path / "desk")
@@ -1068,7 +1062,7 @@ def test_a_checkout_belongs_to_one_agent(space: clia.Space, people: Path, tmp_pa
     refused("directory-in-use", lambda: space.checkout("scout", tmp_path / "full"))
 
 
-@here_only
+@local_only
 def test_any_directory_can_be_committed(space: clia.Space, people: Path, tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     (plain / "sub").mkdir(parents=True)
@@ -1106,27 +1100,25 @@ def test_an_agent_whose_branch_is_checked_out_is_not_archived(scout: clia.Space,
     assert scout.agents() == ["scout"]
 
 
-def test_upkeep_of_a_large_space_packs_what_is_new_and_leaves_the_rest(
-    space: clia.Space, monkeypatch: pytest.MonkeyPatch, people: Path
-) -> None:
+def test_upkeep_of_a_large_space_packs_only_new_objects(space: clia.Space, monkeypatch: pytest.MonkeyPatch, people: Path) -> None:
     def packs() -> set[str]:
-        return {each.name for each in (people / ".git/objects/pack").glob("*.pack")}
+        return {path.name for path in (people / ".git/objects/pack").glob("*.pack")}
 
     for number in range(30):
         space.commit("scout", "finding", changes={f"{number}": b"1"})
     space.maintain()
     before = packs()
     monkeypatch.setattr(porcelain, "LARGE_REPOSITORY", 0)
-    made = [space.commit("scout", "finding", changes={"a": b"%d" % number}) for number in range(3)]
+    cids = [space.commit("scout", "finding", changes={"a": b"%d" % number}) for number in range(3)]
     space.maintain()
     assert before < packs()
     assert git("count-objects", cwd=people).startswith("0 objects")
     space.maintain()
-    assert [each.cid for each in space.log("scout", limit=3)] == made[::-1]
+    assert [commit.cid for commit in space.log("scout", limit=3)] == cids[::-1]
     assert space.verify().clean
 
 
-def test_maintain_packs_and_archives_only_what_is_held_elsewhere(space: clia.Space, people: Path) -> None:
+def test_maintain_packs_and_archives_only_merged_agents(space: clia.Space, people: Path) -> None:
     space.commit("scout", "finding", changes={"a": b"2\n"})
     space.spawn("merged", BRIEFING)
     space.commit("merged", "finding", {"m": b"1"})
@@ -1138,9 +1130,9 @@ def test_maintain_packs_and_archives_only_what_is_held_elsewhere(space: clia.Spa
     space.commit_with_trace("merged", "finding", {"m": b"2"})
     space.merge("lead", "merged")
     assert space.maintain(archive_idle_days=0, dry_run=True).archived == ("merged",)
-    done = space.maintain(archive_idle_days=30)
-    assert done.archived == ()
-    assert done.after < done.before
+    report = space.maintain(archive_idle_days=30)
+    assert report.archived == ()
+    assert report.after < report.before
     assert space.maintain(archive_idle_days=0).archived == ("merged",)
     space.land("scout", "main")
     assert space.maintain(archive_idle_days=0).archived == ("scout",)
@@ -1160,10 +1152,10 @@ def test_traces_follow_a_rebase_and_a_squash_by_plain_git(space: clia.Space, peo
     git("checkout", "-q", "main", cwd=people)
     git("commit", "-q", "--allow-empty", "-m", "meanwhile", cwd=people)
     git("cherry-pick", first, second, cwd=people)
-    done = {each.commit: (each.by, each.sources) for each in space.relink()}
-    assert done[space.find("squashed")] == ("tree", (first, second))
-    assert done[space.find("main~1")] == ("patch-id", (first,))
-    assert done[space.find("main")] == ("patch-id", (second,))
+    relinked = {relink.commit: (relink.by, relink.sources) for relink in space.relink()}
+    assert relinked[space.find("squashed")] == ("tree", (first, second))
+    assert relinked[space.find("main~1")] == ("patch-id", (first,))
+    assert relinked[space.find("main")] == ("patch-id", (second,))
     trace = space.trace_for("squashed")
     assert trace is not None
     assert texts(trace.entries) == ["one", "two"]
@@ -1171,25 +1163,25 @@ def test_traces_follow_a_rebase_and_a_squash_by_plain_git(space: clia.Space, peo
     assert space.verify().clean
 
 
-def test_verify_sees_damage(scout: clia.Space, tmp_path: Path) -> None:
+def test_verify_finds_damage(scout: clia.Space, tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     scout.trace("scout", "console", "x")
-    made = scout.commit_with_trace("scout", "finding", {"a": b"1"})
+    cid = scout.commit_with_trace("scout", "finding", {"a": b"1"})
     assert scout.verify().clean
-    note = scout.trace_cid_for(made) or ""
+    note = scout.trace_cid_for(cid) or ""
     git("notes", "--ref=clia/trace/scout", "add", "-f", "-C", note, scout.genesis("scout"), cwd=repo)
-    assert {each.code for each in scout.verify().findings} == {"misbound"}
+    assert {finding.code for finding in scout.verify().findings} == {"misbound"}
     git("notes", "--ref=clia/trace/scout", "remove", scout.genesis("scout"), cwd=repo)
     assert scout.verify().clean
     git("update-ref", "-d", "refs/clia/agents/scout", cwd=repo)
-    assert {each.code for each in scout.verify().findings} == {"no-record"}
-    briefing = scout.show(made).briefing or ""
+    assert {finding.code for finding in scout.verify().findings} == {"no-record"}
+    briefing = scout.show(cid).briefing or ""
     path = repo / ".git/objects" / briefing[:2] / briefing[2:]
     path.unlink()
-    assert "missing-object" in {each.code for each in scout.verify().findings}
+    assert "missing-object" in {finding.code for finding in scout.verify().findings}
 
 
-def test_the_index_is_made_anew_when_the_store_is_gone(space: clia.Space, tmp_path: Path) -> None:
+def test_the_index_is_rebuilt_after_the_loss_of_the_store(space: clia.Space, tmp_path: Path) -> None:
     two(space)
     space.reviews("scout", "lead")
     before = space.relations()
@@ -1198,16 +1190,16 @@ def test_the_index_is_made_anew_when_the_store_is_gone(space: clia.Space, tmp_pa
         file.unlink()
     opened = clia.open(tmp_path / "repo", settings=settings())
     assert opened.relations() == before
-    seen: list[tuple[int, int]] = []
-    assert opened.rebuild(progress=lambda done, total: seen.append((done, total))) == len(before)
-    assert seen[-1][0] == seen[-1][1] > 0
+    steps: list[tuple[int, int]] = []
+    assert opened.rebuild(progress=lambda count, total: steps.append((count, total))) == len(before)
+    assert steps[-1][0] == steps[-1][1] > 0
     assert opened.relations() == before
 
 
 # Identities
 
 
-def test_identities_are_seen_from_the_directory_of_the_space(space: clia.Space, tmp_path: Path) -> None:
+def test_identities_are_resolved_from_the_directory_of_the_space(space: clia.Space, tmp_path: Path) -> None:
     home = tmp_path / "repo/.clia/agents/scout"
     home.mkdir(parents=True)
     file = home / "repo.agent.triad.json"

@@ -1,4 +1,4 @@
-"""Every promise of ``clia.store.interface``, kept by each store."""
+"""Each store against the specification in ``clia.store.interface``."""
 
 from __future__ import annotations
 
@@ -68,18 +68,18 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
         address = request.getfixturevalue("postgres_address")
 
     def make(space: str) -> Store:
-        made: dict[str, Callable[[], Store]] = {
+        stores: dict[str, Callable[[], Store]] = {
             "sqlite": lambda: SqliteStore(path, space),
             "postgres": lambda: PostgresStore(address, space),
             "postgres, with names of its own": lambda: PostgresStore(address, space, own=f"{space}/clone"),
             "memory": MemoryStore,
         }
-        opened.append(made[request.param]())
+        opened.append(stores[request.param]())
         return opened[-1]
 
     yield Database(request.param, make, address or str(tmp_path))
-    for each in opened:
-        each.close()
+    for open_store in opened:
+        open_store.close()
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_stream_grows_by_positions_from_one(store: Store) -> None:
         assert view.streams.end("s") == 3
 
 
-def test_numbers_may_be_of_any_size(store: Store) -> None:
+def test_numbers_can_have_any_size(store: Store) -> None:
     with store.writing() as change:
         change.streams.append("s", ["a", "b"])
         change.streams.forget("s", -(2**70))
@@ -151,7 +151,7 @@ def test_an_entry_is_replaced_in_its_place(store: Store) -> None:
         assert view.streams.read("t") == [(1, "t")]
 
 
-def test_positions_go_on_after_forgetting(store: Store) -> None:
+def test_positions_continue_after_forgetting(store: Store) -> None:
     with store.writing() as change:
         change.streams.append("s", ["a", "b", "c"])
         change.streams.append("t", ["t"])
@@ -207,7 +207,7 @@ def test_expecting_a_version_of_nothing_is_a_conflict(store: Store) -> None:
         assert change.values.put("k", "a", expected=ABSENT) == 1
 
 
-def test_a_version_never_comes_twice_even_over_a_deletion(store: Store) -> None:
+def test_a_version_is_never_reused_even_after_a_deletion(store: Store) -> None:
     with store.writing() as change:
         change.values.put("k", "mine")
         assert change.values.delete("k", expected=1) is True
@@ -240,7 +240,7 @@ def test_what_is_read_equals_what_was_written(store: Store, value: Any) -> None:
         assert repr(view.values.scan("")) == repr([("k", value)])
 
 
-def nested_deeper_than_any_reader_goes() -> Any:
+def nested_too_deep() -> Any:
     value: Any = []
     for _ in range(200_000):
         value = [value]
@@ -250,30 +250,30 @@ def nested_deeper_than_any_reader_goes() -> Any:
 REFUSED: dict[str, Any] = {
     "a lone surrogate": "\ud800", "a pair of halves": "\ud83d\ude00", "a surrogate in a key": {"\udfff": 1}, "NaN": float("nan"),
     "infinity": [float("inf")], "bytes": b"x", "a set": {1}, "an object": object(),
-    "too deep": nested_deeper_than_any_reader_goes(),
+    "too deep": nested_too_deep(),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_kept_is_refused_before_anything_is_written(store: Store, what: str) -> None:
+@pytest.mark.parametrize("name", REFUSED)
+def test_invalid_values_are_refused_before_anything_is_written(store: Store, name: str) -> None:
     with store.writing() as change:
         change.values.put("k", "old")
         change.streams.append("s", ["old"])
         for attempt in (
-            lambda: change.streams.append("s", ["fine", REFUSED[what]]),
-            lambda: change.streams.replace("s", 1, REFUSED[what]),
-            lambda: change.values.put("k", REFUSED[what]),
+            lambda: change.streams.append("s", ["fine", REFUSED[name]]),
+            lambda: change.streams.replace("s", 1, REFUSED[name]),
+            lambda: change.values.put("k", REFUSED[name]),
         ):
             with pytest.raises(InvalidInput) as caught:
                 attempt()
-            assert caught.value.code == ("invalid-text" if "surrogate" in what or "halves" in what else "invalid-json")
+            assert caught.value.code == ("invalid-text" if "surrogate" in name or "halves" in name else "invalid-json")
     with store.reading() as view:
         assert view.streams.read("s") == [(1, "old")]
         assert view.values.get("k") == ("old", 1)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "x" * (NAME_BYTES + 1), "é" * (NAME_BYTES // 2 + 1)], ids=ascii)
-def test_a_name_that_not_every_database_keeps_is_refused_by_all(store: Store, name: str) -> None:
+def test_a_name_that_some_databases_cannot_store_is_refused_by_all(store: Store, name: str) -> None:
     edge = Edge("a", "k", "b", "o", "c")
     with store.writing() as change:
         for attempt in (
@@ -302,7 +302,7 @@ def test_a_name_that_not_every_database_keeps_is_refused_by_all(store: Store, na
         assert change.values.scan("") == []
 
 
-def test_names_may_be_as_long_as_promised_in_every_place(store: Store) -> None:
+def test_names_can_have_the_documented_length_everywhere(store: Store) -> None:
     name = LAST * (NAME_BYTES // 4)
     with store.writing() as change:
         change.edges.add([Edge(*[name] * 5)])
@@ -333,7 +333,7 @@ def test_hostile_names_are_only_names(store: Store) -> None:
             assert view.gate.allowing(GateQuestion(name, name, name, 1)) == [f"by {name}"]
 
 
-def test_a_prefix_is_taken_as_it_stands(store: Store) -> None:
+def test_a_prefix_is_matched_literally(store: Store) -> None:
     names = {prefix + rest for prefix in HOSTILE for rest in ("", "a", "/1", LAST, "é")}
     with store.writing() as change:
         for name in names:
@@ -364,12 +364,12 @@ def fill(store: Store) -> None:
 def everything(store: Store) -> Any:
     with store.reading() as view:
         streams = {name: (view.streams.end(name), view.streams.read(name)) for name in ("s", "new")}
-        others = view.values.get("k"), view.edges.standing(), view.gate.allowing(ASKED)
-        return streams, view.streams.names(""), view.values.scan(""), *others
+        other_tables = view.values.get("k"), view.edges.standing(), view.gate.allowing(ASKED)
+        return streams, view.streams.names(""), view.values.scan(""), *other_tables
 
 
 @pytest.mark.parametrize("exception", [Oops, KeyboardInterrupt])
-def test_an_exception_in_the_block_undoes_all_of_it(store: Store, exception: type[BaseException]) -> None:
+def test_an_exception_in_the_block_rolls_back_the_transaction(store: Store, exception: type[BaseException]) -> None:
     fill(store)
     before = everything(store)
     with pytest.raises(exception), store.writing() as change:  # noqa: PT012 (the block is what is tried)
@@ -385,21 +385,21 @@ def test_an_exception_in_the_block_undoes_all_of_it(store: Store, exception: typ
         assert change.gate.allowing(ASKED) == []
         raise exception
     assert everything(store) == before
-    with store.writing() as change:  # and the next one is free to go
+    with store.writing() as change:  # and the next transaction works
         assert change.streams.append("s", ["c"], expected=2) == 3
         assert change.values.put("gone", "back", expected=ABSENT) == 2
 
 
-def test_a_transaction_sees_its_own_changes_and_others_only_what_has_ended(store: Store) -> None:
+def test_a_transaction_sees_its_own_changes_and_others_only_committed_ones(store: Store) -> None:
     fill(store)
-    seen = []
+    views = []
     with store.writing() as change:
         change.values.put("k", "new")
         assert change.values.get("k") == ("new", 2)
-        other = threading.Thread(target=lambda: seen.append(everything(store)))
-        other.start()
-        other.join()
-    assert seen[0][3] == ("v", 1)
+        thread = threading.Thread(target=lambda: views.append(everything(store)))
+        thread.start()
+        thread.join()
+    assert views[0][3] == ("v", 1)
     assert everything(store)[3] == ("new", 2)
 
 
@@ -413,9 +413,9 @@ def test_a_reader_has_one_consistent_view(store: Store) -> None:
 
     with store.reading() as view:
         assert view.values.get("k") == ("v", 1)
-        other = threading.Thread(target=write)
-        other.start()
-        other.join()
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
         assert view.values.get("k") == ("v", 1)
         assert view.streams.end("s") == 2
     with store.reading() as view:
@@ -423,7 +423,7 @@ def test_a_reader_has_one_consistent_view(store: Store) -> None:
         assert view.streams.end("s") == 3
 
 
-def test_writers_of_one_space_follow_one_another(store: Store) -> None:
+def test_writers_of_one_space_are_serialized(store: Store) -> None:
     def count() -> None:
         for _ in range(25):
             with store.writing() as change:
@@ -431,10 +431,10 @@ def test_writers_of_one_space_follow_one_another(store: Store) -> None:
                 change.values.put("n", 1 + (old.value if old else 0))
 
     writers = [threading.Thread(target=count) for _ in range(4)]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join()
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
     with store.reading() as view:
         assert view.values.get("n") == (100, 100)
 
@@ -466,7 +466,7 @@ def test_transactions_are_not_nested(store: Store) -> None:
     fill(store)
 
 
-def test_a_single_look_sees_what_has_ended_and_nothing_else(store: Store) -> None:
+def test_a_single_read_sees_only_committed_changes(store: Store) -> None:
     with store.writing() as transaction:
         transaction.values.put("a/1", {"n": 1})
         transaction.values.put("a/2", [2])
@@ -474,28 +474,28 @@ def test_a_single_look_sees_what_has_ended_and_nothing_else(store: Store) -> Non
     with store.writing() as transaction:
         transaction.values.put("a/1", {"n": 3})
         transaction.values.delete("a/2")
-    found = store.get("a/1")
-    assert found is not None
-    assert (found.value, found.version) == ({"n": 3}, 2)
+    value = store.get("a/1")
+    assert value is not None
+    assert (value.value, value.version) == ({"n": 3}, 2)
     assert store.get("a/2") is None
     assert store.get("a") is None
     assert store.scan("a/") == [("a/1", {"n": 3})]
     assert store.scan("") == [("a/1", {"n": 3}), ("b", "other")]
 
 
-def test_a_single_look_is_not_taken_inside_a_transaction(store: Store) -> None:
-    """It would not see what the transaction has changed."""
+def test_a_single_read_inside_a_transaction_is_refused(store: Store) -> None:
+    """It would not see the changes of the transaction."""
     with store.writing() as transaction:
         transaction.values.put("a", 1)
         for look in (lambda: store.get("a"), lambda: store.scan("a")):
             with pytest.raises(StoreError):
                 look()
-    found = store.get("a")
-    assert found is not None
-    assert found.value == 1
+    value = store.get("a")
+    assert value is not None
+    assert value.value == 1
 
 
-def test_a_transaction_is_of_no_use_after_its_end(store: Store) -> None:
+def test_a_transaction_cannot_be_used_after_its_end(store: Store) -> None:
     with store.writing() as change:
         change.values.put("k", "v")
     with store.reading() as view:
@@ -513,7 +513,7 @@ def test_a_transaction_is_of_no_use_after_its_end(store: Store) -> None:
             ended.gate.allowing(ASKED)
 
 
-def test_a_closed_store_says_so(store: Store) -> None:
+def test_a_closed_store_refuses_calls(store: Store) -> None:
     fill(store)
     store.close()
     store.close()
@@ -523,20 +523,20 @@ def test_a_closed_store_says_so(store: Store) -> None:
         assert caught.value.code == "store-closed"
 
 
-def test_a_store_may_be_closed_while_another_thread_is_at_work(database: Database) -> None:
+def test_a_store_can_be_closed_while_another_thread_uses_it(database: Database) -> None:
     store = database.open("one")
     with store.writing() as change:
         change.values.put("k", "v")
-        other = threading.Thread(target=store.close)
-        other.start()
-        other.join()
+        thread = threading.Thread(target=store.close)
+        thread.start()
+        thread.join()
     if database.name != "memory":
         assert everything(database.open("one"))[3] == ("v", 1)
 
 
-def test_edges_lead_somewhere_and_come_from_somewhere(store: Store) -> None:
+def test_edges_are_read_from_both_ends(store: Store) -> None:
     with store.writing() as change:
-        change.edges.add([Edge("root", KIND, each, f"o{each}", "root") for each in ("b", "a", "é", "Z")])
+        change.edges.add([Edge("root", KIND, target, f"o{target}", "root") for target in ("b", "a", "é", "Z")])
         change.edges.add([Edge("root", "reviews", "a", "r1", "root"), Edge("x", KIND, "a", "o", "x")])
         assert change.edges.targets("root", KIND) == ["Z", "a", "b", "é"]
         assert change.edges.targets("root", "reviews") == ["a"]
@@ -567,7 +567,7 @@ def test_one_origin_may_state_several_edges_and_its_retraction_takes_all(store: 
         assert change.edges.standing() == [Edge("a", KIND, "e", "p", "c")]
 
 
-def test_a_retraction_may_come_before_what_it_retracts(store: Store) -> None:
+def test_a_retraction_can_precede_its_edge(store: Store) -> None:
     with store.writing() as change:
         change.edges.retract("c", ["o1"])
         change.edges.add([Edge("a", KIND, "b", "o1", "c"), Edge("a", KIND, "b", "o2", "c")])
@@ -601,7 +601,7 @@ def test_clearing_forgets_edges_and_retractions_and_nothing_else(store: Store) -
         assert change.values.get("k") == ("v", 1)
 
 
-def test_reachable_goes_over_cycles_and_shared_ends_and_names_the_start_only_on_a_cycle(store: Store) -> None:
+def test_reachable_follows_cycles_and_includes_the_start_only_on_a_cycle(store: Store) -> None:
     def edges(*pairs: str, kind: str = KIND) -> list[Edge]:
         return [Edge(pair[0], kind, pair[1], pair, "chain") for pair in pairs]
 
@@ -617,25 +617,25 @@ def test_reachable_goes_over_cycles_and_shared_ends_and_names_the_start_only_on_
 
 
 def test_standing_lists_each_edge_by_origin_and_source(store: Store) -> None:
-    kept = [
+    edges = [
         Edge("a", KIND, "b", "o1", "one"), Edge("a", KIND, "b", "o1", "two"), Edge("a", KIND, "b", "o2", "one"),
         Edge("b", "reviews", "a", "o3", "one"), Edge("x", KIND, "x", "o4", "one"), Edge("x", KIND, "y", "o5", "one"),
     ]  # fmt: skip
     with store.writing() as change:
-        change.edges.add([*reversed(kept), Edge("a", KIND, "z", "gone", "one")])
+        change.edges.add([*reversed(edges), Edge("a", KIND, "z", "gone", "one")])
         change.edges.retract("one", ["gone"])
-        assert change.edges.standing() == kept
-        assert change.edges.standing("a") == kept[:4]
-        assert change.edges.standing("x") == kept[4:]
-        assert change.edges.standing("y") == kept[5:]
+        assert change.edges.standing() == edges
+        assert change.edges.standing("a") == edges[:4]
+        assert change.edges.standing("x") == edges[4:]
+        assert change.edges.standing("y") == edges[5:]
         assert change.edges.standing("none") == []
         assert isinstance(change.edges.standing()[0], Edge)
 
 
-def test_spaces_in_one_database_know_nothing_of_each_other(database: Database) -> None:
-    one, two = database.open("one"), database.open("two%")
-    fill(one)
-    before = everything(one)
+def test_spaces_in_one_database_are_isolated(database: Database) -> None:
+    first_space, two = database.open("one"), database.open("two%")
+    fill(first_space)
+    before = everything(first_space)
     with two.reading() as view:
         assert (view.streams.end("s"), view.values.get("k"), view.edges.standing()) == (0, None, [])
         assert view.gate.allowing(ASKED) == []
@@ -654,18 +654,18 @@ def test_spaces_in_one_database_know_nothing_of_each_other(database: Database) -
         change.edges.clear()
         whole = GateFacts((GRANT._replace(cid="g2"),), ("peer",), (("bug", "finding"), ("finding", "commit")))
         for less in ({"grants": ()}, {"trusted": ()}, {"parents": whole.parents[:1]}, {"parents": whole.parents[1:]}):
-            change.gate.load(whole._replace(**less))  # what is missing here is there in the other space
+            change.gate.load(whole._replace(**less))  # names that are missing here exist in the other space
             assert change.gate.allowing(ASKED._replace(type="bug")) == [], less
         change.gate.load(whole)
         assert change.gate.allowing(ASKED._replace(type="bug")) == ["g2"]
         with pytest.raises(NotFound):
             change.streams.replace("s", 2, "z")
-    assert everything(one) == before
+    assert everything(first_space) == before
 
 
-def test_what_was_written_is_there_when_the_store_is_opened_again(database: Database) -> None:
+def test_written_data_is_read_after_reopening(database: Database) -> None:
     if database.name == "memory":
-        return  # it promises no such thing
+        return  # it is not persistent
     first = database.open("one")
     fill(first)
     before = everything(first)
@@ -679,7 +679,7 @@ def test_what_was_written_is_there_when_the_store_is_opened_again(database: Data
         assert change.edges.targets("b", KIND) == []
 
 
-def test_the_gate_lets_in_what_a_grant_names_and_nothing_else(store: Store) -> None:
+def test_the_gate_allows_only_what_a_grant_names(store: Store) -> None:
     grants = (
         GRANT._replace(cid="wide"), GRANT._replace(cid="narrow", type="finding"), GRANT._replace(cid="narrow", type="finding"),
         GRANT._replace(cid="run", trigger="merge", execute=True), GRANT._replace(cid="stranger", peer="other"),
@@ -714,15 +714,15 @@ def test_loading_the_gate_replaces_every_fact(store: Store) -> None:
         assert view.gate.allowing(ASKED._replace(type="commit")) == ["g1"]
 
 
-def test_types_that_go_round_in_a_circle_end_and_each_is_every_other(store: Store) -> None:
+def test_types_in_a_cycle_are_subtypes_of_each_other(store: Store) -> None:
     parents = (("a", "b"), ("b", "c"), ("c", "a"), ("x", "x"), ("y", "a"))
     with store.writing() as change:
         change.gate.load(GateFacts((GRANT._replace(type="b"), GRANT._replace(cid="g2", type="x")), ("peer",), parents))
-        found = {type_: change.gate.allowing(ASKED._replace(type=type_)) for type_ in "abcxyz"}
-    assert found == {"a": ["g1"], "b": ["g1"], "c": ["g1"], "x": ["g2"], "y": ["g1"], "z": []}
+        grants = {type_: change.gate.allowing(ASKED._replace(type=type_)) for type_ in "abcxyz"}
+    assert grants == {"a": ["g1"], "b": ["g1"], "c": ["g1"], "x": ["g2"], "y": ["g1"], "z": []}
 
 
-def test_a_grant_ends_at_the_moment_it_names(store: Store) -> None:
+def test_a_grant_ends_at_its_expiry(store: Store) -> None:
     def at(moment: int) -> list[str]:
         return change.gate.allowing(ASKED._replace(at=moment))
 
@@ -737,27 +737,27 @@ def test_a_grant_ends_at_the_moment_it_names(store: Store) -> None:
 
 
 def gate_tables(database: Database, sql: str) -> list[str]:
-    """Without clia, as whoever made the store before there was a gate."""
+    """Run SQL on each table of the gate, without clia; return the tables that exist then."""
     names = ("clia_grants", "clia_trusted", "clia_subtypes")
     if database.name == "sqlite":
         with closing(sqlite3.connect(f"{database.address}/new/folder/space.db")) as direct:
             for name in names:
                 direct.execute(sql.format(name))
-            found = direct.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            tables = direct.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     else:
         with psycopg.connect(database.address, autocommit=True) as admin:
             for name in names:
                 admin.execute(psycopg.sql.SQL(sql).format(psycopg.sql.Identifier(name)))
-            found = admin.execute("SELECT tablename FROM pg_tables WHERE schemaname = ANY (current_schemas(false))").fetchall()
-    return sorted({name for (name,) in found} & set(names))
+            tables = admin.execute("SELECT tablename FROM pg_tables WHERE schemaname = ANY (current_schemas(false))").fetchall()
+    return sorted({name for (name,) in tables} & set(names))
 
 
-def test_a_store_from_before_the_gate_denies_until_the_first_facts_bring_the_tables(database: Database) -> None:
+def test_a_store_from_before_the_gate_denies_until_the_first_facts_create_the_tables(database: Database) -> None:
     if database.name == "memory":
-        return  # it has no before
+        return  # it has no older version
     fill(database.open("one"))
     assert gate_tables(database, "DROP TABLE {}") == []
-    store, other = database.open("one"), database.open("two")
+    store, second_space = database.open("one"), database.open("two")
     with store.reading() as view:
         assert view.gate.allowing(ASKED) == []
         assert view.values.get("k") == ("v", 1)
@@ -770,31 +770,31 @@ def test_a_store_from_before_the_gate_denies_until_the_first_facts_bring_the_tab
         assert change.gate.allowing(ASKED) == []
         change.gate.load(FACTS)
     assert len(gate_tables(database, "SELECT 1 FROM {}")) == 3
-    for each, expected in ((store, ["g1"]), (other, []), (database.open("one"), ["g1"])):
-        with each.reading() as view:
+    for each_store, expected in ((store, ["g1"]), (second_space, []), (database.open("one"), ["g1"])):
+        with each_store.reading() as view:
             assert view.gate.allowing(ASKED) == expected
     assert everything(store)[3:5] == (("v", 1), [Edge("a", KIND, "b", "o1", "c")])
 
 
-def test_two_spaces_of_one_database_may_bring_the_tables_at_once(postgres_address: str) -> None:
-    """PostgreSQL lets writers of two spaces work side by side; two who make one table fail, unless one waits."""
+def test_two_spaces_of_one_database_can_create_the_tables_at_once(postgres_address: str) -> None:
+    """In PostgreSQL writers of two spaces run concurrently; creating one table twice fails unless one of them waits."""
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    one, two = PostgresStore(postgres_address, "one"), PostgresStore(postgres_address, "two")
-    with closing(one), closing(two), psycopg.connect(postgres_address, autocommit=True) as admin:
-        with one.writing() as change:
+    first_store, two = PostgresStore(postgres_address, "one"), PostgresStore(postgres_address, "two")
+    with closing(first_store), closing(two), psycopg.connect(postgres_address, autocommit=True) as admin:
+        with first_store.writing() as change:
             change.gate.load(FACTS)
-            other = threading.Thread(target=fill, args=(two,))
-            other.start()
-            while other.is_alive() and admin.execute(waiting).fetchone() == (0,):
+            thread = threading.Thread(target=fill, args=(two,))
+            thread.start()
+            while thread.is_alive() and admin.execute(waiting).fetchone() == (0,):
                 pass
-        other.join()
-        for store in (one, two):
+        thread.join()
+        for store in (first_store, two):
             with store.reading() as view:
                 assert view.gate.allowing(ASKED) == ["g1"]
 
 
 @pytest.mark.parametrize("value", [(1, 2), {1: 2}, {"x": (1,)}, [{None: 1}]], ids=repr)
-def test_the_fake_refuses_even_what_json_would_change_in_silence(value: Any) -> None:
+def test_the_memory_store_refuses_values_that_json_would_change(value: Any) -> None:
     store = MemoryStore()
     with store.writing() as change:
         with pytest.raises(InvalidInput, match="not a JSON value"):
@@ -804,22 +804,22 @@ def test_the_fake_refuses_even_what_json_would_change_in_silence(value: Any) -> 
 
 
 def files_with(database: Database, text: str) -> list[str]:
-    """The store's files that hold a text, searched by another process: closing a file here would drop the locks of SQLite."""
+    """The store's files that contain a text. Another process reads them: closing a file here would drop SQLite's locks."""
     if database.name == "memory":
         return []
     if database.name == "sqlite":
-        where = database.address
+        paths = database.address
     else:
         with psycopg.connect(database.address, autocommit=True) as admin:
             admin.execute("CHECKPOINT")
             names = admin.execute("SELECT pg_relation_filepath(each::regclass) FROM unnest(%s::text[]) each", [TABLES]).fetchall()
-        where = "\n".join(str(Path(os.environ[postgres.DIRECTORY], "data", *name)) for name in names)
-    looked = subprocess.run(["grep", "-rlaF", text, *where.split("\n")], capture_output=True, text=True, check=False)
+        paths = "\n".join(str(Path(os.environ[postgres.DIRECTORY], "data", *name)) for name in names)
+    looked = subprocess.run(["grep", "-rlaF", text, *paths.split("\n")], capture_output=True, text=True, check=False)
     assert not looked.stderr
     return looked.stdout.splitlines()
 
 
-def test_nothing_of_what_was_replaced_or_forgotten_is_left_in_the_files_after_scrubbing(database: Database) -> None:
+def test_after_scrubbing_the_files_do_not_contain_replaced_or_forgotten_data(database: Database) -> None:
     store = database.open("one")
     with store.writing() as change:
         change.streams.append("s", ["hunter2 " * 20, "hunter2", "kept"])
@@ -841,7 +841,7 @@ def test_nothing_of_what_was_replaced_or_forgotten_is_left_in_the_files_after_sc
             store.scrub()
 
 
-def test_what_is_read_is_a_copy_that_may_be_changed(store: Store) -> None:
+def test_read_values_are_copies(store: Store) -> None:
     value = {"list": [1]}
     with store.writing() as change:
         change.values.put("k", value)

@@ -36,7 +36,7 @@ def sub_agent_step(kind: str) -> dict[str, Any]:
     return {"subagent": kind, "task": "Help.", "steps": steps, "parallel": True}
 
 
-class Rehearsal:
+class RehearsalProcess:
     """A running ``clia hook rehearse`` of the installed program."""
 
     def __init__(self, root: Path, tool: str, script: Script, *arguments: str, env: dict[str, str] | None = None) -> None:
@@ -83,8 +83,8 @@ def test_hooks_record_a_killed_and_resumed_session_with_sub_agents(root: Path) -
         sub_agent_step("right"),
         {"write": "left-over.txt", "text": "x\n"},
     ]
-    reports = [Rehearsal(root, "claude-code", [*until, {"crash": True}], "--seed", "5").report(-signal.SIGKILL)]
-    reports.append(Rehearsal(root, "claude-code", [{"resume": 1}, {"prompt": "Go on."}, *END], "--seed", "5").report())
+    reports = [RehearsalProcess(root, "claude-code", [*until, {"crash": True}], "--seed", "5").report(-signal.SIGKILL)]
+    reports.append(RehearsalProcess(root, "claude-code", [{"resume": 1}, {"prompt": "Go on."}, *END], "--seed", "5").report())
     assert ingested(root)["trouble"] == []
     assert waiting(root) == []
     check_once(root, *reports)
@@ -102,9 +102,9 @@ def test_concurrent_tools_are_separate_agents(root: Path) -> None:
     git("commit", "--quiet", "--allow-empty", "--message=side", cwd=linked)
     script: Script = [*TURN, {"prompt": "Write."}, sub_agent_step("helper"), {"say": "Done."}, {"stop": True}, *END]
     rehearsals = [
-        Rehearsal(root, "claude-code", script, env=OFF),
-        Rehearsal(root, "codex", script),
-        Rehearsal(linked, "claude-code", script, "--seed", "9", env=OFF),
+        RehearsalProcess(root, "claude-code", script, env=OFF),
+        RehearsalProcess(root, "codex", script),
+        RehearsalProcess(linked, "claude-code", script, "--seed", "9", env=OFF),
     ]
     reports = [rehearsal.report() for rehearsal in rehearsals]
     assert ingested(root)["trouble"] == []

@@ -1,4 +1,4 @@
-"""Two spaces in two folders, by the commands alone: who they are to each other, what is told, taken in, merged and refused."""
+"""Federation commands between two spaces: keys, peers, grants, announcements, sync, merges and refusals."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ FOLLOWED = [
 ]
 
 
-class Here(Commands):
-    """A space."""
+class FederationCli(Commands):
+    """The commands of one space."""
 
     def key(self) -> str:
         return self("key", "show").strip()
@@ -55,17 +55,17 @@ class Here(Commands):
 
 
 class Two(NamedTuple):
-    """Ann's space shares its agents with Bob's, which knows where Ann's is and has granted nothing yet."""
+    """Ann's space shares its agents with Bob's, which has Ann's address and has granted nothing yet."""
 
-    ann: Here
-    bob: Here
+    ann: FederationCli
+    bob: FederationCli
 
 
-def made(root: Path) -> Here:
+def new_cli(root: Path) -> FederationCli:
     library.init(root, settings=QUICK).close()
     for key, value in (("user.name", "Tess"), ("user.email", "tess@example.org"), ("clia.durable", "false")):
         git("config", key, value, cwd=root)
-    return Here(root)
+    return FederationCli(root)
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Two:
     for key in [key for key in os.environ if key.startswith(("GIT_", "CLIA_"))]:
         monkeypatch.delenv(key)
     monkeypatch.setenv("COLUMNS", "250")
-    monkeypatch.setenv("CLIA_DEBUG", "1")  # a bug is raised
-    ann, bob = made(tmp_path.resolve() / "ann"), made(tmp_path.resolve() / "bob")
+    monkeypatch.setenv("CLIA_DEBUG", "1")  # raise bugs instead of reporting them
+    ann, bob = new_cli(tmp_path.resolve() / "ann"), new_cli(tmp_path.resolve() / "bob")
     with ann.space() as space:
         space.spawn("scout", library.Briefing("Look around"))
         space.commit("scout", "finding", {"a.txt": b"one\n"})
@@ -90,21 +90,21 @@ def rows(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def test_one_space_follows_anothers_agent_merges_it_and_lets_go_again(two: Two) -> None:
+def test_a_space_follows_an_agent_of_a_peer_merges_it_and_revokes_the_grant(two: Two) -> None:
     ann, bob = two
     assert bob("remotes").startswith("no agents of peers are tracked; accept some with: clia cap grant PEER --follow")
     granted = bob.json("cap", "grant", "ann", "--follow")
-    assert [(each["type"], each["trigger"]) for each in granted] == FOLLOWED
-    assert [each["cid"] for each in bob.json("cap", "grant", "ann", "--follow")] == [each["cid"] for each in granted]
-    said = bob("sync")
-    assert said.startswith("ann: 1 statement accepted, 2 moves tracked\n")
-    assert ["agents/scout", "-", git("rev-parse", "agents/scout", cwd=ann.root)[:10], "finding", "head-move"] in rows(said)
+    assert [(grant["type"], grant["trigger"]) for grant in granted] == FOLLOWED
+    assert [grant["cid"] for grant in bob.json("cap", "grant", "ann", "--follow")] == [grant["cid"] for grant in granted]
+    output = bob("sync")
+    assert output.startswith("ann: 1 statement accepted, 2 moves tracked\n")
+    assert ["agents/scout", "-", git("rev-parse", "agents/scout", cwd=ann.root)[:10], "finding", "head-move"] in rows(output)
     assert bob("sync") == "ann: nothing new\n"
     assert [line[:2] for line in rows(bob("remotes", "ann"))] == [["agent", "last"], ["ann/scout", "finding"]]
     (tracked,) = bob.json("remotes")
     assert (tracked["peer"], tracked["agent"], tracked["record"], tracked["traces"]) == ("ann", "scout", True, 0)
 
-    assert [each["kind"] for each in bob.json("log", "ann/scout")] == ["finding", "spawn"]
+    assert [commit["kind"] for commit in bob.json("log", "ann/scout")] == ["finding", "spawn"]
     assert bob.json("show", "ann/scout")["cid"] == tracked["head"]
     assert "+one" in bob("diff", "ann/scout")
     bob("spawn", "mine", "--title", "Go on from there")
@@ -115,23 +115,23 @@ def test_one_space_follows_anothers_agent_merges_it_and_lets_go_again(two: Two) 
     with ann.space() as space:
         space.trace("scout", "note", "seen")
         space.commit_with_trace("scout", "finding", {"a.txt": b"two\n"})
-    (told,) = ann.json("announce", "bob")
-    assert [(each["ref"], each["trigger"]) for each in told["moves"]] == [
+    (announcement,) = ann.json("announce", "bob")
+    assert [(move["ref"], move["trigger"]) for move in announcement["moves"]] == [
         ("refs/heads/agents/scout", "head-move"),
         ("refs/notes/clia/trace/scout", "note"),
     ]
-    (heard,) = bob.json("sync", "ann")
-    assert (heard["accepted"], [each["place"] for each in heard["moves"]]) == (2, ["agents/scout", "notes/trace/scout"])
+    (sync,) = bob.json("sync", "ann")
+    assert (sync["accepted"], [move["place"] for move in sync["moves"]]) == (2, ["agents/scout", "notes/trace/scout"])
 
-    gone = bob("cap", "revoke", "ann", "agent-commit", "head-move")
-    assert gone.endswith("revoked 1 grant of ann; what is already tracked stays\n")
+    output = bob("cap", "revoke", "ann", "agent-commit", "head-move")
+    assert output.endswith("revoked 1 grant of ann; what is already tracked stays\n")
     ann.commit("scout", "three\n")
-    said = ann("announce")
-    assert said.startswith("bob: announced 1 statement\n")
-    assert said.endswith(HEARD_BY)
-    (heard,) = bob.json("sync")
-    assert (heard["accepted"], heard["moves"]) == (1, [])
-    assert [(each["code"], each["ref"]) for each in heard["refused"]] == [("capability-denied", "refs/heads/agents/scout")]
+    output = ann("announce")
+    assert output.startswith("bob: announced 1 statement\n")
+    assert output.endswith(HEARD_BY)
+    (sync,) = bob.json("sync")
+    assert (sync["accepted"], sync["moves"]) == (1, [])
+    assert [(refusal["code"], refusal["ref"]) for refusal in sync["refused"]] == [("capability-denied", "refs/heads/agents/scout")]
 
     assert ann("peer", "share", "bob", "--nothing") == "shared with bob: nothing\nnext: clia announce bob\n"
     assert "no longer shared" in ann("announce")
@@ -142,30 +142,30 @@ def test_one_space_follows_anothers_agent_merges_it_and_lets_go_again(two: Two) 
     assert bob.json("show", merged["cid"])["merged"] == "ann/scout"
 
 
-def test_a_key_stands_alone_on_standard_output_and_peers_follow_a_new_one(two: Two) -> None:
+def test_key_show_prints_only_the_key_and_peers_follow_a_new_one(two: Two) -> None:
     ann, bob = two
     first = ann.run("key", "show")
-    told = ann.json("key", "show")
-    assert first.out == f"{told['text']}\n"
-    assert first.err == f"fingerprint {told['fingerprint']}; the first key of this space\n"
+    key = ann.json("key", "show")
+    assert first.out == f"{key['text']}\n"
+    assert first.err == f"fingerprint {key['fingerprint']}; the first key of this space\n"
     bob("cap", "grant", "ann", "--follow")
     bob("sync")
     ran = ann.run("key", "rotate")
     assert ran.out == f"{ann.json('key', 'show')['text']}\n" != first.out
     assert ran.err.endswith(f"key 2 of this space\n{HEARD_BY}")
-    (heard,) = bob.json("sync")
-    assert (heard["keys"], heard["accepted"], heard["refused"]) == (1, 1, [])
-    shown = bob("peer", "show", "ann")
-    assert ["replaced", "key", told["key"]] in rows(shown)
-    assert told["fingerprint"] in shown
-    assert ann.json("key", "show")["fingerprint"] in shown
+    (sync,) = bob.json("sync")
+    assert (sync["keys"], sync["accepted"], sync["refused"]) == (1, 1, [])
+    output = bob("peer", "show", "ann")
+    assert ["replaced", "key", key["key"]] in rows(output)
+    assert key["fingerprint"] in output
+    assert ann.json("key", "show")["fingerprint"] in output
     assert ann.refused("key", "rotate", "--lost", code=1)["code"] == "key-not-lost"
 
 
-def test_a_clone_without_the_private_key_says_so_and_losing_it_is_a_new_identity(two: Two, tmp_path: Path) -> None:
+def test_a_clone_without_the_private_key_is_refused_and_a_new_key_is_a_new_identity(two: Two, tmp_path: Path) -> None:
     ann, bob = two
     git("clone", "-q", str(ann.root), str(tmp_path / "clone"), cwd=tmp_path)
-    clone = made(tmp_path / "clone")
+    clone = new_cli(tmp_path / "clone")
     assert (clone.json("key", "show")["mine"], clone.key()) == (False, ann.key())
     assert "this clone does not have the private key (another clone may have it, or it is lost)\n" in clone.run("key", "show").err
     clone("peer", "add", "bob", "--key", bob.key())
@@ -174,22 +174,24 @@ def test_a_clone_without_the_private_key_says_so_and_losing_it_is_a_new_identity
     for words in (("announce", "bob"), ("key", "rotate")):
         assert clone.refused(*words)["code"] == "no-private-key"
     assert clone.refs() == before
-    for each in (ann.root / ".git/clia/keys").glob("*.jwk"):
-        each.unlink()
+    for path in (ann.root / ".git/clia/keys").glob("*.jwk"):
+        path.unlink()
     ran = ann.run("key", "rotate", "--lost")
     assert ran.code == 0
     assert "every peer has to remove this space and add it again" in ran.err
-    assert {each["code"] for each in bob.json("sync", code=1)[0]["refused"]} >= {"key-not-continued"}
+    assert {refusal["code"] for refusal in bob.json("sync", code=1)[0]["refused"]} >= {"key-not-continued"}
     bob("peer", "remove", "ann")
     bob("peer", "add", "ann", "--key", ran.out, "--url", str(ann.root))
-    (heard,) = bob.json("sync")
-    codes = {each["code"] for each in heard["refused"]}
-    assert (heard["accepted"], codes) == (1, {"unknown-key", "capability-denied"}), "what the lost key has said counts no more"
-    fresh = made(tmp_path / "fresh")
+    (sync,) = bob.json("sync")
+    codes = {refusal["code"] for refusal in sync["refused"]}
+    assert (sync["accepted"], codes) == (1, {"unknown-key", "capability-denied"}), (
+        "statements of the lost key are no longer accepted"
+    )
+    fresh = new_cli(tmp_path / "fresh")
     assert "this space had no key: its first key was created\n" in fresh.run("key", "rotate").err
 
 
-def test_what_waits_is_shown_with_the_reason_and_a_command_that_changes_it(two: Two) -> None:
+def test_claims_are_shown_with_the_reason_and_a_command_that_resolves_them(two: Two) -> None:
     ann, bob = two
     with ann.space() as space:
         space.register_type("security-review", "finding")
@@ -198,68 +200,74 @@ def test_what_waits_is_shown_with_the_reason_and_a_command_that_changes_it(two: 
     ann("peer", "share", "bob", "--agent", "scout", "--behaviour", "*")
     ann("announce")
     assert "never" in rows(bob("peer", "list"))[1]
-    said = bob("sync")
-    assert ["capability-denied", "behaviours/hello"] in [line[:2] for line in rows(said)]
-    assert "hint: see what waits, and what would accept it: clia peer show ann" in said
-    assert "refs/heads" not in said, "the place is said once"
-    said = bob("sync")
-    assert said.startswith("ann: nothing new, 4 claims wait\n  hint: see what waits, and what would accept it: clia peer show ann")
-    assert "--follow" not in said, "of no use before the type of the commit is known"
-    claims = {each["place"]: each for each in bob.json("peer", "show", "ann")["claims"]}
+    output = bob("sync")
+    assert ["capability-denied", "behaviours/hello"] in [line[:2] for line in rows(output)]
+    assert "hint: see what waits, and what would accept it: clia peer show ann" in output
+    assert "refs/heads" not in output, "the place is shown once"
+    output = bob("sync")
+    assert output.startswith(
+        "ann: nothing new, 4 claims wait\n  hint: see what waits, and what would accept it: clia peer show ann"
+    )
+    assert "--follow" not in output, "useless before the type of the commit is known"
+    claims = {claim["place"]: claim for claim in bob.json("peer", "show", "ann")["claims"]}
     assert set(claims) == {"agents/scout", "records/scout", "behaviours/hello", "types/security-review"}
-    assert {each["code"] for each in claims.values()} == {"capability-denied"}
+    assert {claim["code"] for claim in claims.values()} == {"capability-denied"}
     assert claims["behaviours/hello"]["hint"] == "clia cap grant ann behaviour behaviour"
     bob(*shlex.split(claims["behaviours/hello"]["hint"])[1:])
-    assert {each["place"]: each["code"] for each in bob.json("peer", "show", "ann")["claims"]}["behaviours/hello"] == "not-synced"
-    shown = bob("peer", "show", "ann")
-    assert "  hint: clia sync ann\n" in shown
-    assert "hint: clia cap grant ann --follow" not in shown, "of no use before the type of the commit is known"
+    assert {claim["place"]: claim["code"] for claim in bob.json("peer", "show", "ann")["claims"]}[
+        "behaviours/hello"
+    ] == "not-synced"
+    shown_peer = bob("peer", "show", "ann")
+    assert "  hint: clia sync ann\n" in shown_peer
+    assert "hint: clia cap grant ann --follow" not in shown_peer, "useless before the type of the commit is known"
     bob("cap", "grant", "ann", "agent-commit", "type")
     bob("cap", "grant", "ann", "--follow")
     bob("sync")
-    shown = bob.json("peer", "show", "ann")
-    assert (shown["claims"], [each["kind"] for each in shown["tracked"]]) == ([], ["security-review"])
-    assert len(shown["refusals"]) == 4
-    heard = next(line for line in rows(bob("peer", "show", "ann")) if line[:1] == ["heard"])
-    assert heard[1] == datetime.now(UTC).strftime("%Y-%m-%d"), "a date, not the statement's number"
+    shown_peer = bob.json("peer", "show", "ann")
+    assert (shown_peer["claims"], [tracked_ref["kind"] for tracked_ref in shown_peer["tracked"]]) == ([], ["security-review"])
+    assert len(shown_peer["refusals"]) == 4
+    row = next(line for line in rows(bob("peer", "show", "ann")) if line[:1] == ["heard"])
+    assert row[1] == datetime.now(UTC).strftime("%Y-%m-%d"), "a date, not the statement's number"
     bob("spawn", "mine", "--title", "Run it")
     assert bob.refused("session", "start", "mine", "ann/hello", code=1)["code"] == "execute-denied"
     assert ["ann/hello", bob.json("remotes", "--behaviours")[0]["cid"][:10], "no"] in rows(bob("remotes"))
     bob("cap", "grant", "ann", "behaviour", "behaviour", "--execute")
     assert bob.json("remotes", "ann", "--behaviours")[0]["runs"] is True
-    assert [each["name"] for each in bob.json("peer", "show", "ann")["behaviours"]] == ["hello"]
+    assert [behaviour["name"] for behaviour in bob.json("peer", "show", "ann")["behaviours"]] == ["hello"]
     assert bob.json("session", "start", "mine", "ann/hello", "--input", '"Go?"')["status"] == "suspended"
 
 
-def test_explain_names_grant_trust_and_subtypes_or_what_is_missing(two: Two) -> None:
+def test_explain_names_the_grant_trust_and_subtypes_or_the_missing_ones(two: Two) -> None:
     bob = two.bob
-    found = bob.json("cap", "explain", "ann", "finding", "head-move", code=1)
-    assert (found["allowed"], [each["what"] for each in found["missing"]]) == (False, ["grant"])
+    explanation = bob.json("cap", "explain", "ann", "finding", "head-move", code=1)
+    assert (explanation["allowed"], [requirement["what"] for requirement in explanation["missing"]]) == (False, ["grant"])
     assert "denied: accept finding by head-move from ann" in bob("cap", "explain", "ann", "finding", "head-move", code=1)
     bob("cap", "grant", "ann", "agent-commit", "head-move", "merge", "--expires", "30d")
-    said = rows(bob("cap", "explain", "ann", "finding", "head-move"))
-    assert said[0][0] == "allowed:"
-    assert ["type", "finding", "→", "agent-commit"] in said
+    output_rows = rows(bob("cap", "explain", "ann", "finding", "head-move"))
+    assert output_rows[0][0] == "allowed:"
+    assert ["type", "finding", "→", "agent-commit"] in output_rows
     (grant,) = bob.json("cap", "explain", "ann", "finding", "head-move")["grants"]
-    assert ["grant", f"{grant['cid'][:10]}:"] in [line[:2] for line in said]
+    assert ["grant", f"{grant['cid'][:10]}:"] in [line[:2] for line in output_rows]
     month = grant["expires"] - int(datetime.now(UTC).timestamp())
     assert 29 * 86400 < month <= 30 * 86400
     assert bob("peer", "change", "ann", "--no-trust").startswith("ann is not trusted, address ")
-    found = bob.json("cap", "explain", "ann", "finding", "head-move", code=1)
-    assert [(each["what"], each["hint"]) for each in found["missing"]] == [("trust", "clia peer change ann --trust")]
-    bob(*shlex.split(found["missing"][0]["hint"])[1:])
+    explanation = bob.json("cap", "explain", "ann", "finding", "head-move", code=1)
+    assert [(requirement["what"], requirement["hint"]) for requirement in explanation["missing"]] == [
+        ("trust", "clia peer change ann --trust")
+    ]
+    bob(*shlex.split(explanation["missing"][0]["hint"])[1:])
     bob("cap", "explain", "ann", "finding", "head-move")
     with bob.space(clock=lambda: datetime(2026, 1, 1, tzinfo=UTC)) as space:
         space.grant("ann", "console-trace", "note", expires=int(datetime(2026, 2, 1, tzinfo=UTC).timestamp()))
-    found = bob.json("cap", "explain", "ann", "console-trace", "note", code=1)
-    assert [each["what"] for each in found["missing"]] == ["expired"]
+    explanation = bob.json("cap", "explain", "ann", "console-trace", "note", code=1)
+    assert [requirement["what"] for requirement in explanation["missing"]] == ["expired"]
     listed = bob("cap", "list", "ann")
     assert "2026-02-01 00:00, expired" in listed
-    (old,) = (each for each in bob.json("cap", "list") if each["type"] == "console-trace")
+    (old,) = (row for row in bob.json("cap", "list") if row["type"] == "console-trace")
     assert bob.json("cap", "revoke", "ann", "--id", old["cid"][:10]) == [old]
 
 
-def test_a_conflict_with_a_peers_agent_is_settled_as_any_other(two: Two) -> None:
+def test_a_conflict_with_an_agent_of_a_peer_is_resolved_like_any_other(two: Two) -> None:
     ann, bob = two
     bob("cap", "grant", "ann", "--follow")
     bob("sync")
@@ -268,8 +276,8 @@ def test_a_conflict_with_a_peers_agent_is_settled_as_any_other(two: Two) -> None
         space.commit("mine", "finding", {"a.txt": b"mine\n"})
     error = bob.refused("resolve", "mine", "ann/scout", "--take", "theirs")
     assert error["code"] == "no-refused-merge"
-    said = bob("merge", "mine", "ann/scout", code=1)
-    assert "clia resolve mine ann/scout --file PATH=FILE" in said
+    output = bob("merge", "mine", "ann/scout", code=1)
+    assert "clia resolve mine ann/scout --file PATH=FILE" in output
     assert bob.json("merge", "mine", "ann/scout", code=1)["result"] == "conflicts"
     ann.commit("scout", "two\n")
     ann("announce")
@@ -283,16 +291,16 @@ def test_a_conflict_with_a_peers_agent_is_settled_as_any_other(two: Two) -> None
     assert bob.refused("merge", "mine", "nobody/scout")["code"] == "no-such-agent"
 
 
-def test_of_several_peers_one_that_fails_is_shown_and_keeps_no_other_back(two: Two, tmp_path: Path) -> None:
+def test_a_peer_that_fails_is_reported_and_the_others_are_synced(two: Two, tmp_path: Path) -> None:
     ann, bob = two
-    cy = made(tmp_path / "cy")
+    cy = new_cli(tmp_path / "cy")
     bob("peer", "add", "aaron", "--key", cy.key(), "--url", str(tmp_path / "nowhere"))
     ran = bob.run("sync")
     assert ran.code == 1
     assert ran.err.startswith("aaron: error: transport-error: ")
     assert ran.out.startswith("ann: 1 statement accepted, 2 refused\n")
-    found = bob.json("sync", code=1)
-    assert [(each["peer"], each["error"] and each["error"]["code"]) for each in found] == [
+    syncs = bob.json("sync", code=1)
+    assert [(sync["peer"], sync["error"] and sync["error"]["code"]) for sync in syncs] == [
         ("aaron", "transport-error"),
         ("ann", None),
     ]
@@ -302,16 +310,16 @@ def test_of_several_peers_one_that_fails_is_shown_and_keeps_no_other_back(two: T
     assert ann.refused("sync", "bob")["code"] == "no-url"
 
 
-def test_each_step_that_is_missing_is_named(two: Two, tmp_path: Path) -> None:
+def test_hints_name_each_missing_step(two: Two, tmp_path: Path) -> None:
     ann, bob = two
-    said = ann("cap", "grant", "bob", "--follow")
-    assert said.endswith("next: clia peer change bob --url URL sets its address; then clia sync bob\n")
+    output = ann("cap", "grant", "bob", "--follow")
+    assert output.endswith("next: clia peer change bob --url URL sets its address; then clia sync bob\n")
     ann("peer", "change", "bob", "--url", str(bob.root))
-    said = ann("sync")
-    assert said.startswith(
+    output = ann("sync")
+    assert output.startswith(
         "bob: it has announced nothing to this space yet\n  hint: in the other space: clia peer add NAME --key KEY"
     )
-    assert f"if {bob.root} is a server and not their repository: clia announce NAME --push REMOTE\n" in said
+    assert f"if {bob.root} is a server and not their repository: clia announce NAME --push REMOTE\n" in output
     assert bob("announce").startswith("nothing is shared with any peer")
     bob("peer", "share", "ann", "--agent", "*")
     for words in (("announce",), ("announce", "ann")):
@@ -335,7 +343,7 @@ def test_each_step_that_is_missing_is_named(two: Two, tmp_path: Path) -> None:
     assert ran.err == "note: merge never carries finding: this grant has no effect\n"
 
 
-def test_on_80_columns_names_and_ids_stay_whole_and_long_tables_are_cut(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_80_columns_names_and_ids_are_complete_and_long_tables_are_truncated(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     ann, bob = two
     monkeypatch.setenv("COLUMNS", "80")
     bob("peer", "change", "ann", "--url", f"{ann.root}/{'x' * 90}")
@@ -344,24 +352,23 @@ def test_on_80_columns_names_and_ids_stay_whole_and_long_tables_are_cut(two: Two
     assert listed[1].endswith("…")
     bob("peer", "change", "ann", "--url", str(ann.root))
     bob("cap", "grant", "ann", "console-trace", "note", "--expires", "30d")
-    grants = {each["cid"][:10] for each in bob.json("cap", "list")}
+    grants = {grant["cid"][:10] for grant in bob.json("cap", "list")}
     assert {line[-1] for line in rows(bob("cap", "list"))[1:]} == grants
     with ann.space() as space:
         for number in range(3):
             space.spawn(f"an-agent-whose-name-is-a-long-one-{number}", library.Briefing("Have a name"))
     ann("announce")
-    said = bob("sync")
-    shown = bob("peer", "show", "ann")
-    assert shown.count("capability-denied: no grant for spawn by spawn\n") == 1, "one reason for three"
+    output, shown_peer = bob("sync"), bob("peer", "show", "ann")
+    assert shown_peer.count("capability-denied: no grant for spawn by spawn\n") == 1, "three claims with the same reason"
     places = {f"{kind}/an-agent-whose-name-is-a-long-one-{number}" for number in range(3) for kind in ("agents", "records")}
-    assert {line[0] for line in rows(shown) if len(line) == 4} >= places
-    assert {line[1] for line in rows(said) if line[0] == "capability-denied"} >= places
+    assert {line[0] for line in rows(shown_peer) if len(line) == 4} >= places
+    assert {line[1] for line in rows(output) if line[0] == "capability-denied"} >= places
     with redirect_stdout(StringIO()) as out:
         show_moves([Move(f"agents/a{number}", None, "0" * 40, "finding", "head-move") for number in range(300)])
     assert (len(out.getvalue().splitlines()), out.getvalue().splitlines()[-1]) == (22, "and 280 more")
 
 
-def test_a_remote_of_git_carries_what_is_announced(two: Two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_git_remote_carries_announcements(two: Two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ann, bob = two
     git("init", "-q", "--bare", str(tmp_path / "hub.git"), cwd=tmp_path)
     git("remote", "add", "hub", str(tmp_path / "hub.git"), cwd=ann.root)
@@ -381,10 +388,10 @@ def test_a_remote_of_git_carries_what_is_announced(two: Two, tmp_path: Path, mon
     ann("announce", "--push", "hub")
     monkeypatch.chdir(tmp_path)
     changed = bob.json("peer", "change", "ann", "--url", "hub.git")
-    assert changed["url"] == str(tmp_path.resolve() / "hub.git"), "a folder is kept with its whole path"
+    assert changed["url"] == str(tmp_path.resolve() / "hub.git"), "a folder is stored with its full path"
     bob("cap", "grant", "ann", "--follow")
     bob("sync")
-    assert [each["agent"] for each in bob.json("remotes")] == ["scout"]
+    assert [remote["agent"] for remote in bob.json("remotes")] == ["scout"]
 
 
 def test_bad_input_names_what_is_wrong_and_changes_nothing(two: Two) -> None:
@@ -443,7 +450,7 @@ def test_bad_input_names_what_is_wrong_and_changes_nothing(two: Two) -> None:
     assert "note: no agent 'scuot' exists yet" in ann.run("peer", "share", "bob", "--agent", "scuot").err
 
 
-def test_every_answer_is_there_for_programs_and_none_outside_a_space(two: Two, tmp_path: Path) -> None:
+def test_every_command_has_json_output_and_fails_outside_a_space(two: Two, tmp_path: Path) -> None:
     ann, bob = two
     share = {"agents": ["*"], "traces": True, "sessions": False, "behaviours": []}
     assert ann.json("peer", "share", "bob") == share
@@ -467,7 +474,7 @@ def test_every_answer_is_there_for_programs_and_none_outside_a_space(two: Two, t
     assert len(ann.json("key", "rotate")["chain"]) == 2
     assert bob.json("peer", "remove", "ann") == {"peer": "ann", "removed": True}
     assert bob.json("peer", "add", "ann", "--key", ann.key(), "--no-trust")["trusted"] is False
-    outside = Here(tmp_path)
+    outside = FederationCli(tmp_path)
     for words in (
         "key show",
         "key rotate",
@@ -491,8 +498,8 @@ def test_every_answer_is_there_for_programs_and_none_outside_a_space(two: Two, t
         assert outside.refused(*words.split())["code"] == "no-such-repository", words
 
 
-def test_what_a_peer_says_of_itself_cannot_act_on_a_terminal(two: Two) -> None:
-    """And at a terminal a bar shows that something is going on."""
+def test_text_of_a_peer_cannot_control_the_terminal(two: Two) -> None:
+    """At a terminal a progress bar is shown."""
     ann, bob = two
     with ann.space() as space:
         space.commit("scout", "finding", {"a.txt": b"x"}, message="\x1b[31mred\x1b[0m")
@@ -505,9 +512,9 @@ def test_what_a_peer_says_of_itself_cannot_act_on_a_terminal(two: Two) -> None:
     assert "\\u{1b}[31mred" in bob("remotes")
 
 
-def test_a_key_is_alone_on_standard_output_also_where_nobody_listens_to_the_rest(tmp_path: Path) -> None:
-    """What a shell takes from `$(clia key show 2>&-)` is a key."""
+def test_key_show_prints_only_the_key_with_standard_error_closed(tmp_path: Path) -> None:
+    """A shell gets a key from `$(clia key show 2>&-)`."""
     git("init", "-q", str(tmp_path / "one"), cwd=tmp_path)
     words = 'cd one && "$0" init >/dev/null 2>&1 && "$0" key show 2>&-'
-    done = subprocess.run(["sh", "-c", words, program()], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert re.fullmatch(r"clia:[0-9a-f-]{36}:[A-Za-z0-9_-]{43}\n", done.stdout)
+    result = subprocess.run(["sh", "-c", words, program()], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"clia:[0-9a-f-]{36}:[A-Za-z0-9_-]{43}\n", result.stdout)

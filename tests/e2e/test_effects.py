@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 KEY = "sk-" + "test-0123456789abcdefABCDEF"
 
 
-class Desk:
-    """Calls handlers as a worker would, for requests that a test makes up."""
+class HandlerDesk:
+    """Calls handlers as a worker does, for made-up requests."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -48,14 +48,14 @@ class Desk:
         return handle(self.context(effect.__name__.rpartition(".")[2], payload, **more), payload)
 
     def commits(self, agent: str = "scout") -> list[str]:
-        return [each.cid for each in self.space.session_log(agent)]
+        return [commit.cid for commit in self.space.session_log(agent)]
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path / "space")
-    yield made
-    made.space.close()
+def desk(tmp_path: Path) -> Iterator[HandlerDesk]:
+    new_desk = HandlerDesk(tmp_path / "space")
+    yield new_desk
+    new_desk.space.close()
 
 
 def refused(call: Any, code: str) -> CliaError:
@@ -68,7 +68,7 @@ def refused(call: Any, code: str) -> CliaError:
 # timer, session, commit, merge, spawn
 
 
-def test_a_timer_answers_with_the_time(desk: Desk) -> None:
+def test_a_timer_answers_with_the_time(desk: HandlerDesk) -> None:
     assert desk.call(timer, {"seconds": 5})["at"].endswith("Z")
     refused(lambda: desk.call(timer, {"seconds": "5"}), "invalid-payload")
 
@@ -76,7 +76,7 @@ def test_a_timer_answers_with_the_time(desk: Desk) -> None:
 FLOW = "def main(input):\n    return request('ask', input)\n"
 
 
-def test_a_session_tells_how_another_agents_session_ended(desk: Desk) -> None:
+def test_the_session_effect_returns_how_another_session_ended(desk: HandlerDesk) -> None:
     desk.space.define("one", FLOW)
     desk.space.start("helper", "one", 1)
     stands = desk.call(session, {"agent": "helper", "wait": False})
@@ -90,21 +90,21 @@ def test_a_session_tells_how_another_agents_session_ended(desk: Desk) -> None:
     }
 
 
-def test_a_session_that_was_cancelled_is_an_answer_and_no_error(desk: Desk) -> None:
+def test_a_cancelled_session_is_an_answer_and_not_an_error(desk: HandlerDesk) -> None:
     desk.space.define("one", FLOW)
     desk.space.start("helper", "one", 1)
     desk.space.cancel("helper", "not needed")
-    found = desk.call(session, {"agent": "helper"})
-    assert (found["status"], found["error"]) == ("cancelled", "not needed")
+    result = desk.call(session, {"agent": "helper"})
+    assert (result["status"], result["error"]) == ("cancelled", "not needed")
 
 
-def test_waiting_for_oneself_for_nobody_or_for_no_session_is_refused(desk: Desk) -> None:
+def test_waiting_for_itself_or_for_an_unknown_agent_or_session_is_refused(desk: HandlerDesk) -> None:
     refused(lambda: desk.call(session, {"agent": "scout"}), "invalid-payload")
     refused(lambda: desk.call(session, {"agent": "nobody"}), "no-such-agent")
     refused(lambda: desk.call(session, {"agent": "helper"}), "no-such-session")
 
 
-def test_a_commit_is_made_once_however_often_it_is_tried(desk: Desk) -> None:
+def test_repeated_attempts_commit_once(desk: HandlerDesk) -> None:
     payload = {"kind": "test", "changes": {"a.txt": "é", "b.txt": "b"}, "message": "two files"}
     first = desk.call(commit, payload)
     assert desk.call(commit, payload, attempt=2) == first == {"commit": desk.space.head("scout")}
@@ -114,13 +114,13 @@ def test_a_commit_is_made_once_however_often_it_is_tried(desk: Desk) -> None:
     assert len(desk.commits()) == 3
 
 
-def test_a_request_of_the_same_number_at_another_time_is_another_one(desk: Desk) -> None:
-    """Where a store was lost, the numbers of sessions begin again."""
+def test_a_request_with_the_same_number_at_another_time_is_different(desk: HandlerDesk) -> None:
+    """After the store is lost, the numbers of sessions start over."""
     first = desk.call(commit, {"changes": {"a.txt": "1"}})
     assert desk.call(commit, {"changes": {"a.txt": "2"}}, since="2026-05-02T12:00:00Z") != first
 
 
-def test_an_earlier_attempts_commit_is_found_behind_many_others(desk: Desk) -> None:
+def test_an_earlier_attempts_commit_is_found_behind_many_others(desk: HandlerDesk) -> None:
     first = desk.call(commit, {"changes": {"a.txt": "1"}})
     for number in range(40):
         desk.space.commit("scout", "test", changes={"n": str(number).encode()})
@@ -142,13 +142,13 @@ def test_an_earlier_attempts_commit_is_found_behind_many_others(desk: Desk) -> N
         ({"changes": {"a": "x"}, "kind": "no-such-kind"}, "unknown-kind"),
     ],
 )
-def test_a_bad_commit_is_refused_and_changes_nothing(desk: Desk, payload: Any, code: str) -> None:
+def test_a_bad_commit_is_refused_and_changes_nothing(desk: HandlerDesk, payload: Any, code: str) -> None:
     before = desk.commits()
     refused(lambda: desk.call(commit, payload), code)
     assert desk.commits() == before
 
 
-def test_a_merge_is_made_once_and_a_conflict_is_an_answer(desk: Desk) -> None:
+def test_a_merge_is_made_once_and_a_conflict_is_an_answer(desk: HandlerDesk) -> None:
     desk.space.commit("helper", "finding", changes={"a.txt": b"theirs"})
     first = desk.call(merge, {"from": "helper"})
     assert first == {"merged": desk.space.head("scout")}
@@ -162,7 +162,7 @@ def test_a_merge_is_made_once_and_a_conflict_is_an_answer(desk: Desk) -> None:
     refused(lambda: desk.call(merge, {}), "invalid-payload")
 
 
-def test_a_sub_agent_is_spawned_once_with_its_session(desk: Desk) -> None:
+def test_repeated_attempts_spawn_a_sub_agent_once_with_its_session(desk: HandlerDesk) -> None:
     desk.space.define("one", FLOW)
     desk.space.commit("scout", "finding", changes={"a.txt": b"a"})
     payload = {"name": "sub", "briefing": {"title": "Dig", "text": "deep"}, "flow": "one", "input": {"n": 1}}
@@ -176,14 +176,14 @@ def test_a_sub_agent_is_spawned_once_with_its_session(desk: Desk) -> None:
     assert len(desk.space.sessions("sub")) == 1
 
 
-def test_a_retry_starts_the_session_that_a_failed_attempt_did_not(desk: Desk) -> None:
+def test_a_retry_starts_the_session_that_a_failed_attempt_did_not(desk: HandlerDesk) -> None:
     desk.space.define("one", FLOW)
     payload = {"name": "sub", "briefing": {"title": "Dig"}}
     first = desk.call(spawn, payload)
     assert desk.call(spawn, {**payload, "flow": "one"}) == {**first, "session": "1"}
 
 
-def test_a_sub_agent_may_start_from_another_agents_files_or_from_none(desk: Desk) -> None:
+def test_a_sub_agent_can_start_from_another_agents_files_or_empty(desk: HandlerDesk) -> None:
     desk.space.commit("helper", "finding", changes={"h.txt": b"h"})
     desk.call(spawn, {"name": "one", "briefing": {"title": "T"}, "from": "helper"}, request="1.1")
     desk.call(spawn, {"name": "two", "briefing": {"title": "T"}, "from": False}, request="1.2")
@@ -192,7 +192,7 @@ def test_a_sub_agent_may_start_from_another_agents_files_or_from_none(desk: Desk
     assert desk.space.files("two") == {}
 
 
-def test_a_name_that_someone_else_has_is_refused(desk: Desk) -> None:
+def test_the_name_of_an_existing_agent_is_refused(desk: HandlerDesk) -> None:
     with pytest.raises(AlreadyExists):
         desk.call(spawn, {"name": "helper", "briefing": {"title": "T"}})
     desk.call(spawn, {"name": "sub", "briefing": {"title": "T"}}, request="1.1")
@@ -212,7 +212,7 @@ def test_a_name_that_someone_else_has_is_refused(desk: Desk) -> None:
         {"name": "sub", "briefing": {"title": "T"}, "flow": "none"},
     ],
 )
-def test_a_bad_spawn_makes_no_agent(desk: Desk, payload: Any) -> None:
+def test_an_invalid_spawn_creates_no_agent(desk: HandlerDesk, payload: Any) -> None:
     with pytest.raises((InvalidInput, NotFound)):
         desk.call(spawn, payload)
     assert desk.space.agents() == ["helper", "scout"]
@@ -221,13 +221,13 @@ def test_a_bad_spawn_makes_no_agent(desk: Desk, payload: Any) -> None:
 # llm
 
 
-def llm_desk(desk: Desk, url: str, **more: Any) -> Desk:
+def llm_desk(desk: HandlerDesk, url: str, **more: Any) -> HandlerDesk:
     desk.config = Config(llm=Llm(url, **{"model": "small", "api_key_env": "MODELS_KEY", "timeout_seconds": 10.0, **more}))
     desk.environment = {"MODELS_KEY": KEY}
     return desk
 
 
-def test_a_prompt_is_put_to_the_endpoint_and_its_answer_comes_back(desk: Desk) -> None:
+def test_a_prompt_is_sent_to_the_endpoint_and_its_answer_returned(desk: HandlerDesk) -> None:
     with model_server(completion()) as server:
         value = llm_desk(desk, server.url).call(llm, {"prompt": "What now?", "temperature": 0.5})
     assert value == {
@@ -236,17 +236,17 @@ def test_a_prompt_is_put_to_the_endpoint_and_its_answer_comes_back(desk: Desk) -
         "finish_reason": "stop",
         "usage": {"prompt_tokens": 3, "completion_tokens": 4},
     }
-    (got,) = server.asked
-    assert got.path == "/v1/chat/completions"
-    assert got.body == {"messages": [{"role": "user", "content": "What now?"}], "temperature": 0.5, "model": "small"}
-    assert got.headers["authorization"] == f"Bearer {KEY}"
-    assert got.headers["idempotency-key"] == f"{desk.space.id}/scout/1.1"
+    (request,) = server.asked
+    assert request.path == "/v1/chat/completions"
+    assert request.body == {"messages": [{"role": "user", "content": "What now?"}], "temperature": 0.5, "model": "small"}
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.headers["idempotency-key"] == f"{desk.space.id}/scout/1.1"
     (entry,) = desk.space.trace_pending("scout")
     assert "small-2026 answered" in entry["text"]
     assert entry["data"] == {"request": "1.1", "model": "small-2026", "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
 
 
-def test_of_odd_usage_only_counts_are_traced_and_the_answer_is_not_lost(desk: Desk) -> None:
+def test_unusual_usage_fields_are_reduced_to_counts(desk: HandlerDesk) -> None:
     usage = {
         "prompt_tokens": 3,
         "completion_tokens": -1,
@@ -263,7 +263,7 @@ def test_of_odd_usage_only_counts_are_traced_and_the_answer_is_not_lost(desk: De
     assert entry["data"]["usage"] == {"prompt_tokens": 3}
 
 
-def test_messages_and_tools_pass_as_they_are_and_need_no_key(desk: Desk) -> None:
+def test_messages_and_tools_are_passed_on_unchanged_and_without_a_key(desk: HandlerDesk) -> None:
     calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
     choice = {"message": {"role": "assistant", "content": None, "tool_calls": calls}, "finish_reason": "tool_calls"}
     with model_server(completion(choices=[choice])) as server:
@@ -288,26 +288,26 @@ def test_messages_and_tools_pass_as_they_are_and_need_no_key(desk: Desk) -> None
         ({"prompt": "a", "model": 5}, "model"),
     ],
 )
-def test_a_bad_question_is_refused_before_anyone_is_asked(desk: Desk, payload: Any, field: str) -> None:
+def test_an_invalid_payload_is_refused_before_a_request_is_sent(desk: HandlerDesk, payload: Any, field: str) -> None:
     with model_server(completion()) as server, pytest.raises(InvalidInput) as caught:
         llm_desk(desk, server.url).call(llm, payload)
     assert caught.value.fields["field"] == field
     assert server.asked == []
 
 
-def test_without_a_model_nothing_is_asked(desk: Desk) -> None:
+def test_without_a_model_no_request_is_sent(desk: HandlerDesk) -> None:
     refused(lambda: llm_desk(desk, "http://127.0.0.1:9", model=None).call(llm, {"prompt": "a"}), "invalid-payload")
 
 
 @pytest.mark.parametrize("status", [400, 404, 413, 422])
-def test_what_the_endpoint_refuses_is_not_tried_again(desk: Desk, status: int) -> None:
+def test_a_refusal_by_the_endpoint_is_not_retried(desk: HandlerDesk, status: int) -> None:
     with model_server(Reply(status, b'{"error": {"message": "no such model"}}')) as server, pytest.raises(InvalidInput) as caught:
         llm_desk(desk, server.url).call(llm, {"prompt": "a"})
     assert "no such model" in caught.value.message
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_key_that_is_refused_shows_nowhere(desk: Desk, status: int) -> None:
+def test_a_refused_key_is_never_shown(desk: HandlerDesk, status: int) -> None:
     reply = Reply(status, json.dumps({"error": f"Incorrect API key: {KEY}"}).encode())
     with model_server(reply) as server, pytest.raises(NotAllowed) as caught:
         llm_desk(desk, server.url).call(llm, {"prompt": "a"})
@@ -324,29 +324,29 @@ def test_a_key_that_is_refused_shows_nowhere(desk: Desk, status: int) -> None:
         (Reply(408), 0.0),
     ],
 )
-def test_what_may_pass_is_tried_again_after_the_time_that_was_asked_for(desk: Desk, reply: Reply, pause: float | None) -> None:
+def test_temporary_failures_are_retried_after_the_requested_time(desk: HandlerDesk, reply: Reply, pause: float | None) -> None:
     with model_server(reply) as server, pytest.raises(TransportError) as caught:
         llm_desk(desk, server.url).call(llm, {"prompt": "a"})
-    found = caught.value.fields.get("retry_after", 0.0)
-    assert found == pause if pause is not None else found > 10**9
+    retry_after = caught.value.fields.get("retry_after", 0.0)
+    assert retry_after == pause if pause is not None else retry_after > 10**9
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{"message": {"content": 5}}]}'])
-def test_an_answer_that_makes_no_sense_is_tried_again(desk: Desk, body: bytes) -> None:
+def test_an_invalid_answer_is_retried(desk: HandlerDesk, body: bytes) -> None:
     with model_server(Reply(200, body)) as server:
         chosen = llm_desk(desk, server.url)
         assert isinstance(refused(lambda: chosen.call(llm, {"prompt": "a"}), "llm-bad-answer"), TransportError)
 
 
-def test_a_redirect_is_not_followed(desk: Desk) -> None:
-    with model_server(completion()) as other:
-        elsewhere = Reply(307, b"", {"Location": f"{other.url}/chat/completions"})
+def test_a_redirect_is_not_followed(desk: HandlerDesk) -> None:
+    with model_server(completion()) as target:
+        elsewhere = Reply(307, b"", {"Location": f"{target.url}/chat/completions"})
         with model_server(elsewhere) as server:
             refused(lambda: llm_desk(desk, server.url).call(llm, {"prompt": "a"}), "llm-redirected")
-    assert other.asked == []
+    assert target.asked == []
 
 
-def test_nobody_at_the_address_is_tried_again(desk: Desk) -> None:
+def test_a_refused_connection_is_retried(desk: HandlerDesk) -> None:
     with model_server(completion()) as server:
         pass
     with pytest.raises(TransportError) as caught:
@@ -354,7 +354,7 @@ def test_nobody_at_the_address_is_tried_again(desk: Desk) -> None:
     assert caught.value.retryable
 
 
-def test_a_server_that_sends_a_drop_at_a_time_is_cut_when_the_time_is_up() -> None:
+def test_a_server_that_sends_too_slowly_is_cut_off_at_the_deadline() -> None:
     over = threading.Event()
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
@@ -371,7 +371,7 @@ def test_a_server_that_sends_a_drop_at_a_time_is_cut_when_the_time_is_up() -> No
         over.set()
 
 
-def test_more_than_the_limit_is_refused_for_good() -> None:
+def test_an_answer_above_the_limit_is_refused_permanently() -> None:
     with model_server(Reply(200, b"x" * 101)) as server:
         assert HttpClient().post(server.url, {}, b"{}", seconds=10, limit=101).body == b"x" * 101
         with pytest.raises(TransportError, match="larger than 100 bytes") as caught:
@@ -379,14 +379,14 @@ def test_more_than_the_limit_is_refused_for_good() -> None:
     assert not caught.value.retryable
 
 
-def test_a_server_without_a_good_certificate_is_not_spoken_to() -> None:
+def test_a_server_with_an_invalid_certificate_is_refused() -> None:
     with model_server(completion()) as server, pytest.raises(TransportError):
         HttpClient().post(server.url.replace("http:", "https:"), {"Authorization": KEY}, b"{}", seconds=10, limit=100)
     assert server.asked == []
 
 
 @pytest.mark.parametrize("url", ["ftp://x/y", "http:///x", "file:///etc/passwd"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput):
         HttpClient().post(url, {}, b"", seconds=1, limit=1)
 
@@ -398,34 +398,34 @@ def agent(*lines: str, **more: Any) -> dict[str, Any]:
     return {"program": "agent", "stdin": "\n".join(lines), **more}
 
 
-def test_a_program_works_on_the_agents_files_and_its_changes_are_a_traced_commit(desk: Desk) -> None:
+def test_changes_of_a_program_become_a_traced_commit(desk: HandlerDesk) -> None:
     desk.space.commit("scout", "finding", changes={"old.txt": b"old\n", "gone.txt": b"x"})
     value = desk.call(
         command, agent("say one", "complain two", "append old.txt more", "write new.txt new", "remove gone.txt", message="did it")
     )
     assert value == {"exit_code": 0, "output": "one\ntwo\n", "commit": desk.space.head("scout")}
     assert desk.space.files("scout") == {"old.txt": b"old\nmore\n", "new.txt": b"new\n"}
-    made = desk.space.show("scout")
-    assert (made.kind, made.subject, made.meta["request"], made.meta["exit_code"]) == ("finding", "did it", "1.1", 0)
+    commit = desk.space.show("scout")
+    assert (commit.kind, commit.subject, commit.meta["request"], commit.meta["exit_code"]) == ("finding", "did it", "1.1", 0)
     bound = desk.space.trace_for("scout")
     assert bound is not None
     assert "".join(texts(bound.entries)) == "one\ntwo\n"
     assert desk.space.verify().clean
 
 
-def test_a_program_that_changes_nothing_makes_no_commit(desk: Desk) -> None:
+def test_a_program_that_changes_nothing_does_not_commit(desk: HandlerDesk) -> None:
     before = desk.commits()
     assert desk.call(command, agent("say nothing", "exit 3")) == {"exit_code": 3, "output": "nothing\n", "commit": None}
     assert desk.commits() == before
 
 
-def test_a_failing_programs_changes_are_kept_and_its_code_told(desk: Desk) -> None:
+def test_changes_of_a_failing_program_are_committed_with_its_exit_code(desk: HandlerDesk) -> None:
     value = desk.call(command, agent("write a.txt half", "exit 3", kind="test"))
     assert value["exit_code"] == 3
     assert desk.space.show(value["commit"]).kind == "test"
 
 
-def test_commits_that_a_program_makes_itself_are_adopted(desk: Desk) -> None:
+def test_commits_made_by_the_program_are_adopted(desk: HandlerDesk) -> None:
     value = desk.call(
         command,
         agent("write a.txt a", "git add -A", "git -c user.name=x -c user.email=x commit -q -m own", "git switch -q -c side"),
@@ -438,7 +438,7 @@ def test_commits_that_a_program_makes_itself_are_adopted(desk: Desk) -> None:
     assert desk.space.files(again["commit"]) == {"a.txt": b"a\nb\n"}
 
 
-def test_a_program_that_is_not_listed_is_not_run(desk: Desk) -> None:
+def test_a_program_that_is_not_listed_is_not_run(desk: HandlerDesk) -> None:
     err = refused(lambda: desk.call(command, {"program": "sh", "args": ["-c", "touch /tmp/x"]}), "program-not-listed")
     assert isinstance(err, NotAllowed)
     assert "effects.command.programs.sh" in err.hints[0]
@@ -447,7 +447,7 @@ def test_a_program_that_is_not_listed_is_not_run(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "payload", [None, {}, {"program": "agent", "args": "x"}, {"program": "agent", "args": [1]}, {"program": "agent", "cwd": "/"}]
 )
-def test_a_bad_command_is_refused(desk: Desk, payload: Any) -> None:
+def test_a_bad_command_is_refused(desk: HandlerDesk, payload: Any) -> None:
     refused(lambda: desk.call(command, payload), "invalid-payload")
 
 
@@ -455,12 +455,12 @@ def test_a_bad_command_is_refused(desk: Desk, payload: Any) -> None:
     ("more", "code"),
     [({"kind": "decision"}, "reserved-kind"), ({"kind": "no-such"}, "unknown-kind"), ({"message": "a\0b"}, "invalid-text")],
 )
-def test_what_could_not_be_committed_is_refused_before_anything_runs(desk: Desk, more: dict[str, str], code: str) -> None:
+def test_an_invalid_commit_is_refused_before_the_program_runs(desk: HandlerDesk, more: dict[str, str], code: str) -> None:
     refused(lambda: desk.call(command, agent(f"write {desk.root}/ran yes", **more)), code)
     assert not (desk.root / "ran").exists()
 
 
-def test_a_program_sees_only_what_is_listed_of_the_environment(desk: Desk) -> None:
+def test_a_program_gets_only_the_listed_environment_variables(desk: HandlerDesk) -> None:
     rule = desk.config.programs["agent"]._replace(environment=("SEEN", "UNSET"))
     desk.config = Config(programs={"agent": rule})
     desk.environment = {"SEEN": "1", "HIDDEN": "1"}
@@ -470,19 +470,19 @@ def test_a_program_sees_only_what_is_listed_of_the_environment(desk: Desk) -> No
     assert not names & {"HIDDEN", "UNSET"}
 
 
-def test_arguments_are_words_and_never_a_shells(desk: Desk) -> None:
+def test_arguments_are_not_interpreted_by_a_shell(desk: HandlerDesk) -> None:
     desk.config = Config(programs={"echo": ProgramRule(("echo", "-n"))})
     assert desk.call(command, {"program": "echo", "args": ["$HOME; ls", "a b"]})["output"] == "$HOME; ls a b"
 
 
-def test_the_outcome_of_an_attempt_that_committed_and_died_is_not_made_again(desk: Desk) -> None:
+def test_the_result_of_a_killed_attempt_that_committed_is_reused(desk: HandlerDesk) -> None:
     payload = agent("say once", "append log.txt line")
     first = desk.call(command, payload)
     assert desk.call(command, payload, attempt=2) == first
     assert desk.space.files("scout") == {"log.txt": b"line\n"}
 
 
-def test_what_an_attempt_that_did_not_end_left_behind_gets_into_no_commit(desk: Desk) -> None:
+def test_files_of_an_unfinished_attempt_are_not_committed(desk: HandlerDesk) -> None:
     desk.space.commit("scout", "finding", changes={"kept.txt": b"kept\n", ".gitignore": b"cache\n"})
     stopped = agent(
         "write kept.txt spoilt", "write junk.txt junk", "write cache c", "git add -A", "write loose.txt x", "say ready", "hang"
@@ -493,10 +493,10 @@ def test_what_an_attempt_that_did_not_end_left_behind_gets_into_no_commit(desk: 
     value = desk.call(command, agent("write good.txt good"), request="1.2")
     assert desk.space.files(value["commit"]) == {"kept.txt": b"kept\n", ".gitignore": b"cache\n", "good.txt": b"good\n"}
     directory = Path(desk.space.local.run_directories.directory("scout", worker=True))
-    assert (directory / "cache").exists()  # what git ignores is the program's own, and stays
+    assert (directory / "cache").exists()  # ignored files belong to the program and stay
 
 
-def test_ignored_files_of_an_earlier_run_do_not_stand_in_the_way_of_new_ones(desk: Desk) -> None:
+def test_ignored_files_of_an_earlier_run_do_not_block_new_ones(desk: HandlerDesk) -> None:
     desk.space.commit("scout", "finding", changes={".gitignore": b"cache\n"})
     desk.call(command, agent("write cache old"))
     desk.space.commit("scout", "finding", changes={"cache": b"new\n", ".gitignore": None})
@@ -504,28 +504,34 @@ def test_ignored_files_of_an_earlier_run_do_not_stand_in_the_way_of_new_ones(des
     assert desk.space.files(value["commit"]) == {"cache": b"new\nmore\n"}
 
 
-def cancelling(desk: Desk, cancel: threading.Event) -> Any:
-    """Tools with which a program is cancelled once it has said that it is ready."""
+def cancelling(desk: HandlerDesk, cancel: threading.Event) -> Any:
+    """Tools with which a program is cancelled once it has printed that it is ready."""
+    return acting_once(desk, cancel.set)
+
+
+def acting_once(desk: HandlerDesk, act: Any) -> Any:
+    """Tools that call a function once, when the program has printed that it is ready."""
     tools = tools_for()
     real = tools.programs
+    results: list[Any] = []
 
-    class Watching:
+    class WatchedPrograms:
         alone, attend, check, clear = real.alone, real.attend, real.check, real.clear
 
         @staticmethod
-        def run(order: Any, place: str, said: Any, cancelled: Any) -> Any:
-            def heard(data: bytes) -> None:
-                if b"ready" in data:
-                    cancel.set()
-                said(data)
+        def run(order: Any, place: str, write: Any, cancelled: Any) -> Any:
+            def on_output(data: bytes) -> None:
+                if b"ready" in data and not results:
+                    results.append(act())
+                write(data)
 
-            return real.run(order, place, heard, cancelled)
+            return real.run(order, place, on_output, cancelled)
 
-    return tools._replace(programs=cast("Any", Watching()))
+    return tools._replace(programs=cast("Any", WatchedPrograms()))
 
 
 @pytest.mark.parametrize("damage", ["not a checkout", "another agent's", "index locked", "git link gone"])
-def test_a_worktree_that_cannot_be_used_is_made_anew(desk: Desk, damage: str) -> None:
+def test_an_unusable_worktree_is_replaced(desk: HandlerDesk, damage: str) -> None:
     directory = Path(desk.space.local.run_directories.directory("scout", worker=True))
     if damage == "not a checkout":
         directory.mkdir(parents=True)
@@ -543,58 +549,37 @@ def test_a_worktree_that_cannot_be_used_is_made_anew(desk: Desk, damage: str) ->
     assert set(desk.space.files(value["commit"])) - {"a.txt"} == {"b.txt"}
 
 
-def test_a_program_that_takes_too_long_is_ended_and_may_be_tried_again(desk: Desk) -> None:
+def test_a_program_that_takes_too_long_is_ended_and_can_be_retried(desk: HandlerDesk) -> None:
     desk.config = Config(programs={"agent": desk.config.programs["agent"]._replace(timeout_seconds=0.5)})
     err = refused(lambda: desk.call(command, agent("write a.txt a", "hang")), "program-timed-out")
     assert isinstance(err, BackendError)
     assert len(desk.commits()) == 1
 
 
-def test_decisions_that_were_made_while_a_program_ran_do_not_spoil_its_work(desk: Desk) -> None:
+def test_decisions_during_a_program_do_not_affect_its_commit(desk: HandlerDesk) -> None:
     desk.space.ask("scout", {"question": "Go on?"})
-    tools = meanwhile(desk, lambda: desk.space.decide("scout", "yes"))
+    tools = acting_once(desk, lambda: desk.space.decide("scout", "yes"))
     value = desk.call(command, agent("write a.txt a", "say ready"), tools=tools)
     assert desk.space.head("scout") == value["commit"]
-    assert [each.kind for each in desk.space.session_log("scout")] == ["finding", "decision", "spawn"]
+    assert [commit.kind for commit in desk.space.session_log("scout")] == ["finding", "decision", "spawn"]
 
 
-def test_work_that_was_committed_while_a_program_ran_is_not_undone(desk: Desk) -> None:
-    tools = meanwhile(desk, lambda: desk.space.commit("scout", "test", changes={"theirs.txt": b"x"}))
+def test_commits_during_a_program_are_not_reverted(desk: HandlerDesk) -> None:
+    tools = acting_once(desk, lambda: desk.space.commit("scout", "test", changes={"theirs.txt": b"x"}))
     refused(lambda: desk.call(command, agent("write a.txt a", "say ready"), tools=tools), "stale-ref")
     assert desk.space.files("scout") == {"theirs.txt": b"x"}
     desk.call(command, agent("write a.txt a", "say ready"), attempt=2)
     assert desk.space.files("scout") == {"theirs.txt": b"x", "a.txt": b"a\n"}
 
 
-def meanwhile(desk: Desk, act: Any) -> Any:
-    """Tools with which something happens once, while the program runs."""
-    tools = tools_for()
-    real = tools.programs
-    done: list[Any] = []
-
-    class Watching:
-        alone, attend, check, clear = real.alone, real.attend, real.check, real.clear
-
-        @staticmethod
-        def run(order: Any, place: str, said: Any, cancelled: Any) -> Any:
-            def heard(data: bytes) -> None:
-                if b"ready" in data and not done:
-                    done.append(act())
-                said(data)
-
-            return real.run(order, place, heard, cancelled)
-
-    return tools._replace(programs=cast("Any", Watching()))
-
-
-def test_secrets_that_a_program_prints_are_not_in_the_trace(desk: Desk) -> None:
+def test_secrets_that_a_program_prints_are_not_in_the_trace(desk: HandlerDesk) -> None:
     fake = next(each for each in FAKES if each.kind == "github-token")
     desk.call(command, agent(f"say {fake.text}"))
     (entry,) = desk.space.trace_pending("scout")
     assert fake.secret not in entry["text"]
 
 
-def test_much_output_is_traced_in_few_entries_and_its_end_comes_back(desk: Desk) -> None:
+def test_long_output_is_traced_in_few_entries_and_its_end_is_returned(desk: HandlerDesk) -> None:
     desk.config = Config(programs={"seq": ProgramRule(("seq", "60000"))})
     value = desk.call(command, {"program": "seq"})
     entries = desk.space.trace_pending("scout")
@@ -604,13 +589,13 @@ def test_much_output_is_traced_in_few_entries_and_its_end_comes_back(desk: Desk)
     assert len(value["output"].encode()) <= 64 * 1024
 
 
-def as_it_is(text: str, state: Any) -> Any:
+def unchanged(text: str, state: Any) -> Any:
     return text, state
 
 
-def test_output_of_any_bytes_is_text_and_there_is_a_limit_to_what_is_traced() -> None:
+def test_output_of_any_bytes_becomes_text_and_the_trace_has_a_limit() -> None:
     traced: list[str] = []
-    output = TracedOutput(traced.append, as_it_is, limit=10)
+    output = TracedOutput(traced.append, unchanged, limit=10)
     for data in (b"caf\xc3", b"\xa9\n", b"\xff\n", b"", b"123456789\n", b"more\n"):
         output.add(data)
     output.end()
@@ -618,16 +603,16 @@ def test_output_of_any_bytes_is_text_and_there_is_a_limit_to_what_is_traced() ->
     assert output.tail() == "café\n\ufffd\n123456789\nmore\n"
 
 
-def test_two_commands_of_one_agent_follow_one_another(desk: Desk) -> None:
+def test_commands_of_one_agent_run_one_after_another(desk: HandlerDesk) -> None:
     """They share its worktree: the second starts from what the first committed."""
     values: list[Any] = []
     threads = [
         threading.Thread(target=lambda at=at: values.append(desk.call(command, agent(f"append log.txt {at}"), request=f"1.{at}")))
         for at in range(3)
     ]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert sorted(desk.space.files("scout")["log.txt"].split()) == [b"0", b"1", b"2"]  # type: ignore[union-attr]  # bytes
-    assert len({each["commit"] for each in values}) == 3
+    assert len({value["commit"] for value in values}) == 3

@@ -28,7 +28,7 @@ def export(tree: Tree, *words: str, slug: str = "scout") -> Ran:
     return clia("agents", "export", "--slug", slug, "--path", tree.path(), *words)
 
 
-def test_all_eight_are_written_and_git_sees_them(repository: Tree) -> None:
+def test_all_eight_formats_are_written_and_visible_to_git(repository: Tree) -> None:
     ran = export(repository, "--to", "all", *URL)
     assert (ran.code, ran.err) == (0, "")
     assert "AGENTS.md" in ran.out
@@ -59,7 +59,7 @@ def test_check_exits_1_and_names_each_copy_that_is_stale_or_missing(repository: 
     repository.agent("", title="Ranger")
     stale = export(repository, *formats, "--check", "--json")
     assert stale.code == 1
-    assert {each["path"]: each["state"] for each in stale.json()["files"]} == {
+    assert {file["path"]: file["state"] for file in stale.json()["files"]} == {
         "AGENTS.md": "stale",
         ".cursor/rules/scout.mdc": "stale",
     }
@@ -74,7 +74,7 @@ def test_check_and_dry_run_write_nothing(repository: Tree, flag: str) -> None:
     assert ran.code == (1 if flag == "--check" else 0)
 
 
-def test_dry_run_exits_1_where_writing_would_be_refused(repository: Tree) -> None:
+def test_dry_run_exits_1_if_writing_would_be_refused(repository: Tree) -> None:
     repository.write(".claude/agents/scout.md", "mine\n")
     ran = export(repository, "--to", "claude-agent", "--dry-run", "--json")
     assert ran.code == 1
@@ -89,11 +89,11 @@ def test_a_refusal_exits_1_with_an_error_that_programs_can_read(repository: Tree
     assert (ran.code, ran.out) == (1, "")
     error = json.loads(ran.err)["error"]
     assert error["code"] == "not-allowed"
-    assert [each["path"] for each in error["fields"]["files"]] == [".claude/agents/scout.md"]
+    assert [file["path"] for file in error["fields"]["files"]] == [".claude/agents/scout.md"]
     assert repository.snapshot() == before
 
 
-def test_force_rewrites_what_was_edited_by_hand(repository: Tree) -> None:
+def test_force_overwrites_edited_files(repository: Tree) -> None:
     export(repository, "--to", "codex-agent")
     repository.write(".codex/agents/scout.toml", "edited\n")
     ran = export(repository, "--to", "codex-agent")
@@ -111,7 +111,7 @@ def test_tools_and_model_come_from_the_command_line(repository: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--to", "a2a-card"], "url-needed"),
         (["--to", "agents-md", "--tools", "Read"], "unused-option"),
@@ -120,16 +120,16 @@ def test_tools_and_model_come_from_the_command_line(repository: Tree) -> None:
         (["--to", "all", "--check", "--dry-run"], "not allowed with"),
     ],
 )
-def test_bad_input_exits_2_and_changes_nothing(repository: Tree, words: list[str], told: str) -> None:
+def test_bad_input_exits_2_and_changes_nothing(repository: Tree, words: list[str], message: str) -> None:
     before = repository.snapshot()
     ran = export(repository, *words)
     assert ran.code == 2
-    assert told in ran.err
+    assert message in ran.err
     assert "Traceback" not in ran.err
     assert repository.snapshot() == before
 
 
-def test_outside_a_repository_it_says_so_and_takes_an_output_root(tree: Tree) -> None:
+def test_outside_a_repository_an_output_root_is_required(tree: Tree) -> None:
     tree.agent("", title="Scout")
     ran = export(tree, "--to", "agents-md")
     assert ran.code == 2
@@ -140,22 +140,22 @@ def test_outside_a_repository_it_says_so_and_takes_an_output_root(tree: Tree) ->
     assert (tree.root / "out/AGENTS.md").is_file()
 
 
-def test_a_long_file_is_warned_about_on_standard_error(repository: Tree) -> None:
+def test_a_long_file_causes_a_warning_on_standard_error(repository: Tree) -> None:
     repository.write("AGENTS.md", "x" * 33_000)
     ran = export(repository, "--to", "agents-md")
     assert ran.code == 0
     assert "warning: export-too-long:" in ran.err
-    found = export(repository, "--to", "agents-md", "--json").json()["diagnostics"]
-    assert [each["code"] for each in found] == ["export-too-long"]
+    diagnostics = export(repository, "--to", "agents-md", "--json").json()["diagnostics"]
+    assert [diagnostic["code"] for diagnostic in diagnostics] == ["export-too-long"]
 
 
-def test_agents_exported_at_the_same_time_all_arrive(repository: Tree) -> None:
+def test_concurrent_exports_of_several_agents_all_succeed(repository: Tree) -> None:
     slugs = [f"agent-{number}" for number in range(8)]
     for slug in slugs:
         repository.agent("", slug=slug, title=slug)
     words = ["agents", "export", "--path", repository.path(), "--to", "agents-md", "--to", "cursor", "--json"]
     running = [subprocess.Popen([program(), *words, "--slug", slug], stdout=subprocess.DEVNULL) for slug in slugs]
-    assert [each.wait() for each in running] == [0] * len(slugs)
+    assert [process.wait() for process in running] == [0] * len(slugs)
     text = (repository.root / "AGENTS.md").read_text()
     assert sorted(slug for slug in slugs if f"clia:begin {slug}:" in text) == slugs
     assert len(json.loads((repository.root / ".clia/exports/manifest.json").read_text())["files"]) == len(slugs)

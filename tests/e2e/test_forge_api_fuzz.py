@@ -1,7 +1,7 @@
-"""The whole OpenAPI document of the forge, tried by schemathesis: requests as the document has them, and as it does not.
+"""Schemathesis tests the forge's whole OpenAPI document, with valid and invalid requests.
 
-Invariant: whatever is asked, the answer has a documented status below 500, its documented type, and its documented shape.
-Values that mean something here (agents, commits, requests) are mixed in, so that much gets past the first check of a name.
+Invariant: every answer has a documented status below 500, its documented media type, and its documented shape.
+Existing values (agents, commits, requests) are mixed in, so that many requests pass the first check of a name.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ CHECKS = [
     checks.negative_data_rejection,
 ]
 METHODS = ("get", "post", "put")
-# A stream has no end: its own tests read it.
+# A stream does not end; other tests read it.
 OPERATIONS = [
     (method, path)
-    for path, there in document()["paths"].items()
+    for path, operations in document()["paths"].items()
     for method in METHODS
-    if method in there and there[method]["operationId"] != "events"
+    if method in operations and operations[method]["operationId"] != "events"
 ]
 
 
@@ -53,29 +53,29 @@ class Prey(NamedTuple):
     peer: tuple[str, str]  # its key and its address
 
     def revive(self) -> None:
-        """What the last example took away is there again."""
+        """Restore what the last example removed."""
         for name in ("scout", "wise"):
             if name not in self.space.agents():
                 self.space.restore(name) if name in self.space.agents(archived=True) else self.space.spawn(name, BRIEFING)
             if not self.space.pending(name):
                 self.space.ask(name, {"question": "Go on?"})
-        if all(each.space not in self.peer[0] for each in self.space.peers()):
+        if all(peer.space not in self.peer[0] for peer in self.space.peers()):
             self.space.add_peer("wise", *self.peer)
             self.space.share("wise", agents=["*"])
 
     def known(self) -> dict[str, st.SearchStrategy[Any]]:
-        """Values that mean something here, by the fields that take them."""
+        """Existing values, by the fields that accept them."""
         space = self.space
         heads = [space.head("scout"), space.genesis("scout"), space.head("wise")]
         agents = st.sampled_from(["scout", "wise", "newt"])
         commits = st.sampled_from([*heads, "scout", "scout~1", "main"])
         requests = space.pending()
-        made: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(("name", "agent", "parent", "into", "from"), agents)
-        made |= dict.fromkeys(("reviewer", "reviewee", "src", "dst", "touching"), agents)
-        made |= dict.fromkeys(("commit", "text", "one", "other", "ours", "theirs", "base", "at", "cid"), commits)
-        made |= {
-            "request_id": st.sampled_from([each.id for each in requests]),
-            "session_id": st.sampled_from([each.session for each in requests]),
+        strategies: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(("name", "agent", "parent", "into", "from"), agents)
+        strategies |= dict.fromkeys(("reviewer", "reviewee", "src", "dst", "touching"), agents)
+        strategies |= dict.fromkeys(("commit", "text", "one", "other", "ours", "theirs", "base", "at", "cid"), commits)
+        strategies |= {
+            "request_id": st.sampled_from([request.id for request in requests]),
+            "session_id": st.sampled_from([request.session for request in requests]),
             "by": st.none(),
             "kind": st.sampled_from(["finding", "test", "reviews", "note"]),
             "flow": st.just("plan"),
@@ -90,15 +90,15 @@ class Prey(NamedTuple):
             "url": st.just(self.peer[1]),
             "document": st.sampled_from(["agent", "agenda", "agency"]),
         }
-        return made
+        return strategies
 
     def aimed(self, case: Case[Any], data: st.DataObject) -> None:
-        """Puts known values into most of the fields that take them, and leaves out most of what only refuses."""
-        known = self.known()
+        """Puts existing values into most fields that accept them, and drops most fields that only cause refusals."""
+        strategies = self.known()
         for fields in (case.path_parameters, case.query, case.body if isinstance(case.body, dict) else {}):
-            for key in [key for key in fields or () if key in known]:
+            for key in [key for key in fields or () if key in strategies]:
                 if data.draw(st.integers(0, 9)):
-                    fields[key] = data.draw(known[key])
+                    fields[key] = data.draw(strategies[key])
         if "If-Match" in case.headers and data.draw(st.integers(0, 4)):
             del case.headers["If-Match"]
         if "cursor" in case.query and data.draw(st.integers(0, 4)):
@@ -117,23 +117,23 @@ def prey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prey]:
         space.define("plan", FLOW)
         users.add("ada", "admin")
         token = users.make_token("ada")[0]
-        with clia.init(root / "peer") as other:
-            other.spawn("scout", BRIEFING)
-            other.add_peer("us", space.key().text)
-            other.share("us", agents=["*"])
-            other.announce()
-            peer = (other.key().text, str(root / "peer"))
+        with clia.init(root / "peer") as peer_space:
+            peer_space.spawn("scout", BRIEFING)
+            peer_space.add_peer("us", space.key().text)
+            peer_space.share("us", agents=["*"])
+            peer_space.announce()
+            peer = (peer_space.key().text, str(root / "peer"))
         schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", opened.app, headers={"authorization": f"Bearer {token}"})
         yield Prey(schema, space, token, peer)
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["valid", "broken"])
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_every_answer_is_as_the_document_says(prey: Prey, method: str, path: str, mode: GenerationMode, soak: bool) -> None:
+def test_every_answer_conforms_to_the_document(prey: Prey, method: str, path: str, mode: GenerationMode, soak: bool) -> None:
     examples = 200 if soak else 5 if mode is GenerationMode.POSITIVE else 2
     operation = prey.schema[path][method]
 
-    # The same every time in the suite; a soak explores.
+    # Deterministic in the suite; a soak explores.
     @settings(
         max_examples=examples,
         derandomize=not soak,

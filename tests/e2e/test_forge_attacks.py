@@ -1,4 +1,4 @@
-"""Attacks on the forge: each is refused with its status, and nothing has changed."""
+"""Attacks on the forge: each is refused with its status and changes nothing."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ TRICKS = (
     "%25",
     "~",
 )
-"""Parts of an address that mean something to a file system, to git or to a terminal."""
+"""Parts of an address with a meaning for file systems, git or terminals."""
 BESIDE = ("user/", "token/", "login/", "web/", "forge/", "feed/")
-"""What the tests themselves change, or a look does: when a token was used last, how long a login goes on."""
+"""Keys that tests or plain reads change: the last use of a token, the end of a login."""
 
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[OpenForge]:
-    with open_forge(tmp_path) as made:
-        prepared(made)
-        yield made
+    with open_forge(tmp_path) as forge:
+        prepared(forge)
+        yield forge
 
 
-def prepared(made: OpenForge) -> None:
-    made.space.spawn("scout", BRIEFING)
-    made.space.commit("scout", "finding", {"a.txt": b"one\n"}, message="look")
-    made.space.ask("scout", QUESTION)
+def prepared(forge: OpenForge) -> None:
+    forge.space.spawn("scout", BRIEFING)
+    forge.space.commit("scout", "finding", {"a.txt": b"one\n"}, message="look")
+    forge.space.ask("scout", QUESTION)
 
 
 def state(opened: OpenForge) -> tuple[str, Any, int]:
-    """Everything that an attack could have changed: refs, rows of the store, entries of the feed."""
+    """Everything that an attack could change: refs, rows of the store, entries of the feed."""
     site = next(iter(opened.forge.sites.values()))
     rows = [row for row in opened.forge.home.scan("") if not row[0].startswith(BESIDE)]
     return git("for-each-ref", cwd=site.path), rows, site.feed.end()
@@ -97,10 +97,12 @@ DECISIONS = "/api/v1/spaces/repo/agents/scout/decisions"
 @pytest.mark.parametrize("csrf", ["", "0" * 64, "é", "another login's"])
 def test_a_form_without_the_token_of_its_login_is_refused(opened: OpenForge, csrf: str) -> None:
     browser, before = opened.browser("ada"), state(opened)
-    given = opened.browser("bob").csrf if csrf.startswith("another") else csrf
-    answer = browser.post(decide_form(opened), {"v": '"yes"', "rationale": "x"}, csrf=given)
+    token_value = opened.browser("bob").csrf if csrf.startswith("another") else csrf
+    answer = browser.post(decide_form(opened), {"v": '"yes"', "rationale": "x"}, csrf=token_value)
     assert (answer.status_code, state(opened)) == (403, before), answer.text
-    answer = browser.client.post(DECISIONS, json={"value": "yes"}, headers={"x-csrf-token": given} if given.isascii() else {})
+    answer = browser.client.post(
+        DECISIONS, json={"value": "yes"}, headers={"x-csrf-token": token_value} if token_value.isascii() else {}
+    )
     assert (answer.status_code, answer.json()["code"]) == (403, "bad-csrf")
     assert state(opened) == before
 
@@ -114,14 +116,14 @@ def test_a_form_of_another_kind_is_refused_even_with_the_token(opened: OpenForge
 
 
 def test_the_right_token_decides(opened: OpenForge) -> None:
-    """Else the refusals above would show nothing."""
+    """Shows that the refusals above are due to the token."""
     browser = opened.browser("ada")
     answer = browser.client.post(DECISIONS, json={"value": "yes"}, headers={"x-csrf-token": browser.csrf})
     assert (answer.status_code, answer.json()["by"]) == (200, "ada")
     assert opened.space.pending() == []
 
 
-def test_a_page_of_another_site_logs_nobody_in(opened: OpenForge) -> None:
+def test_a_page_of_another_site_cannot_log_in(opened: OpenForge) -> None:
     opened.forge.users.add("ada", "admin")
     key = opened.forge.users.login_link("ada")
     stranger = opened.stranger()
@@ -131,14 +133,14 @@ def test_a_page_of_another_site_logs_nobody_in(opened: OpenForge) -> None:
     assert stranger.client.post("/login", data={"key": key}, headers={"sec-fetch-site": "same-origin"}).status_code == 303
 
 
-# Who asks
+# Authentication and roles
 
 
-def test_what_proves_nothing_is_answered_401_and_changes_nothing(opened: OpenForge) -> None:
+def test_invalid_credentials_are_answered_401_and_change_nothing(opened: OpenForge) -> None:
     users, stranger = opened.forge.users, opened.stranger()
     revoked, expired = token(opened), token(opened, days=1)
     good = token(opened)
-    users.revoke_token("a-admin", next(each.id for each in users.all()[0].tokens if each.expires_at is None))
+    users.revoke_token("a-admin", next(row.id for row in users.all()[0].tokens if row.expires_at is None))
     before = state(opened)
     opened.forge.users = Users(opened.forge.home, lambda: datetime(2027, 1, 1, tzinfo=UTC), token_hex)  # a year later
     session = opened.browser("bob").client.cookies["clia_login"]
@@ -156,9 +158,9 @@ def test_what_proves_nothing_is_answered_401_and_changes_nothing(opened: OpenFor
         {"cookie": f"clia_login={good}"},
         {"x-user": "ada", "x-forwarded-user": "ada", "remote-user": "ada"},
     ]
-    for each in headers:
-        answer = stranger.client.post(DECISIONS, json={"value": "yes"}, headers=each)
-        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="clia"'), each
+    for header in headers:
+        answer = stranger.client.post(DECISIONS, json={"value": "yes"}, headers=header)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="clia"'), header
         assert answer.headers["content-type"] == "application/problem+json"
         stranger.client.cookies.clear()
     for query in (f"?token={good}", f"?access_token={good}", f"?authorization=Bearer+{good}", f"?key={good}"):
@@ -169,17 +171,17 @@ def test_what_proves_nothing_is_answered_401_and_changes_nothing(opened: OpenFor
 
 def address_of(path: str, values: dict[str, str] | None = None, default: str = "scout") -> str:
     """An address with every ``{part}`` filled in."""
-    made = path
-    while "{" in made:
-        name = made[made.index("{") + 1 : made.index("}")]
+    address = path
+    while "{" in address:
+        name = address[address.index("{") + 1 : address.index("}")]
         filled = {"space": "repo", **(values or {})}.get(name.partition(":")[0], default)
-        made = made[: made.index("{")] + filled + made[made.index("}") + 1 :]
-    return made
+        address = address[: address.index("{")] + filled + address[address.index("}") + 1 :]
+    return address
 
 
-def test_no_verb_is_for_nobody_nor_for_a_role_below_its_own(opened: OpenForge) -> None:
+def test_every_verb_needs_a_login_and_its_role(opened: OpenForge) -> None:
     tokens = {role: token(opened, role) for role in ROLES}
-    narrowed = token(opened, "admin", narrowed="viewer")  # an administrator's token that may only look
+    narrowed = token(opened, "admin", narrowed="viewer")  # a read-only token of an administrator
     client, before = opened.stranger().client, state(opened)
     for verb in all_verbs():
         address = address_of(PREFIX + verb.path)
@@ -193,13 +195,13 @@ def test_no_verb_is_for_nobody_nor_for_a_role_below_its_own(opened: OpenForge) -
 
 
 def page_routes(opened: OpenForge) -> list[Route]:
-    return [each for each in opened.app.app.routes if isinstance(each, Route) and each.path.startswith("/s/")]
+    return [route for route in opened.app.app.routes if isinstance(route, Route) and route.path.startswith("/s/")]
 
 
-def test_no_form_is_for_nobody_nor_for_a_viewer_and_few_for_a_decider(opened: OpenForge) -> None:
+def test_forms_need_a_login_and_their_role(opened: OpenForge) -> None:
     viewer, decider = opened.browser("vic", "viewer"), opened.browser("dee", "decider")
     before = state(opened)
-    posts = [each for each in page_routes(opened) if "POST" in (each.methods or ())]
+    posts = [page_route for page_route in page_routes(opened) if "POST" in (page_route.methods or ())]
     assert len(posts) > 10
     for route in posts:
         address = address_of(route.path)
@@ -213,12 +215,12 @@ def test_no_form_is_for_nobody_nor_for_a_viewer_and_few_for_a_decider(opened: Op
 # Addresses
 
 
-def test_no_part_of_an_address_leads_anywhere_else(opened: OpenForge, tmp_path: Path) -> None:
-    """Neither in the API nor in a page: what is not there is not there, and no answer says where things are."""
+def test_no_part_of_an_address_leads_to_other_files(opened: OpenForge, tmp_path: Path) -> None:
+    """In the API and in pages: unknown names are not found, and no answer shows a path of the machine."""
     browser, before = opened.browser("ada"), state(opened)
     secret = bearer(token(opened))
     paths = [(PREFIX + verb.path, secret) for verb in all_verbs() if verb.method == GET and "{" in verb.path]
-    paths += [(each.path, {}) for each in page_routes(opened) if "GET" in (each.methods or ())]
+    paths += [(route.path, {}) for route in page_routes(opened) if "GET" in (route.methods or ())]
     for path, headers in paths:
         names = [part.partition("}")[0] for part in path.split("{")[1:]]
         for name in names:
@@ -231,7 +233,7 @@ def test_no_part_of_an_address_leads_anywhere_else(opened: OpenForge, tmp_path: 
 
 
 @pytest.mark.parametrize("path", ["../x", "..", "/etc/passwd", "a/../../b", ""])
-def test_a_path_out_of_the_worktree_is_refused_and_says_nothing_of_the_machine(
+def test_a_path_outside_of_the_worktree_is_refused_without_a_path_of_the_machine(
     opened: OpenForge, tmp_path: Path, path: str
 ) -> None:
     secret, client = bearer(token(opened)), opened.stranger().client
@@ -246,17 +248,17 @@ def test_a_path_out_of_the_worktree_is_refused_and_says_nothing_of_the_machine(
 
 
 def raw(address: str, text: str) -> bytes:
-    """What a server says to a request that no client would send."""
+    """The server's answer to a request that no client sends."""
     host, _, port = address.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=60) as line:
         line.sendall(text.encode("latin-1"))
-        said = b""
+        received = b""
         while data := line.recv(65536):
-            said += data
-        return said
+            received += data
+        return received
 
 
-def test_static_files_are_those_of_the_forge_only(opened: OpenForge) -> None:
+def test_only_the_forges_static_files_are_served(opened: OpenForge) -> None:
     with running(opened.forge) as address:
         assert b" 200 OK" in raw(address, "GET /static/forge.css HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         names = [
@@ -273,12 +275,12 @@ def test_static_files_are_those_of_the_forge_only(opened: OpenForge) -> None:
             "vendor",
         ]
         for name in [*names, "%5c..%5capp.py", "forge.css/x", "%ff%fe", "..%c0%afapp.py"]:
-            said = raw(address, f"GET /static/{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            assert said.startswith((b"HTTP/1.1 404 ", b"HTTP/1.1 400 ")), (name, said[:200])
-            assert b"create_app" not in said
+            response = raw(address, f"GET /static/{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert response.startswith((b"HTTP/1.1 404 ", b"HTTP/1.1 400 ")), (name, response[:200])
+            assert b"create_app" not in response
 
 
-def test_nothing_in_an_answer_comes_from_the_host_that_a_request_names(opened: OpenForge) -> None:
+def test_answers_do_not_contain_the_host_of_the_request(opened: OpenForge) -> None:
     browser = opened.browser("ada")
     for path in (
         "/",
@@ -298,21 +300,21 @@ def test_nothing_in_an_answer_comes_from_the_host_that_a_request_names(opened: O
             assert not answer.headers.get("location", "/").startswith(("http", "//"))
 
 
-def test_lines_that_are_no_http_are_refused(opened: OpenForge) -> None:
+def test_invalid_http_is_refused(opened: OpenForge) -> None:
     with running(opened.forge) as address:
         lines = ("GET /%zz HTTP/1.1", "G\x00T / HTTP/1.1", "GET /\xff HTTP/1.1", "GET / HTTP/9.9", "GET  HTTP/1.1", "\x16\x03\x01")
-        both = "POST /login HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked"
-        for line in (*lines, both, f"GET / HTTP/1.1\r\nX: {'y' * 100_000}"):
-            said = raw(address, f"{line}\r\nHost: x\r\nConnection: close\r\n\r\n0\r\n\r\n")
-            assert said.startswith((b"HTTP/1.1 4", b"HTTP/1.1 3")), (line[:50], said[:200])
-        assert b" 400 " in raw(address, "GET / HTTP/1.1\r\nConnection: close\r\n\r\n"), "without a host"
+        conflicting = "POST /login HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked"
+        for line in (*lines, conflicting, f"GET / HTTP/1.1\r\nX: {'y' * 100_000}"):
+            response = raw(address, f"{line}\r\nHost: x\r\nConnection: close\r\n\r\n0\r\n\r\n")
+            assert response.startswith((b"HTTP/1.1 4", b"HTTP/1.1 3")), (line[:50], response[:200])
+        assert b" 400 " in raw(address, "GET / HTTP/1.1\r\nConnection: close\r\n\r\n"), "no Host header"
         assert Api(address)("GET", "/healthz").status == 200
 
 
 # Bodies
 
 
-def test_a_body_that_is_too_large_is_refused_however_it_comes(tmp_path: Path) -> None:
+def test_a_body_that_is_too_large_is_refused_with_and_without_a_length(tmp_path: Path) -> None:
     with open_forge(tmp_path, options=ForgeOptions(body_max=1000)) as opened:
         prepared(opened)
         api_token, before = token(opened), state(opened)
@@ -331,7 +333,7 @@ def test_a_body_that_is_too_large_is_refused_however_it_comes(tmp_path: Path) ->
             untrue = raw(address, f"{head}Content-Length: 99999999999999999999\r\n\r\n{{}}")
             assert untrue.startswith((b"HTTP/1.1 413 ", b"HTTP/1.1 400 ")), untrue[:100]
             look = f"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(large)}\r\n\r\n{large.decode()}"
-            assert raw(address, look).startswith(b"HTTP/1.1 200 ")  # nobody reads it
+            assert raw(address, look).startswith(b"HTTP/1.1 200 ")  # the server does not read it
         assert state(opened) == before
 
 
@@ -356,7 +358,7 @@ def test_a_body_that_is_too_large_is_refused_however_it_comes(tmp_path: Path) ->
         (b'{"value": "yes", "request_id": "nothing"}', 404),
     ],
 )
-def test_a_body_that_cannot_be_used_is_refused(opened: OpenForge, body: bytes, status: int) -> None:
+def test_an_invalid_body_is_refused(opened: OpenForge, body: bytes, status: int) -> None:
     secret, before = token(opened), state(opened)
     headers = bearer(secret) | {"content-type": "application/json"}
     answer = opened.stranger().client.post(DECISIONS, content=body, headers=headers)
@@ -390,7 +392,7 @@ def test_a_stale_if_match_is_refused_and_unknown_ids_are_not_found(opened: OpenF
 # Methods
 
 
-def test_no_other_method_does_what_a_method_does(opened: OpenForge) -> None:
+def test_other_methods_are_refused(opened: OpenForge) -> None:
     secret, before = bearer(token(opened)), state(opened)
     client = opened.stranger().client
     for method in ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "PATCH", "DELETE", "PROPFIND"):
@@ -427,7 +429,7 @@ def test_no_other_method_does_what_a_method_does(opened: OpenForge) -> None:
         "/\x00",
     ],
 )
-def test_a_login_leads_to_a_page_of_the_forge_only(opened: OpenForge, target: str) -> None:
+def test_a_login_redirects_only_to_pages_of_the_forge(opened: OpenForge, target: str) -> None:
     opened.forge.users.add("ada", "admin")
     stranger = opened.stranger()
     page = stranger.client.get("/login", params={"next": target, "key": "k"})
@@ -440,42 +442,42 @@ def test_a_login_leads_to_a_page_of_the_forge_only(opened: OpenForge, target: st
     assert len(answer.headers.get_list("set-cookie")) == 1
 
 
-def test_a_login_leads_back_to_the_page_that_was_asked_for(opened: OpenForge) -> None:
+def test_a_login_redirects_to_the_requested_page(opened: OpenForge) -> None:
     opened.forge.users.add("ada", "admin")
     stranger = opened.stranger()
-    sent = stranger.get("/s/repo/inbox?q=a%26b&page=2")
-    assert (sent.status_code, sent.headers["location"]) == (303, "/login?next=%2Fs%2Frepo%2Finbox%3Fq%3Da%2526b%26page%3D2")
+    redirect = stranger.get("/s/repo/inbox?q=a%26b&page=2")
+    assert (redirect.status_code, redirect.headers["location"]) == (303, "/login?next=%2Fs%2Frepo%2Finbox%3Fq%3Da%2526b%26page%3D2")
     answer = stranger.client.post("/login", data={"key": opened.forge.users.login_link("ada"), "next": "/s/repo/inbox?q=a%26b"})
     assert answer.headers["location"] == "/s/repo/inbox?q=a%26b"
 
 
-def test_a_cookie_from_before_the_login_is_not_taken_over(opened: OpenForge) -> None:
+def test_a_login_does_not_adopt_an_existing_cookie(opened: OpenForge) -> None:
     opened.forge.users.add("ada", "admin")
     stranger = opened.stranger()
     stranger.client.cookies.set("clia_login", "chosen-by-somebody-else", domain="127.0.0.1")
     answer = stranger.client.post("/login", data={"key": opened.forge.users.login_link("ada")})
-    given = answer.headers["set-cookie"].partition(";")[0].removeprefix("clia_login=")
-    assert given != "chosen-by-somebody-else"
-    other = opened.stranger()
-    assert other.get("/s/repo/inbox", headers={"cookie": "clia_login=chosen-by-somebody-else"}).status_code == 303
-    assert other.get("/s/repo/inbox", headers={"cookie": f"clia_login={given}"}).status_code == 200
-    # Somebody else logs in with the same browser: the login before is not theirs.
+    cookie_value = answer.headers["set-cookie"].partition(";")[0].removeprefix("clia_login=")
+    assert cookie_value != "chosen-by-somebody-else"
+    browser = opened.stranger()
+    assert browser.get("/s/repo/inbox", headers={"cookie": "clia_login=chosen-by-somebody-else"}).status_code == 303
+    assert browser.get("/s/repo/inbox", headers={"cookie": f"clia_login={cookie_value}"}).status_code == 200
+    # A second login in the same browser gets a new cookie.
     again = stranger.client.post("/login", data={"key": opened.forge.users.login_link("ada")})
-    assert again.headers["set-cookie"].partition(";")[0] != f"clia_login={given}"
+    assert again.headers["set-cookie"].partition(";")[0] != f"clia_login={cookie_value}"
 
 
 @pytest.mark.parametrize(("address", "secure"), [("", False), ("https://forge.example", True)])
-def test_the_cookie_is_for_this_forges_pages_alone(tmp_path: Path, address: str, secure: bool) -> None:
+def test_the_cookie_is_limited_to_this_forge(tmp_path: Path, address: str, secure: bool) -> None:
     with open_forge(tmp_path, options=ForgeOptions(address=address)) as opened:
         opened.forge.users.add("ada", "admin")
         answer = opened.stranger().client.post("/login", data={"key": opened.forge.users.login_link("ada")})
-        flags = {each.strip().lower() for each in answer.headers["set-cookie"].split(";")[1:]}
+        flags = {flag.strip().lower() for flag in answer.headers["set-cookie"].split(";")[1:]}
         assert {"httponly", "samesite=strict", "path=/", "max-age=604800"} <= flags
         assert ("secure" in flags) is secure
-        assert not any(each.startswith("domain") for each in flags)
+        assert not any(flag.startswith("domain") for flag in flags)
 
 
-def test_a_link_logs_in_one_of_two_who_come_at_once_and_opening_it_uses_nothing_up(opened: OpenForge) -> None:
+def test_a_login_link_works_once_under_a_race_and_survives_being_opened(opened: OpenForge) -> None:
     opened.forge.users.add("ada", "admin")
     key = opened.forge.users.login_link("ada")
     assert [opened.stranger().get(f"/login?key={key}").status_code for _ in range(3)] == [200] * 3
@@ -488,14 +490,14 @@ def test_a_link_logs_in_one_of_two_who_come_at_once_and_opening_it_uses_nothing_
         answers.append(client.post("/login", data={"key": key}).status_code)
 
     threads = [Thread(target=redeem) for _ in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert sorted(answers) == [303, *[403] * 7]
 
 
-def test_who_has_logged_out_or_was_removed_is_out_everywhere(opened: OpenForge) -> None:
+def test_logging_out_and_removing_a_user_end_every_access(opened: OpenForge) -> None:
     ada, secret = opened.browser("ada"), token(opened, name="ada")
     opened.browser("eve", "admin")
     assert ada.post("/logout", csrf="wrong").status_code == 403
@@ -512,26 +514,26 @@ def test_who_has_logged_out_or_was_removed_is_out_everywhere(opened: OpenForge) 
     assert stranger.get("/api/v1/whoami", headers=bearer(secret)).status_code == 401
 
 
-# How often
+# Rate limits
 
 
-def test_who_asks_too_often_is_told_when_to_come_back(tmp_path: Path) -> None:
+def test_too_many_requests_are_refused_with_a_time_to_retry(tmp_path: Path) -> None:
     with open_forge(tmp_path, options=ForgeOptions(per_minute=6)) as opened:
         prepared(opened)
-        one, other = bearer(token(opened, "admin")), bearer(token(opened, "viewer"))
+        admin, viewer = bearer(token(opened, "admin")), bearer(token(opened, "viewer"))
         client, before = opened.stranger().client, state(opened)
         address = "/api/v1/spaces/repo/agents"
-        statuses = [client.get(address, headers=one).status_code for _ in range(8)]
+        statuses = [client.get(address, headers=admin).status_code for _ in range(8)]
         assert statuses == [200] * 6 + [429] * 2
-        refused = client.post(DECISIONS, json={"value": "yes"}, headers=one)
+        refused = client.post(DECISIONS, json={"value": "yes"}, headers=admin)
         assert (refused.status_code, refused.json()["code"]) == (429, "too-many-requests")
         assert 1 <= int(refused.headers["retry-after"]) <= 11
         assert state(opened) == before
-        assert client.get(address, headers=other).status_code == 200, "somebody else's requests are not counted"
+        assert client.get(address, headers=viewer).status_code == 200, "requests of other users are not counted"
         assert client.get("/static/forge.css").status_code == 200
 
 
-def test_whoever_guesses_tokens_is_slowed_down(tmp_path: Path) -> None:
+def test_guessing_tokens_is_slowed_down(tmp_path: Path) -> None:
     with open_forge(tmp_path, options=ForgeOptions(logins_per_minute=3)) as opened:
         client, good = opened.stranger().client, bearer(token(opened))
         statuses = [client.get("/api/v1/whoami", headers=bearer(f"clia_{number}")).status_code for number in range(5)]
@@ -554,7 +556,7 @@ def assert_guarded(answer: Response) -> None:
     assert "server" not in headers
 
 
-def test_every_kind_of_answer_keeps_the_browser_from_everything_foreign(opened: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kind_of_answer_has_the_security_headers(opened: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
     browser, secret = opened.browser("ada"), bearer(token(opened))
     kinds = {
         "page": (browser.get("/s/repo/inbox"), 200),
@@ -592,16 +594,16 @@ def test_every_kind_of_answer_keeps_the_browser_from_everything_foreign(opened: 
 # Proxies
 
 
-def test_a_proxys_word_is_taken_from_the_proxy_only(tmp_path: Path) -> None:
+def test_proxy_headers_are_accepted_only_from_the_proxy(tmp_path: Path) -> None:
     options = ForgeOptions(proxy_header="x-user", proxies=("10.0.0.9",))
     with open_forge(tmp_path, options=options) as opened:
         prepared(opened)
         opened.forge.users.add("ada", "decider")
         proxy = TestClient(opened.app, base_url=BASE, client=("10.0.0.9", 4000), follow_redirects=False)
-        others = [TestClient(opened.app, base_url=BASE, client=(host, 4000)) for host in ("10.0.0.8", "127.0.0.1", "testclient")]
-        for other in others:
+        strangers = [TestClient(opened.app, base_url=BASE, client=(host, 4000)) for host in ("10.0.0.8", "127.0.0.1", "testclient")]
+        for stranger in strangers:
             lies = {"x-user": "ada", "x-forwarded-for": "10.0.0.9", "forwarded": "for=10.0.0.9", "x-real-ip": "10.0.0.9"}
-            assert other.get("/api/v1/whoami", headers=lies).status_code == 401
+            assert stranger.get("/api/v1/whoami", headers=lies).status_code == 401
         assert proxy.get("/api/v1/whoami", headers={"x-user": "ada"}).json()["name"] == "ada"
         assert proxy.get("/api/v1/whoami").status_code == 401
         unknown = proxy.get("/api/v1/whoami", headers={"x-user": "nobody-here"})
@@ -615,5 +617,5 @@ def test_a_proxys_word_is_taken_from_the_proxy_only(tmp_path: Path) -> None:
         assert (
             proxy.post(DECISIONS, json={"value": "yes"}, headers={"x-user": "ada", "x-csrf-token": other_csrf}).status_code == 403
         )
-        done = proxy.post(DECISIONS, json={"value": "yes"}, headers={"x-user": "ada", "x-csrf-token": csrf})
-        assert (done.status_code, done.json()["by"]) == (200, "ada")
+        response = proxy.post(DECISIONS, json={"value": "yes"}, headers={"x-user": "ada", "x-csrf-token": csrf})
+        assert (response.status_code, response.json()["by"]) == (200, "ada")

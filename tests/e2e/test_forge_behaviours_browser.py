@@ -1,4 +1,4 @@
-"""The pages of behaviours in a real browser: read by everyone, live, without scripts, and two people who adopt at once."""
+"""The pages of behaviours in a real browser: accessibility, live updates, use without scripts, and concurrent adoptions."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ STEADY = "def main(input):\n    return input\n"
 HOSTILE = f"# {ATTACK}\ndef main(input):\n    return 0\n"
 
 
-class Stage(NamedTuple):
-    """A space in which two versions were tried over two months, and a third was proposed to do harm; served by a process."""
+class BehaviourStage(NamedTuple):
+    """A served space in which two versions ran for two months, and a third, hostile one was proposed."""
 
     browser: Browser
     space: clia.Space
@@ -43,7 +43,7 @@ class Stage(NamedTuple):
 
 
 def _tried(space: clia.Space, days: list[datetime]) -> tuple[str, str, str]:
-    """Every two days a session of each version, to its end or its failure."""
+    """A session of each version every two days, finished or failed."""
     flaky = space.add_behaviour("review", FLAKY, "session-flow", why="the first").cid
     steady = space.propose_behaviour("review", STEADY, why="does not give up", notes="No check of the input.", agent="scout").cid
     space.adopt_behaviour("review", steady, trial=True, why="worth a try")
@@ -51,12 +51,14 @@ def _tried(space: clia.Space, days: list[datetime]) -> tuple[str, str, str]:
         days[0] += timedelta(days=2)
         for version in (flaky, steady):
             space.start("scout", version, number)
-    made = space.propose_behaviour("review", HOSTILE, parent=steady, why=ATTACK, notes=ATTACK, evidence=["scout"], agent="scout")
-    return flaky, steady, made.cid
+    proposal = space.propose_behaviour(
+        "review", HOSTILE, parent=steady, why=ATTACK, notes=ATTACK, evidence=["scout"], agent="scout"
+    )
+    return flaky, steady, proposal.cid
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BehaviourStage]:
     root = tmp_path_factory.mktemp("behaviours").resolve() / "repo"
     days = [datetime.now(UTC) - timedelta(days=90)]
     with ExitStack() as stack:
@@ -65,19 +67,19 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         space.spawn("scout", BRIEFING)
         cids = _tried(space, days)
         people(root, USERS)
-        days[0] = datetime.now(UTC)  # for logins that are not over
+        days[0] = datetime.now(UTC)  # so that logins have not expired
         forge = stack.enter_context(ForgeProcess(root))
-        yield Stage(stack.enter_context(chromium()), space, forge, *cids)
+        yield BehaviourStage(stack.enter_context(chromium()), space, forge, *cids)
 
 
 def _settled(page: Page) -> Page:
-    """A page that hears of everything from now on."""
+    """A page that is connected to the stream of events."""
     page.wait_for_function("() => sessionStorage.getItem('clia-place') !== null")
     return page
 
 
 def _assert_whole(page: Page) -> None:
-    """Plots side by side have all of their words within them, and stand within what a reader sees of the page."""
+    """Check that plots are inside the visible page and contain all of their labels."""
     cut = page.evaluate(
         """() => [...document.querySelectorAll("svg.beside")].flatMap((svg) => {
           const room = svg.getBoundingClientRect(), seen = svg.parentElement.getBoundingClientRect();
@@ -89,8 +91,8 @@ def _assert_whole(page: Page) -> None:
     assert cut == [], f"{page.url}: {cut}"
 
 
-def test_everyone_can_read_the_pages_at_any_width_and_in_any_light(stage: Stage) -> None:
-    """axe-core finds nothing serious, nothing has to be scrolled sideways, and a viewer is shown no form that changes anything."""
+def test_the_pages_are_accessible_at_every_width_and_in_light_and_dark(stage: BehaviourStage) -> None:
+    """axe-core has no serious findings, no page scrolls sideways, and a viewer sees no form that changes anything."""
     eve = with_axe(stage.person("eve"))
     page = eve.tab()
     compare = f"behaviours/review/compare?before={stage.flaky}&after={stage.steady}"
@@ -102,7 +104,7 @@ def test_everyone_can_read_the_pages_at_any_width_and_in_any_light(stage: Stage)
         assert page.locator("main form[method=post]").count() == 0
         page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         assert_accessible(page)
-        page.set_viewport_size({"width": 701, "height": 800})  # tables are tables still
+        page.set_viewport_size({"width": 701, "height": 800})  # tables are still marked up as tables
         assert_fits(page)
         page.set_viewport_size(PHONE)
         page.emulate_media(color_scheme="dark")
@@ -115,21 +117,23 @@ def test_everyone_can_read_the_pages_at_any_width_and_in_any_light(stage: Stage)
     eve.leave()
 
 
-def test_what_a_version_holds_is_never_more_than_text(stage: Stage) -> None:
-    """Body, reason and notes of a proposal that wants to do harm; the policy is off, which would hide that it is markup."""
+def test_the_content_of_a_version_is_always_text(stage: BehaviourStage) -> None:
+    """Body, reason and notes of a hostile proposal. The content security policy is off, because it would hide markup."""
     ada = stage.person(bypass_csp=True)
     page = ada.tab()
     for path in ("behaviours/review", f"behaviour-versions/{stage.hostile}"):
         visited(page, f"/s/repo/{path}")
-        found = page.evaluate("() => [window.pwned, document.querySelectorAll('main img, [onload], a[href^=javascript]').length]")
-        assert found == [None, 0], path
+        injected = page.evaluate(
+            "() => [window.pwned, document.querySelectorAll('main img, [onload], a[href^=javascript]').length]"
+        )
+        assert injected == [None, 0], path
         assert "onerror=window.pwned" in page.content(), f"{path} does not show it"
     expect(page.locator("#unreviewed")).to_contain_text("Not reviewed. Proposed by an agent.")
     ada.leave()
 
 
-def test_without_scripts_evidence_leads_to_adoption_and_the_second_of_two_tabs_loses_the_race(stage: Stage) -> None:
-    """The page that was made before the other adoption changes nothing and says so; a page that listens shows what happened."""
+def test_adoption_on_evidence_works_without_scripts_and_a_stale_tab_is_refused(stage: BehaviourStage) -> None:
+    """A page from before the other adoption changes nothing and explains it; a connected page shows the adoption."""
     ada, eve = stage.person(java_script_enabled=False), stage.person("eve")
     ada.expects("status of 409")
     live = _settled(eve.tab("/s/repo/behaviours"))
@@ -146,24 +150,24 @@ def test_without_scripts_evidence_leads_to_adoption_and_the_second_of_two_tabs_l
     expect(early.locator("#do .primary")).to_have_text("Retire")
     expect(early.locator("#history li").first).to_contain_text("it was shown to be better")
     expect(live.locator("#behaviours tbody tr")).to_contain_text(stage.steady[:12])
-    known = stage.space.behaviour("review")
-    assert known.current == stage.steady
-    assert known.history[0].evidence  # the commits that the suggestion rested on
+    behaviour = stage.space.behaviour("review")
+    assert behaviour.current == stage.steady
+    assert behaviour.history[0].evidence  # the commits that the suggestion cites
 
     late.get_by_role("button", name="Adopt").click()
     expect(late.get_by_role("alert")).to_contain_text("has changed")
-    assert stage.space.behaviour("review").history == known.history
+    assert stage.space.behaviour("review").history == behaviour.history
     ada.leave()
     eve.leave()
 
 
-def test_a_commit_leads_to_the_version_that_it_was_made_with(stage: Stage) -> None:
-    """By keyboard, from the commit to the page of what ran."""
+def test_a_commit_links_to_the_version_that_made_it(stage: BehaviourStage) -> None:
+    """By keyboard, from the commit to the page of the version."""
     prompt = stage.space.add_behaviour("careful", "Be careful with {{task}}.", "prompt")
     stage.space.spawn("digger", stage.space.brief("careful", "Dig", "the cellar", agent="digger"))
-    made = stage.space.commit("digger", "test", {"a.txt": b"1"}, meta={"outcome": "pass"})
+    cid = stage.space.commit("digger", "test", {"a.txt": b"1"}, meta={"outcome": "pass"})
     eve = stage.person("eve")
-    page = eve.tab(f"/s/repo/commits/{made}")
+    page = eve.tab(f"/s/repo/commits/{cid}")
     link = page.get_by_role("link", name=prompt.cid[:12])
     link.focus()
     page.keyboard.press("Enter")

@@ -1,5 +1,5 @@
-"""What people do in the forge, in a real browser: a request from being asked to the session that goes on, by mouse, by keyboard and
-without scripts; several people and tabs; a server that dies in between; logging in and out."""
+"""The forge in a real browser: a request from the question to the resumed session, by mouse, by keyboard and
+without scripts; several people and tabs; a killed server; logging in and out."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
-class Stage:
-    """A space that is served by a process of its own; this process is an agent beside it, and starts browsers."""
+class InboxStage:
+    """A space served by a separate process; this process acts as an agent and starts browsers."""
 
     def __init__(self, root: Path, browser: Browser) -> None:
         self._browser = browser
@@ -59,7 +59,7 @@ class Stage:
         self.guests: list[Person] = []
 
     def person(self, name: str | None = "grace", **more: Any) -> Person:
-        """Somebody who is logged in; None: a stranger."""
+        """A logged-in user; None: not logged in."""
         secret = None if name is None else users_of(self.space).make_session(name).secret
         guest = Person(self._browser, self.forge.address, secret, **more)
         self.guests.append(guest)
@@ -69,23 +69,23 @@ class Stage:
         return self.space.ask(agent, CHOICE | payload)
 
     def decision(self, agent: str = "scout") -> AgentCommit:
-        """The newest commit of an agent, which is a decision."""
-        made = self.space.show(self.space.head(agent))
-        assert made.kind == "decision"
-        return made
+        """The newest commit of an agent, which must be a decision."""
+        commit = self.space.show(self.space.head(agent))
+        assert commit.kind == "decision"
+        return commit
 
     def listeners(self) -> float:
-        """Connections to the stream of events, as the server counts them."""
+        """The number of connections to the stream of events, from the server's metrics."""
         token = users_of(self.space).make_token("ada")[0]
-        found = re.search(r"^clia_event_listeners (.+)$", Api(self.forge.address, token)("GET", "/metrics").text, re.MULTILINE)
-        assert found is not None
-        return float(found[1])
+        match = re.search(r"^clia_event_listeners (.+)$", Api(self.forge.address, token)("GET", "/metrics").text, re.MULTILINE)
+        assert match is not None
+        return float(match[1])
 
     def dies(self) -> None:
         self.forge.stop(signal.SIGKILL)
 
-    def comes_back(self) -> None:
-        """On the same port, as somebody who keeps services running would start it."""
+    def restart(self) -> None:
+        """Restart the server on the same port, as a service manager does."""
         self.forge = self._stack.enter_context(ForgeProcess(self.root, "--port", self.forge.port))
 
     def close(self) -> None:
@@ -93,14 +93,14 @@ class Stage:
 
 
 @pytest.fixture
-def stage(browser: Browser, tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(tmp_path.resolve() / "repo", browser)
+def stage(browser: Browser, tmp_path: Path) -> Iterator[InboxStage]:
+    new_stage = InboxStage(tmp_path.resolve() / "repo", browser)
     try:
-        yield made
-        for guest in made.guests:
+        yield new_stage
+        for guest in new_stage.guests:
             guest.leave()
     finally:
-        made.close()
+        new_stage.close()
 
 
 def card(page: Page, request: clia.Request) -> Locator:
@@ -108,14 +108,14 @@ def card(page: Page, request: clia.Request) -> Locator:
 
 
 def settled(page: Page) -> Page:
-    """A page whose scripts run and that is connected: from now on it hears of everything."""
+    """A page whose scripts run and that is connected to the stream of events."""
     page.wait_for_load_state()
     page.wait_for_function("() => sessionStorage.getItem('clia-place') !== null")
     return page
 
 
 def mark(page: Page) -> None:
-    """So that it is known afterwards whether the page was loaded again."""
+    """Mark the page, to notice a reload afterwards."""
     page.evaluate("window.still_here = true")
 
 
@@ -123,47 +123,47 @@ def assert_not_reloaded(page: Page) -> None:
     assert page.evaluate("window.still_here === true")
 
 
-# A request, from being asked to the session that goes on
+# A request, from the question to the resumed session
 
 
-def test_a_question_appears_is_decided_by_mouse_and_the_session_goes_on(stage: Stage) -> None:
-    """In an open inbox without a reload, with the number in the title; the commit names who was logged in; her other tab and that
-    of somebody else say so in place."""
+def test_a_question_appears_is_decided_by_mouse_and_the_session_continues(stage: InboxStage) -> None:
+    """It appears in an open inbox without a reload, counted in the title; the commit names the logged-in user; her other tab and
+    another user's show the answer in place."""
     grace, ada = stage.person("grace"), stage.person("ada")
-    page, second, other = (
-        settled(each) for each in (grace.tab("/s/repo/inbox"), grace.tab("/s/repo/inbox"), ada.tab("/s/repo/inbox"))
+    page, second, other_user = (
+        settled(tab) for tab in (grace.tab("/s/repo/inbox"), grace.tab("/s/repo/inbox"), ada.tab("/s/repo/inbox"))
     )
-    for each in (page, second, other):
-        mark(each)
-        expect(each.get_by_text("No pending questions.")).to_be_visible()
+    for tab in (page, second, other_user):
+        mark(tab)
+        expect(tab.get_by_text("No pending questions.")).to_be_visible()
     session = stage.space.start("scout", "short", "Shall we ship it?")
     (request,) = session.pending
-    for each in (page, second, other):
-        expect(card(each, request).get_by_role("heading", name="Shall we ship it?")).to_be_visible()
-        expect(each).to_have_title(re.compile(r"^\(1\) "))
-        assert_not_reloaded(each)
+    for tab in (page, second, other_user):
+        expect(card(tab, request).get_by_role("heading", name="Shall we ship it?")).to_be_visible()
+        expect(tab).to_have_title(re.compile(r"^\(1\) "))
+        assert_not_reloaded(tab)
     card(page, request).get_by_label("Why").fill("The tests are green.")
     card(page, request).get_by_role("button", name="yes").click()
     expect(page.locator("#decided-notice")).to_contain_text("Decided.")
     expect(page).to_have_title(re.compile(r"^Inbox"))
-    made = stage.decision()
-    assert (made.by, made.value, made.message) == (GRACE, '"yes"', "The tests are green.")
+    decision = stage.decision()
+    assert (decision.by, decision.value, decision.message) == (GRACE, '"yes"', "The tests are green.")
     assert f"Clia-By: {GRACE}" in git("log", "-1", "--format=%B", "agents/scout", cwd=stage.root)
     after = stage.space.session("scout")
     assert (after.status, after.result) == ("finished", "yes")
-    for each in (second, other):
-        expect(card(each, request)).to_contain_text(f"Answered by {GRACE}")
-        expect(card(each, request).get_by_role("button", name="yes")).to_have_count(0)
-        expect(each).to_have_title(re.compile(r"^Inbox"))
-        expect(each.locator("#decided")).to_contain_text("The tests are green.")
-        assert_not_reloaded(each)
-    page.locator("#decided").get_by_role("link", name=made.cid[:12]).click()
-    expect(page).to_have_url(re.compile(f"/s/repo/commits/{made.cid}$"))
+    for tab in (second, other_user):
+        expect(card(tab, request)).to_contain_text(f"Answered by {GRACE}")
+        expect(card(tab, request).get_by_role("button", name="yes")).to_have_count(0)
+        expect(tab).to_have_title(re.compile(r"^Inbox"))
+        expect(tab.locator("#decided")).to_contain_text("The tests are green.")
+        assert_not_reloaded(tab)
+    page.locator("#decided").get_by_role("link", name=decision.cid[:12]).click()
+    expect(page).to_have_url(re.compile(f"/s/repo/commits/{decision.cid}$"))
     expect(page.get_by_role("main")).to_contain_text(GRACE)
 
 
-def test_what_is_loaded_into_a_page_leaves_its_title_alone(stage: Stage) -> None:
-    """The overview takes a part of the page of health, which has a title of its own."""
+def test_a_loaded_part_does_not_change_the_title_of_the_page(stage: InboxStage) -> None:
+    """The overview loads a part of the health page, which has its own title."""
     stage.ask()
     page = stage.person().tab()
     page.add_init_script('document.addEventListener("htmx:finally:swap", () => { window.swapped = true; })')
@@ -173,8 +173,8 @@ def test_what_is_loaded_into_a_page_leaves_its_title_alone(stage: Stage) -> None
     expect(page).to_have_title("(1) Overview · repo · clia")
 
 
-def test_everything_can_be_done_with_the_keyboard(stage: Stage) -> None:
-    """j and k go from question to question, Tab to what is in one, Space ticks, Enter answers."""
+def test_everything_can_be_done_with_the_keyboard(stage: InboxStage) -> None:
+    """j and k move between questions, Tab inside of one, Space ticks, Enter answers."""
     first, second = stage.ask("scout"), stage.ask("digger", question="And now?")
     page = settled(stage.person().tab("/s/repo/inbox"))
     keys = page.keyboard
@@ -193,8 +193,8 @@ def test_everything_can_be_done_with_the_keyboard(stage: Stage) -> None:
     _tab_to(page, card(page, second).get_by_role("button", name="no"))
     keys.press("Enter")
     expect(page.locator("#decided-notice")).to_contain_text("digger")
-    made = stage.decision("digger")
-    assert (made.by, made.value, made.message) == (GRACE, '"no"', "jk: no key acts where one types")
+    decision = stage.decision("digger")
+    assert (decision.by, decision.value, decision.message) == (GRACE, '"no"', "jk: no key acts where one types")
     settled(page)
     keys.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
@@ -207,15 +207,15 @@ def test_everything_can_be_done_with_the_keyboard(stage: Stage) -> None:
     assert stage.decision("scout").value == '"yes"'
 
 
-def _tab_to(page: Page, wanted: Locator) -> None:
+def _tab_to(page: Page, locator: Locator) -> None:
     for _ in range(30):
-        if wanted.evaluate("(each) => each === document.activeElement"):
+        if locator.evaluate("(each) => each === document.activeElement"):
             return
         page.keyboard.press("Tab")
-    pytest.fail(f"Tab does not lead to {wanted}")
+    pytest.fail(f"Tab does not lead to {locator}")
 
 
-def test_without_scripts_one_reads_decides_and_sees_the_result(stage: Stage) -> None:
+def test_reading_and_deciding_work_without_scripts(stage: InboxStage) -> None:
     stage.space.start("scout", "short", "Shall we ship it?")
     (request,) = stage.space.pending()
     page = stage.person(java_script_enabled=False).tab("/s/repo/")
@@ -231,8 +231,8 @@ def test_without_scripts_one_reads_decides_and_sees_the_result(stage: Stage) -> 
         visited(page, f"/s/repo/{path}")
 
 
-def test_a_mistake_in_a_form_is_said_beside_its_field_and_nothing_typed_is_lost(stage: Stage) -> None:
-    """The browser checks what it can; what only the forge knows comes back with the field."""
+def test_an_invalid_field_is_reported_beside_it_and_typed_text_is_kept(stage: InboxStage) -> None:
+    """The browser checks what it can; the forge's checks are shown at the field."""
     stage.space.start("scout", "release", {"version": "2.1", "changes": []})
     stage.space.resume("scout", "notes", by="a worker")
     stage.space.decide("scout", "approve", by="Ada")
@@ -263,7 +263,7 @@ def test_a_mistake_in_a_form_is_said_beside_its_field_and_nothing_typed_is_lost(
     assert stage.decision().message == "It is time."
 
 
-def test_what_has_no_form_is_answered_with_json(stage: Stage) -> None:
+def test_a_request_without_a_form_is_answered_with_json(stage: InboxStage) -> None:
     request = stage.space.ask("scout", {"question": "What is it called?"})
     grace = stage.person()
     grace.expects("status of 422")
@@ -282,10 +282,10 @@ def test_what_has_no_form_is_answered_with_json(stage: Stage) -> None:
 # Several people, tabs and questions
 
 
-def test_two_people_decide_the_same_and_the_second_is_told_who_answered_what(stage: Stage) -> None:
-    """What the second one typed is kept where it can be read, and nothing of it is recorded."""
+def test_of_two_decisions_the_second_is_refused_with_the_first_answer(stage: InboxStage) -> None:
+    """The second user's text stays readable, and nothing of it is recorded."""
     request = stage.ask()
-    ada = stage.person("ada", java_script_enabled=False)  # her page does not change under her hands
+    ada = stage.person("ada", java_script_enabled=False)  # her page does not change while she types
     ada.expects("status of 409")
     late = ada.tab("/s/repo/inbox")
     page = settled(stage.person("grace").tab("/s/repo/inbox"))
@@ -300,7 +300,7 @@ def test_two_people_decide_the_same_and_the_second_is_told_who_answered_what(sta
     assert stage.space.head("scout") == head
 
 
-def test_whoever_types_keeps_what_they_typed_when_somebody_else_answers(stage: Stage) -> None:
+def test_typed_text_is_kept_when_another_user_answers(stage: InboxStage) -> None:
     request = stage.ask()
     page = settled(stage.person("grace").tab("/s/repo/inbox"))
     mark(page)
@@ -312,46 +312,46 @@ def test_whoever_types_keeps_what_they_typed_when_somebody_else_answers(stage: S
     assert_not_reloaded(page)
 
 
-def test_later_changes_nothing(stage: Stage) -> None:
-    """The question is folded in this tab, waits as before, and can be shown again."""
-    request, other = stage.ask("scout"), stage.ask("digger")
+def test_later_only_folds_the_question(stage: InboxStage) -> None:
+    """It is folded in this tab, stays pending, and can be shown again."""
+    request, later_request = stage.ask("scout"), stage.ask("digger")
     heads = [stage.space.head(name) for name in ("scout", "digger")]
     page = settled(stage.person().tab("/s/repo/inbox"))
     card(page, request).get_by_role("link", name="Later").click()
     expect(card(page, request).get_by_role("button", name="yes")).to_be_hidden()
-    expect(card(page, other)).to_be_focused()
+    expect(card(page, later_request)).to_be_focused()
     expect(page).to_have_title(re.compile(r"^\(2\) "))
     page.reload()
     expect(card(page, request).get_by_role("button", name="yes")).to_be_hidden()
-    assert [each.id for each in stage.space.pending("scout")] == [request.id]
+    assert [waiting.id for waiting in stage.space.pending("scout")] == [request.id]
     assert [stage.space.head(name) for name in ("scout", "digger")] == heads
     card(page, request).get_by_role("button", name="Show again").click()
     card(page, request).get_by_role("button", name="yes").click()
     expect(page.locator("#decided-notice")).to_be_visible()
 
 
-def test_several_questions_are_answered_at_once(stage: Stage) -> None:
-    """Each ticked one gets a decision of its own; the others wait on."""
-    asked = [stage.ask("scout"), stage.ask("digger"), stage.ask("digger", question="This one not")]
+def test_several_questions_are_answered_together(stage: InboxStage) -> None:
+    """Each ticked question gets a separate decision; the others stay pending."""
+    requests = [stage.ask("scout"), stage.ask("digger"), stage.ask("digger", question="This one not")]
     page = settled(stage.person().tab("/s/repo/inbox"))
-    for request in asked[:2]:
+    for request in requests[:2]:
         page.locator(f'[id="q.{request.agent}.{request.id}:pick"]').check()
     several = page.locator("#several")
     several.locator("summary").click()
     several.get_by_label("Why").fill("All of them.")
     several.get_by_role("button", name="no").click()
     expect(page.get_by_text("Results of 2 answers")).to_be_visible()
-    assert [each.id for each in stage.space.pending()] == [asked[2].id]
+    assert [waiting.id for waiting in stage.space.pending()] == [requests[2].id]
     for name in ("scout", "digger"):
-        made = stage.decision(name)
-        assert (made.by, made.value, made.message) == (GRACE, '"no"', "All of them.")
-    expect(card(page, asked[2])).to_be_visible()
+        decision = stage.decision(name)
+        assert (decision.by, decision.value, decision.message) == (GRACE, '"no"', "All of them.")
+    expect(card(page, requests[2])).to_be_visible()
     expect(page).to_have_title(re.compile(r"^\(1\) "))
 
 
-def test_seven_tabs_share_one_stream_and_all_are_told(stage: Stage) -> None:
-    """A browser has six connections to a host: a stream for each tab would leave none for the seventh. When the tab that
-    listens is closed, another one takes over."""
+def test_seven_tabs_share_one_stream_and_are_all_updated(stage: InboxStage) -> None:
+    """A browser opens six connections to a host: with a stream per tab, none would be left for the seventh. When the tab that
+    holds the stream is closed, another one takes over."""
     grace = stage.person()
     tabs = [settled(grace.tab("/s/repo/inbox" if number % 2 else "/s/repo/")) for number in range(7)]
     for page in tabs:
@@ -372,36 +372,36 @@ def test_seven_tabs_share_one_stream_and_all_are_told(stage: Stage) -> None:
     assert stage.listeners() == 1
 
 
-def test_a_server_that_dies_and_comes_back_makes_nobody_miss_anything(stage: Stage) -> None:
-    """The page says that the connection is lost, comes back by itself, and shows what was asked and decided meanwhile."""
+def test_after_a_restart_of_a_killed_server_the_page_shows_what_it_missed(stage: InboxStage) -> None:
+    """The page reports the lost connection, reconnects, and shows the questions and decisions since."""
     before = stage.ask("scout")
     grace = stage.person()
     grace.expects(
         "ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|"
-        "ERR_EMPTY_RESPONSE|ERR_CONTENT_LENGTH_MISMATCH"  # whatever was on its way when it was killed
+        "ERR_EMPTY_RESPONSE|ERR_CONTENT_LENGTH_MISMATCH"  # requests in progress when it was killed
     )
     page = settled(grace.tab("/s/repo/inbox"))
     mark(page)
     stage.dies()
     expect(page.locator("#live")).to_contain_text("Connection lost")
-    asked = stage.ask("digger", question="Is anybody there?")
+    request = stage.ask("digger", question="Is anybody there?")
     stage.space.decide("scout", "no", by="Ada", request_id=before.id)
-    stage.comes_back()
-    expect(card(page, asked).get_by_role("heading", name="Is anybody there?")).to_be_visible()
+    stage.restart()
+    expect(card(page, request).get_by_role("heading", name="Is anybody there?")).to_be_visible()
     expect(card(page, before)).to_contain_text("Answered by Ada")
     expect(page.locator("#live")).to_be_empty()
     expect(page).to_have_title(re.compile(r"^\(1\) "))
     assert_not_reloaded(page)
-    card(page, asked).get_by_role("button", name="yes").click()
+    card(page, request).get_by_role("button", name="yes").click()
     expect(page.locator("#decided-notice")).to_be_visible()
     assert stage.decision("digger").by == GRACE
 
 
-# Who may do what
+# Roles
 
 
-def test_a_viewer_reads_and_cannot_decide(stage: Stage) -> None:
-    """There is no button for them, and a form that they made themselves is refused."""
+def test_a_viewer_reads_and_cannot_decide(stage: InboxStage) -> None:
+    """Viewers see no button, and a forged form is refused."""
     request = stage.ask()
     head = stage.space.head("scout")
     eve = stage.person("eve")
@@ -424,7 +424,7 @@ def test_a_viewer_reads_and_cannot_decide(stage: Stage) -> None:
     assert stage.space.pending()
 
 
-def test_the_printed_link_logs_in_once_and_logging_out_ends_it(stage: Stage) -> None:
+def test_the_printed_link_logs_in_once_and_logging_out_ends_it(stage: InboxStage) -> None:
     link = stage.forge.said["link"]
     person, thief = stage.person(None), stage.person(None)
     thief.expects("status of 403")
@@ -437,17 +437,17 @@ def test_the_printed_link_logs_in_once_and_logging_out_ends_it(stage: Stage) -> 
     expect(stolen.get_by_role("alert")).to_contain_text("has been used")
     stolen.goto("/s/repo/inbox")
     expect(stolen).to_have_url(re.compile("/login"))
-    (kept,) = [each for each in person.context.cookies() if each["name"] == "clia_login"]
-    assert (kept["httpOnly"], kept["sameSite"]) == (True, "Strict")
+    (cookie,) = [cookie for cookie in person.context.cookies() if cookie["name"] == "clia_login"]
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
     page.get_by_role("button", name="Log out").click()
     expect(page).to_have_url(f"{stage.forge.address}/login")
-    thief.context.add_cookies([{"name": "clia_login", "value": kept["value"], "url": stage.forge.address}])
+    thief.context.add_cookies([{"name": "clia_login", "value": cookie["value"], "url": stage.forge.address}])
     for tab in (page, stolen):
         tab.goto("/s/repo/")
         expect(tab).to_have_url(re.compile(r"/login\?next="))
 
 
-def test_a_deep_link_leads_to_its_question_also_through_the_login_and_after_it_was_answered(stage: Stage) -> None:
+def test_a_deep_link_leads_to_its_question_through_the_login_and_after_the_answer(stage: InboxStage) -> None:
     request = stage.ask()
     stage.ask("digger", question="Another")
     page = stage.person(None).tab()

@@ -1,5 +1,5 @@
-"""Hands in front of a page that changes by itself, in a real browser: nothing changes between a press and its release, so that no
-click is lost; and everything that is new comes after it."""
+"""A user clicks on a page that updates itself, in a real browser: nothing changes between press and release, so that no
+click is lost; updates are applied afterwards."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from playwright.sync_api import expect
 import clia
 from clia.users.service import users_of
 from support.browser import Person, chromium
-from support.forge_server import PERSON, QUESTION, ForgeProcess, made_place
+from support.forge_server import PERSON, QUESTION, ForgeProcess, new_forge_space
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Browser, Locator, Page, Route
 
-# What happens on the page, in its order. A page that was loaded is put in before anybody else can do anything, unless it is held
-# back; so are the parts that htmx loads, and so is the notice of a stream that broke.
+# The events on the page, in order. A loaded page is inserted before anything else happens, unless it is held
+# back; so are the parts that htmx loads, and the notice of a broken stream.
 SEEN = """\
 window.seen = [];
 const after = (type, name, what) => {
@@ -45,15 +45,15 @@ window.EventSource = class extends EventSource {
 """
 
 
-class Desk(NamedTuple):
-    """Somebody in front of a forge of two spaces, and an agent that asks in the first."""
+class BrowserDesk(NamedTuple):
+    """A user of a forge with two spaces, and an agent that asks in the first."""
 
     person: Person
     space: clia.Space
     forge: ForgeProcess
 
     def tab(self, path: str) -> Page:
-        """A page that hears of everything, and has taken over whatever happened while it was loaded."""
+        """A connected page that has applied every update since it was loaded."""
         page = self.person.tab()
         page.add_init_script(SEEN)
         page.goto(path)
@@ -61,7 +61,7 @@ class Desk(NamedTuple):
         return page
 
     def news(self, page: Page) -> clia.Request:
-        """Something happens, and the page has loaded what is new; whether it shows it is the question."""
+        """Cause an update and wait until the page has loaded it, whether or not it is shown."""
         page.evaluate("window.seen = []")
         request = self.space.ask("digger", QUESTION)
         heard(page, "page")
@@ -75,25 +75,25 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def desk(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def desk(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserDesk]:
     top = tmp_path_factory.mktemp("hands").resolve()
-    place, other = made_place(top / "repo", "scout", "digger"), made_place(top / "other")
+    place, other_place = new_forge_space(top / "repo", "scout", "digger"), new_forge_space(top / "other")
     with clia.open(place.root, settings=clia.Settings(durable=False, person=PERSON)) as space:
         for _ in range(2):
             space.ask("scout", QUESTION)
         secret = users_of(space).make_session("tess").secret
-        with ForgeProcess(place.root, "--space", str(place.root), "--space", str(other.root)) as forge:
+        with ForgeProcess(place.root, "--space", str(place.root), "--space", str(other_place.root)) as forge:
             person = Person(browser, forge.address, secret)
-            yield Desk(person, space, forge)
+            yield BrowserDesk(person, space, forge)
             person.leave()
 
 
-def heard(page: Page, what: str) -> None:
-    page.wait_for_function("(what) => window.seen.includes(what)", arg=what)
+def heard(page: Page, event: str) -> None:
+    page.wait_for_function("(what) => window.seen.includes(what)", arg=event)
 
 
 def order(page: Page, *of: str) -> list[str]:
-    return [each for each in page.evaluate("window.seen") if each in of]
+    return [event for event in page.evaluate("window.seen") if event in of]
 
 
 def press(page: Page, on: Locator) -> None:
@@ -101,8 +101,8 @@ def press(page: Page, on: Locator) -> None:
     page.mouse.down()
 
 
-def test_a_link_leads_where_it_says_though_there_is_news_while_it_is_clicked(desk: Desk) -> None:
-    """On the page of all spaces, whose list is loaded again with each change."""
+def test_a_click_follows_its_link_although_an_update_arrives(desk: BrowserDesk) -> None:
+    """On the page of all spaces, whose list is reloaded with each change."""
     page = desk.tab("/")
     press(page, page.get_by_role("main").get_by_role("link", name="repo"))
     desk.news(page)
@@ -110,8 +110,8 @@ def test_a_link_leads_where_it_says_though_there_is_news_while_it_is_clicked(des
     expect(page).to_have_url(f"{desk.forge.address}/s/repo/")
 
 
-def test_a_key_opens_what_it_was_pressed_on_though_there_is_news(desk: Desk) -> None:
-    """A browser acts on the space bar when it is let go, on what has the focus then."""
+def test_a_key_acts_on_its_element_although_an_update_arrives(desk: BrowserDesk) -> None:
+    """A browser acts on the space bar when it is released, on the focused element."""
     page = desk.tab("/s/repo/inbox")
     fold = page.locator("#several details")
     fold.locator("summary").focus()
@@ -122,7 +122,7 @@ def test_a_key_opens_what_it_was_pressed_on_though_there_is_news(desk: Desk) -> 
     expect(page.locator("#count")).to_contain_text("3 pending questions")
 
 
-def test_what_is_new_comes_with_the_release(desk: Desk) -> None:
+def test_updates_are_applied_at_the_release(desk: BrowserDesk) -> None:
     page = desk.tab("/s/repo/inbox")
     press(page, page.get_by_role("heading", name="Decided"))
     request = desk.news(page)
@@ -136,8 +136,8 @@ def test_what_is_new_comes_with_the_release(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "instead", ['new PointerEvent("pointermove", { pointerId: 1, buttons: 0 })', 'new Event("contextmenu")', 'new Event("blur")']
 )
-def test_a_release_that_the_page_is_not_told_of_does_not_hold_it_for_ever(desk: Desk, instead: str) -> None:
-    """The button is let go over a menu, a scroll bar or another window."""
+def test_a_missed_release_does_not_block_updates_forever(desk: BrowserDesk, instead: str) -> None:
+    """The button is released over a menu, a scroll bar or another window."""
     page = desk.tab("/s/repo/inbox")
     press(page, page.get_by_role("heading", name="Decided"))
     request = desk.news(page)
@@ -148,8 +148,8 @@ def test_a_release_that_the_page_is_not_told_of_does_not_hold_it_for_ever(desk: 
     page.mouse.up()
 
 
-def test_the_number_of_questions_does_not_move_the_links_beside_it_during_a_click(desk: Desk) -> None:
-    """On a page that has nothing else to load again."""
+def test_the_number_of_questions_does_not_move_the_links_beside_it_during_a_click(desk: BrowserDesk) -> None:
+    """On a page that has nothing else to reload."""
     page = desk.person.tab()
     page.add_init_script(SEEN + 'after(Response, "json", "number");\n')
     page.goto("/s/repo/lineage")
@@ -164,18 +164,18 @@ def test_the_number_of_questions_does_not_move_the_links_beside_it_during_a_clic
     expect(badge).to_have_text("3")
 
 
-def test_a_part_that_is_loaded_later_is_put_in_after_the_release(desk: Desk) -> None:
-    """The overview shows what was found in sessions as soon as that is known, and what stands below moves."""
+def test_a_part_that_is_loaded_late_is_inserted_after_the_release(desk: BrowserDesk) -> None:
+    """The overview inserts the findings on sessions when they arrive, which moves what is below."""
     page = desk.person.tab()
     page.add_init_script(SEEN)
-    held: list[Route] = []
-    page.route("**/s/repo/health", lambda route: held.append(route))  # noqa: PLW0108  # Playwright marks what it is given
+    held_routes: list[Route] = []
+    page.route("**/s/repo/health", lambda route: held_routes.append(route))  # noqa: PLW0108  # Playwright marks what it is given
     with page.expect_request("**/s/repo/health"):
         page.goto("/s/repo/")
     heard(page, "page")
     press(page, page.get_by_role("heading", name="Health"))
     page.evaluate("window.seen = []")
-    held[0].continue_()
+    held_routes[0].continue_()
     heard(page, "answer")
     page.mouse.up()
     heard(page, "swap")
@@ -183,20 +183,20 @@ def test_a_part_that_is_loaded_later_is_put_in_after_the_release(desk: Desk) -> 
     expect(page.locator("#findings")).to_contain_text("no session problems found")
 
 
-def test_the_first_part_that_is_loaded_is_asked_for_as_every_other_one(desk: Desk) -> None:
-    """Our script may come later than htmx, which begins at once: what we add to its requests is in them all the same."""
+def test_the_request_for_the_first_part_has_our_headers(desk: BrowserDesk) -> None:
+    """Our script may load after htmx, which starts at once; its requests still have what we add."""
     page = desk.person.tab()
     late: list[Route] = []
     page.route("**/static/forge.js", lambda route: late.append(route))  # noqa: PLW0108  # Playwright marks what it is given
-    with page.expect_request("**/s/repo/health") as asked:
+    with page.expect_request("**/s/repo/health") as request_info:
         with page.expect_request_finished(lambda request: request.url.endswith("/htmx.min.js")):
             page.goto("/s/repo/", wait_until="commit")
         late[0].continue_()
-    assert asked.value.headers["x-csrf-token"] == page.locator('meta[name="csrf-token"]').get_attribute("content")
+    assert request_info.value.headers["x-csrf-token"] == page.locator('meta[name="csrf-token"]').get_attribute("content")
 
 
-def test_a_notice_does_not_push_the_page_away_during_a_click(desk: Desk) -> None:
-    desk.person.expects("ERR_")  # whatever a connection to a server that was killed says
+def test_a_notice_does_not_move_the_page_during_a_click(desk: BrowserDesk) -> None:
+    desk.person.expects("ERR_")  # errors of connections to a killed server
     page = desk.tab("/")
     press(page, page.get_by_role("heading", name="Spaces"))
     desk.forge.stop(signal.SIGKILL)

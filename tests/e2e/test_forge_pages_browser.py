@@ -1,4 +1,4 @@
-"""Every page of the forge in a real browser: at a desk and on a phone, in light and dark, and whatever agents wrote on it."""
+"""Every page of the forge in a real browser: on desktop and phone, in light and dark, and with hostile text of agents."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PAGES = {
     "missing": "/s/shop/agents/nobody",
 }
 WIDTHS = (640, 701, 768, 1101, 1280)
-"""Windows from a phone's to a desk's; just above 700 rows become tables, and above 1100 those of the widest."""
+"""Window widths from phone to desktop. Layouts change above 700 and above 1100 pixels."""
 LONG = "worker-of-the-night-shift-in-the-second-rack-" + "x" * 20
 PICTURES = {"inbox": "inbox", "graph": "graph", "session": "session", "agent": "agent", "lineage-agent": "lineage"}
 HOSTILE = [
@@ -94,7 +94,7 @@ HOSTILE = [
 
 
 class Gallery(NamedTuple):
-    """A forge over spaces that have everything in them, and its visitors."""
+    """A forge over spaces with every kind of content, and its visitors."""
 
     shop: Path
     browser: Browser
@@ -108,7 +108,7 @@ class Gallery(NamedTuple):
 def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
     top = tmp_path_factory.mktemp("gallery").resolve()
     shop, hostile = forge_scene.shop(top / "company" / "shop"), forge_scene.hostile(top / "hostile")
-    attacker = '" onmouseover="window.pwned=1" autofocus onfocus="window.pwned=1'  # a name may hold no bracket
+    attacker = '" onmouseover="window.pwned=1" autofocus onfocus="window.pwned=1'  # brackets are not allowed in a name
     forge_scene.people(shop.root, {"ada": ("admin", "Ada Lovelace", "ada@example.org"), "mallory": ("admin", attacker, "")})
     with clia.open(shop.root, settings=clia.Settings(durable=False, person=forge_scene.PERSON)) as space:
         secrets = {name: users_of(space).make_session(name).secret for name in ("ada", "mallory")}
@@ -120,7 +120,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
 
 
 def work_on(space: clia.Space) -> None:
-    """Machines and workers of every sort."""
+    """Machines and workers in every state."""
     now = space.fleet().at
     doing = [Underway("scout", "1.1", "command", 2, now - 400)]
     kinds = ["command", "commit", "llm", "merge", "session", "spawn", "timer"]
@@ -137,24 +137,22 @@ def work_on(space: clia.Space) -> None:
 
 @pytest.fixture(scope="module")
 def ada(gallery: Gallery) -> Iterator[Person]:
-    """Somebody who examines what she sees."""
+    """A user whose browser reports errors."""
     person = with_axe(Person(gallery.browser, gallery.address, gallery.secrets["ada"]))
-    person.expects("status of 404")  # of the page that is not there
+    person.expects("status of 404")  # of the missing page
     yield person
     person.leave()
 
 
 @pytest.fixture(scope="module")
 def tab(ada: Person) -> Page:
-    """One tab in which pages are examined one after another; a new one takes longer than a page."""
+    """One tab for all pages: opening a tab takes longer than loading a page."""
     return ada.tab()
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_can_be_read_by_everyone_at_any_width_and_in_any_light(
-    gallery: Gallery, ada: Person, tab: Page, name: str
-) -> None:
-    """axe-core finds nothing serious, nothing has to be scrolled sideways, and the browser complains of nothing."""
+def test_every_page_is_accessible_at_every_width_and_in_light_and_dark(gallery: Gallery, ada: Person, tab: Page, name: str) -> None:
+    """axe-core has no serious findings, no page scrolls sideways, and the browser reports no errors."""
     tab.set_viewport_size(DESK)
     tab.emulate_media(color_scheme="light")
     visited(tab, PAGES[name].format(**gallery.names), 404 if name == "missing" else 200)
@@ -176,25 +174,25 @@ def test_every_page_can_be_read_by_everyone_at_any_width_and_in_any_light(
     ada.assert_nothing_wrong()
 
 
-def test_what_an_agent_wrote_never_runs(gallery: Gallery) -> None:
-    """The pages' policy is switched off here: it would hide that something is written as markup."""
+def test_text_of_agents_is_never_executed(gallery: Gallery) -> None:
+    """The content security policy is off, because it would hide markup."""
     person = Person(gallery.browser, gallery.address, gallery.secrets["mallory"], bypass_csp=True)
-    person.expects("status of 422")  # of the graph, whose path is nonsense
+    person.expects("status of 422")  # of the graph with an invalid path
     page = person.tab()
     for path in HOSTILE:
         visited(page, path.format(**{key: quote(value) for key, value in gallery.hostile.items()}), 422 if "from=" in path else 200)
         page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-        found = page.evaluate(
+        injected = page.evaluate(
             "() => [window.pwned, document.querySelectorAll('img, svg[onload], a[href^=javascript], script:not([src])').length]"
         )
-        assert found == [None, 0], path
+        assert injected == [None, 0], path
         assert "onerror=window.pwned" in page.content(), f"{path} does not show it"
     person.leave()
 
 
 @pytest.fixture(scope="module")
 def crowd(gallery: Gallery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Person, str]]:
-    """Somebody who looks at a space with very much in it, and a commit that has a long trace."""
+    """A user in a large space, and a commit with a long trace."""
     root = tmp_path_factory.mktemp("crowd").resolve() / "many"
     clia.init(root, settings=forge_scene.settings()).close()
     forge_scene.many_commits(root, COMMITS)
@@ -209,7 +207,7 @@ def crowd(gallery: Gallery, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_a_trace_of_ten_thousand_entries_is_read_in_windows_and_searched(crowd: tuple[Person, str]) -> None:
-    """The page holds a window of them; scrolling brings the next, without a reload; a search finds what is far away."""
+    """The page has a window of entries; scrolling loads the next one without a reload; a search finds distant entries."""
     person, traced = crowd
     page = person.tab(f"/s/many/commits/{traced}/trace")
     entries = page.locator(".entry")
@@ -227,7 +225,7 @@ def test_a_trace_of_ten_thousand_entries_is_read_in_windows_and_searched(crowd: 
 
 
 def test_a_graph_of_five_thousand_commits_is_shown_in_windows(crowd: tuple[Person, str]) -> None:
-    """Its page stays small however long the history is; rows lead to commits, and older ones are a click away."""
+    """The page stays small for any length of history; rows link to commits, and a click shows older ones."""
     person, _ = crowd
     page = person.tab("/s/many/graph")
     assert page.locator("body *").count() < 6000
@@ -241,8 +239,8 @@ def test_a_graph_of_five_thousand_commits_is_shown_in_windows(crowd: tuple[Perso
     page.close()
 
 
-def test_a_merged_value_says_where_it_comes_from_when_it_is_clicked(ada: Person) -> None:
-    """Rule, winner and what is shadowed appear beside the document, and the page is not left."""
+def test_a_click_on_a_merged_value_shows_its_origin(ada: Person) -> None:
+    """Rule, winner and shadowed values appear beside the document, without leaving the page."""
     page = ada.tab()
     page.add_init_script('document.addEventListener("htmx:after:init", () => { window.begun = true; })')
     visited(page, "/s/shop/lineage/scout")
@@ -257,8 +255,8 @@ def test_a_merged_value_says_where_it_comes_from_when_it_is_clicked(ada: Person)
     page.close()
 
 
-def test_the_fleet_is_looked_at_again_though_no_event_tells_of_it(gallery: Gallery, ada: Person) -> None:
-    """A worker that starts appears on the page; the browser's clock is moved on, so that nobody waits."""
+def test_the_fleet_page_refreshes_without_an_event(gallery: Gallery, ada: Person) -> None:
+    """A started worker appears on the page. The test advances the browser's clock instead of waiting."""
     page = ada.tab()
     page.clock.install()
     visited(page, "/s/shop/fleet")
@@ -273,7 +271,7 @@ def test_the_fleet_is_looked_at_again_though_no_event_tells_of_it(gallery: Galle
     page.close()
 
 
-def test_one_gets_from_page_to_page(gallery: Gallery, ada: Person) -> None:
+def test_links_lead_from_page_to_page(gallery: Gallery, ada: Person) -> None:
     """From the spaces to an agent, a commit and its trace; and from the graph to a session."""
     page = ada.tab("/")
     commit = f"/s/shop/commits/{gallery.names['traced']}"

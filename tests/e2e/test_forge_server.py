@@ -1,4 +1,4 @@
-"""``clia serve`` as people run it: streams that go on after a restart, several processes on one store, and what it says."""
+"""``clia serve``: streams that continue after a restart, several processes on one store, the log and messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clia.forge import events
 from clia.users.service import users_of
 from support import Ran, clia
 from support.forge import OpenForge, open_forge
-from support.forge_server import PATIENCE, QUESTION, Api, Event, ForgeProcess, Place, made_place
+from support.forge_server import PATIENCE, QUESTION, Api, Event, ForgeProcess, ForgeSpace, new_forge_space
 from support.remote import running
 from support.space_driver import postgres_url
 from support.spaces import BRIEFING
@@ -32,20 +32,20 @@ EVENTS = "/api/v1/spaces/repo/events"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return made_place(tmp_path.resolve() / "repo")
+def place(tmp_path: Path) -> ForgeSpace:
+    return new_forge_space(tmp_path.resolve() / "repo")
 
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[OpenForge]:
-    with open_forge(tmp_path, options=ForgeOptions(listeners=3)) as made:
-        made.space.spawn("scout", BRIEFING)
-        made.forge.users.add("tess", "admin")
-        yield made
+    with open_forge(tmp_path, options=ForgeOptions(listeners=3)) as forge:
+        forge.space.spawn("scout", BRIEFING)
+        forge.forge.users.add("tess", "admin")
+        yield forge
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    """Waits for another thread or process to have seen something."""
+    """Wait for a condition that another thread or process fulfils."""
     pause = threading.Event()
     for _ in range(int(PATIENCE * 100)):
         if holds():
@@ -58,8 +58,8 @@ def token_of(opened: OpenForge) -> str:
     return opened.forge.users.make_token("tess")[0]
 
 
-def decided(place: Place, agent: str = "scout") -> str:
-    """A decision that is made without the forge."""
+def decided(place: ForgeSpace, agent: str = "scout") -> str:
+    """Decide without the forge."""
     with library.open(place.root, settings=QUICK) as space:
         request = space.ask(agent, QUESTION)
         return space.decide(agent, "yes", by="Ada", request_id=request.id).cid
@@ -68,26 +68,26 @@ def decided(place: Place, agent: str = "scout") -> str:
 # Streams
 
 
-def test_a_stream_goes_on_after_a_restart_with_what_was_missed(place: Place) -> None:
+def test_a_stream_continues_after_a_restart_with_the_missed_events(place: ForgeSpace) -> None:
     with ForgeProcess(place.root) as forge, Api(forge.address, place.token).events() as stream:
         api = Api(forge.address, place.token)
         first = api.decide(api.ask()).json()["cid"]
-        seen = stream.decision(first)
-        assert seen.data["space"] == "repo"
+        event = stream.decision(first)
+        assert event.data["space"] == "repo"
         assert forge.stop() == 0
-        assert [each.name for each in stream.rest() if each.name != "change"] == [], "it ends, and says nothing more"
+        assert [event.name for event in stream.rest() if event.name != "change"] == [], "the stream ends without another event"
     missed = [decided(place), decided(place)]
-    with ForgeProcess(place.root) as forge, Api(forge.address, place.token).events(after=seen.id) as stream:
+    with ForgeProcess(place.root) as forge, Api(forge.address, place.token).events(after=event.id) as stream:
         api = Api(forge.address, place.token)
         missed.append(api.decide(api.ask()).json()["cid"])
         stream.decision(missed[-1])
-        got = [(each.data.get("answered") or {}).get("decision") for each in stream.seen if each.name == "change"]
-        assert [cid for cid in got if cid] == missed, "each once, in order, and none from before"
-        positions = [each.data["position"] for each in stream.seen if each.name == "change"]
+        decisions = [(event.data.get("answered") or {}).get("decision") for event in stream.seen if event.name == "change"]
+        assert [cid for cid in decisions if cid] == missed, "each once, in order, without earlier ones"
+        positions = [event.data["position"] for event in stream.seen if event.name == "change"]
         assert positions == sorted(set(positions))
 
 
-def test_who_is_too_far_behind_is_told_to_start_over(opened: OpenForge) -> None:
+def test_a_listener_that_is_too_far_behind_gets_a_reset(opened: OpenForge) -> None:
     site = opened.forge.sites["repo"]
     with running(opened.forge) as address:
         api = Api(address, token_of(opened))
@@ -102,15 +102,15 @@ def test_who_is_too_far_behind_is_told_to_start_over(opened: OpenForge) -> None:
     with running(opened.forge) as address, Api(address, token_of(opened)).events(after=newest_id) as stream:
         api = Api(address, token_of(opened))
         stream.decision(api.decide(api.ask()).json()["cid"])
-        assert "reset" not in [each.name for each in stream.seen]
+        assert "reset" not in [event.name for event in stream.seen]
 
 
-def test_a_place_in_a_store_that_was_lost_is_told_to_start_over(place: Place) -> None:
+def test_a_position_of_a_lost_store_gets_a_reset(place: ForgeSpace) -> None:
     with ForgeProcess(place.root) as forge, Api(forge.address, place.token).events() as stream:
         api = Api(forge.address, place.token)
         old = stream.decision(api.decide(api.ask()).json()["cid"]).id
-    for each in (place.root / ".git/clia").glob("space.db*"):
-        each.unlink()
+    for path in (place.root / ".git/clia").glob("space.db*"):
+        path.unlink()
     with library.open(place.root, settings=QUICK) as space:
         space.rebuild()
         users = users_of(space)
@@ -123,20 +123,20 @@ def test_a_place_in_a_store_that_was_lost_is_told_to_start_over(place: Place) ->
 
 
 @pytest.mark.parametrize("after", ["x", "-1", "1", "a.b", "abc.99999999999999999999", "../..", "repo=1;repo=2", "é.1"])
-def test_a_place_that_is_none_is_refused(opened: OpenForge, after: str) -> None:
+def test_an_invalid_position_is_refused(opened: OpenForge, after: str) -> None:
     with running(opened.forge) as address:
         answer = Api(address, token_of(opened))("GET", EVENTS, Last_Event_ID=after)
         assert (answer.status, answer.json()["fields"]) == (422, {"field": "Last-Event-ID"})
 
 
-def test_more_listeners_than_allowed_are_sent_away_until_one_goes(opened: OpenForge) -> None:
+def test_listeners_above_the_limit_are_refused_until_one_leaves(opened: OpenForge) -> None:
     with running(opened.forge) as address:
         api = Api(address, token_of(opened))
         with api.events(), api.events():
             with api.events():
                 refused = api("GET", EVENTS)
                 assert (refused.status, refused.json()["code"]) == (503, "too-many-listeners")
-                assert api("GET", "/api/v1/whoami").status == 200, "others are answered"
+                assert api("GET", "/api/v1/whoami").status == 200, "other requests are answered"
             eventually(lambda: _listens(api))
         assert "clia_event_listeners" in api("GET", "/metrics").text
 
@@ -150,14 +150,14 @@ def _listens(api: Api) -> bool:
         connection.close()
 
 
-def test_a_quiet_stream_shows_that_it_lives(opened: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_stream_sends_keep_alives(opened: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "BEAT", 0.01)
     with running(opened.forge) as address, Api(address, token_of(opened)).events() as stream:
         assert [stream.next() for _ in range(3)] == [Event(stream.last, "", "beat")] * 3
 
 
-@pytest.mark.parametrize("how", ["revoked", "removed", "logged out"])
-def test_a_stream_ends_when_its_listener_may_listen_no_more(opened: OpenForge, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+@pytest.mark.parametrize("reason", ["revoked", "removed", "logged out"])
+def test_a_stream_ends_when_its_listener_loses_access(opened: OpenForge, monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
     monkeypatch.setattr(events, "BEAT", 0.01)
     monkeypatch.setattr(events, "ALLOWED", 0.0)
     users = opened.forge.users
@@ -166,13 +166,13 @@ def test_a_stream_ends_when_its_listener_may_listen_no_more(opened: OpenForge, m
     session = users.redeem(users.login_link("eve"))
     assert session is not None
     with running(opened.forge) as address:
-        login = {"cookie": f"clia_login={session.secret}"} if how == "logged out" else {}
+        login = {"cookie": f"clia_login={session.secret}"} if reason == "logged out" else {}
         api = Api(address, None if login else token)
         with api.events(**login) as stream:
-            stream.next()  # it goes on as long as she may
-            if how == "revoked":
+            stream.next()  # it continues as long as she has access
+            if reason == "revoked":
                 users.revoke_token("eve", info.id)
-            elif how == "removed":
+            elif reason == "removed":
                 users.remove("eve")
             else:
                 users.end_session(session.secret)
@@ -181,7 +181,7 @@ def test_a_stream_ends_when_its_listener_may_listen_no_more(opened: OpenForge, m
         assert refused.status == 401
 
 
-def test_one_stream_tells_of_every_space_and_goes_on_in_each(tmp_path: Path) -> None:
+def test_one_stream_has_the_events_of_every_space_and_resumes_in_each(tmp_path: Path) -> None:
     with open_forge(tmp_path, "one", "two") as opened:
         spaces = {name: site.space for name, site in opened.forge.sites.items()}
         for space in spaces.values():
@@ -196,62 +196,62 @@ def test_one_stream_tells_of_every_space_and_goes_on_in_each(tmp_path: Path) -> 
             assert re.fullmatch(r"one=\w+\.\d+;two=\w+\.\d+", place)
             missed = [api.decide(api.ask(space=name), space=name).json()["cid"] for name in ("one", "two")]
             with api.events("/events", after=place) as stream:
-                got: dict[str, str] = {}
-                while len(got) < 2:
+                decisions: dict[str, str] = {}
+                while len(decisions) < 2:
                     event = stream.until(lambda event: event.name == "change")
-                    made = (event.data.get("answered") or {}).get("decision")
-                    got |= {event.data["space"]: made} if made else {}
-                assert got == dict(zip(("one", "two"), missed, strict=True))
+                    cid = (event.data.get("answered") or {}).get("decision")
+                    decisions |= {event.data["space"]: cid} if cid else {}
+                assert decisions == dict(zip(("one", "two"), missed, strict=True))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_forge_in_order_with_streams_open(place: Place, number: int) -> None:
+def test_a_signal_ends_the_forge_in_order_with_streams_open(place: ForgeSpace, number: int) -> None:
     with ForgeProcess(place.root) as forge:
         api = Api(forge.address, place.token)
-        with api.events() as one, api.events("/events") as other:
+        with api.events() as space_stream, api.events("/events") as all_stream:
             assert forge.stop(number) == 0
-            one.rest()
-            other.rest()
+            space_stream.rest()
+            all_stream.rest()
         assert "Traceback" not in forge.log()
-        assert "Cancel" not in forge.log(), "the streams had ended before their time was up"
+        assert "Cancel" not in forge.log(), "the streams ended before the grace period"
 
 
 # Several processes
 
 
-def test_two_forges_on_one_postgresql_are_one(tmp_path: Path, postgres_address: str) -> None:
+def test_two_forges_on_one_postgresql_share_everything(tmp_path: Path, postgres_address: str) -> None:
     store = postgres_url(postgres_address)
-    place = made_place(tmp_path.resolve() / "repo", store=store)
-    with ForgeProcess(place.root, "--store", store) as one, ForgeProcess(place.root, "--store", store) as two:
-        first, second = Api(one.address, place.token), Api(two.address, place.token)
-        with first.events() as here, second.events() as there:
+    place = new_forge_space(tmp_path.resolve() / "repo", store=store)
+    with ForgeProcess(place.root, "--store", store) as first_forge, ForgeProcess(place.root, "--store", store) as two:
+        first, second = Api(first_forge.address, place.token), Api(two.address, place.token)
+        with first.events() as first_stream, second.events() as second_stream:
             request = first.ask()
             cid = second.decide(request, Idempotency_Key="k-1").json()["cid"]
-            here.decision(cid)
-            there.decision(cid)
+            first_stream.decision(cid)
+            second_stream.decision(cid)
             again = first.decide(request, Idempotency_Key="k-1")
             assert (again.status, again.headers["idempotency-replayed"], again.json()["cid"]) == (200, "true", cid)
-            other = first.decide(request, "no", Idempotency_Key="k-1")
-            assert (other.status, other.json()["code"]) == (422, "idempotency-mismatch")
+            mismatch = first.decide(request, "no", Idempotency_Key="k-1")
+            assert (mismatch.status, mismatch.json()["code"]) == (422, "idempotency-mismatch")
             assert first.decide(request).status == 409
-        key = one.said["link"].partition("?key=")[2]
+        key = first_forge.said["link"].partition("?key=")[2]
         answer = _log_in(two.address, key)
         cookie = answer[1]
-        assert (answer[0], _log_in(one.address, key)[0]) == (303, 403), "the link of one works at the other, once"
-        for api in (Api(one.address), Api(two.address)):
+        assert (answer[0], _log_in(first_forge.address, key)[0]) == (303, 403), "a login link of one works once at the other"
+        for api in (Api(first_forge.address), Api(two.address)):
             assert api("GET", "/s/repo/inbox", cookie=cookie).status == 200
-        csrf = re.search(r'csrf-token" content="(\w+)"', Api(one.address)("GET", "/s/repo/inbox", cookie=cookie).text)
+        csrf = re.search(r'csrf-token" content="(\w+)"', Api(first_forge.address)("GET", "/s/repo/inbox", cookie=cookie).text)
         assert csrf is not None
-        made = first.ask()
+        asked_request = first.ask()
         body = f"_csrf={csrf[1]}&v={json.dumps('yes')}".encode()
-        sent = Api(two.address)(
+        response = Api(two.address)(
             "POST",
-            f"/s/repo/inbox/scout/{made['id']}",
+            f"/s/repo/inbox/scout/{asked_request['id']}",
             body,
             cookie=cookie,
             content_type="application/x-www-form-urlencoded",
         )
-        assert (sent.status, first.done("GET", "/api/v1/spaces/repo/pending")["items"]) == (303, []), sent.text
+        assert (response.status, first.done("GET", "/api/v1/spaces/repo/pending")["items"]) == (303, []), response.text
 
 
 def _log_in(address: str, key: str) -> tuple[int, str]:
@@ -259,29 +259,29 @@ def _log_in(address: str, key: str) -> tuple[int, str]:
     return answer.status, answer.headers.get("set-cookie", "").partition(";")[0]
 
 
-def test_a_key_used_twice_changes_once_and_one_that_was_refused_may_be_used_again(place: Place) -> None:
+def test_an_idempotency_key_applies_once_and_can_be_reused_after_a_refusal(place: ForgeSpace) -> None:
     with ForgeProcess(place.root) as forge:
         api = Api(forge.address, place.token)
         request = api.ask()
         refused = api.decide(request, "maybe", Idempotency_Key="k")
-        made = api.decide(request, Idempotency_Key="k")
+        accepted = api.decide(request, Idempotency_Key="k")
         again = api.decide(request, Idempotency_Key="k")
-        assert (refused.status, made.status, again.status) == (422, 200, 200)
-        assert again.text == made.text
+        assert (refused.status, accepted.status, again.status) == (422, 200, 200)
+        assert again.text == accepted.text
         assert api("POST", "/api/v1/spaces/repo/agents/scout/asks", {"payload": QUESTION}, Idempotency_Key="k").status == 422
         for bad in ("", "x" * 201, "é"):
             assert api.decide(request, Idempotency_Key=bad).status == 422
         head = api.done("GET", "/api/v1/spaces/repo/agents/scout/head")
-        assert head == made.json()["cid"]
+        assert head == accepted.json()["cid"]
         place.configured("")
     with ForgeProcess(place.root) as forge:
-        assert Api(forge.address, place.token).decide(request, Idempotency_Key="k").text == made.text, "also after a restart"
+        assert Api(forge.address, place.token).decide(request, Idempotency_Key="k").text == accepted.text, "also after a restart"
 
 
-# What is said
+# Log, metrics and messages
 
 
-def test_the_log_has_every_request_and_no_secret(place: Place) -> None:
+def test_the_log_has_every_request_and_no_secret(place: ForgeSpace) -> None:
     with ForgeProcess(place.root) as forge:
         key = forge.said["link"].partition("?key=")[2]
         api = Api(forge.address, place.token)
@@ -298,8 +298,8 @@ def test_the_log_has_every_request_and_no_secret(place: Place) -> None:
     for secret in (key, place.token, cookie.partition("=")[2], "clia_wrong-secret"):
         assert secret not in log
     lines = [line.partition("clia.access ")[2] for line in log.splitlines() if "clia.access" in line]
-    said = [re.sub(r"[\d.]+$", "", line).strip() for line in lines]
-    assert said == [
+    log_lines = [re.sub(r"[\d.]+$", "", line).strip() for line in lines]
+    assert log_lines == [
         "127.0.0.1 - GET /login 200",
         "127.0.0.1 - POST /login 303",
         "127.0.0.1 tess GET /s/repo/inbox 200",
@@ -311,7 +311,7 @@ def test_the_log_has_every_request_and_no_secret(place: Place) -> None:
     ]
 
 
-def test_health_and_metrics(place: Place) -> None:
+def test_health_and_metrics(place: ForgeSpace) -> None:
     with ForgeProcess(place.root) as forge:
         api = Api(forge.address, place.token)
         assert Api(forge.address).done("GET", "/healthz") == {"status": "ok", "spaces": {"repo": "ok"}}
@@ -320,19 +320,19 @@ def test_health_and_metrics(place: Place) -> None:
         api("GET", "/s/repo/inbox")
         api("GET", "/nothing/at/all")
         text = api("GET", "/metrics").text
-    wanted = [
+    expected_lines = [
         'clia_http_requests_total{method="POST",route="api:ask",status="200"} 1.0',
         'clia_http_requests_total{method="GET",route="inbox",status="200"} 1.0',
         'clia_http_requests_total{method="GET",route="other",status="404"} 1.0',
         'clia_requests_waiting{kind="human",space="repo"} 1.0',
         'clia_agents{space="repo"} 1.0',
     ]
-    assert [line for line in wanted if line not in text] == []
+    assert [line for line in expected_lines if line not in text] == []
 
 
 def test_several_spaces_are_served_each_once_under_its_name(tmp_path: Path) -> None:
     for name in ("a/Repo", "b/Repo", "c/Ünicode"):
-        made_place(tmp_path.resolve() / name)
+        new_forge_space(tmp_path.resolve() / name)
     roots = [str(tmp_path.resolve() / name) for name in ("a/Repo", "b/Repo", "c/Ünicode")]
     words = [word for root in roots for word in ("--space", root)]
     with ForgeProcess(tmp_path.resolve() / "a/Repo", *words) as forge:
@@ -341,24 +341,24 @@ def test_several_spaces_are_served_each_once_under_its_name(tmp_path: Path) -> N
         with library.open(roots[0], settings=QUICK) as home:
             token = users_of(home).make_token("tess")[0]
         api = Api(forge.address, token)
-        assert [each["name"] for each in api.done("GET", "/api/v1/spaces")] == ["repo", "repo-2", "nicode"]
+        assert [row["name"] for row in api.done("GET", "/api/v1/spaces")] == ["repo", "repo-2", "nicode"]
         api.ask(space="repo-2")
         waiting = [len(api.done("GET", f"/api/v1/spaces/{name}/pending")["items"]) for name in ("repo", "repo-2", "nicode")]
         assert waiting == [0, 1, 0]
 
 
 def refused(*words: str, cwd: Path) -> tuple[int, dict[str, Any]]:
-    """How the program refuses to serve: nothing on standard output."""
+    """The error of a server that does not start; its standard output must be empty."""
     ran: Ran = clia("serve", "--port", "0", "--json", *words, cwd=cwd)
     assert ran.out == "", ran
     error: dict[str, Any] = json.loads(ran.err[ran.err.index("{") :])["error"]
     return ran.code, error
 
 
-def test_what_cannot_be_served_is_said_and_nothing_is_begun(place: Place, tmp_path: Path) -> None:
+def test_invalid_spaces_and_addresses_are_refused_at_the_start(place: ForgeSpace, tmp_path: Path) -> None:
     root = place.root
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
         code, error = refused("--port", port, cwd=root)
         assert (code, error["code"], error["fields"]["port"]) == (1, "address-taken", int(port))
     empty = tmp_path / "empty"
@@ -390,13 +390,13 @@ def test_what_cannot_be_served_is_said_and_nothing_is_begun(place: Place, tmp_pa
         ("[forge.webhooks.ci]\nsecret_env = 'S'\nurl = 'https://x/y'\nevents = ['all']", "forge.webhooks.ci.events"),
     ],
 )
-def test_a_setting_that_is_mistyped_is_named(place: Place, text: str, field: str) -> None:
+def test_a_setting_that_is_mistyped_is_named(place: ForgeSpace, text: str, field: str) -> None:
     place.configured(text)
     code, error = refused(cwd=place.root)
     assert (code, error["code"], error["fields"]["field"]) == (2, "invalid-config", field)
 
 
-def test_a_link_made_beside_the_forge_logs_in_and_a_changed_role_counts_at_once(place: Place) -> None:
+def test_login_links_and_role_changes_of_the_command_line_take_effect_at_once(place: ForgeSpace) -> None:
     with ForgeProcess(place.root) as forge:
         assert clia("user", "add", "ada", "--path", str(place.root)).code == 0
         link = clia("user", "link", "ada", "--address", f"{forge.address}/", "--path", str(place.root)).out.strip()
@@ -411,6 +411,6 @@ def test_a_link_made_beside_the_forge_logs_in_and_a_changed_role_counts_at_once(
         assert api.decide(request, **headers).status == 403
         changed = clia("user", "change", "ada", "--role", "decider", "--name", "Ada L", "--path", str(place.root))
         assert changed.code == 0
-        made = api.decide(request, **headers)
-        assert (made.status, made.json()["by"]) == (200, "Ada L")
+        response = api.decide(request, **headers)
+        assert (response.status, response.json()["by"]) == (200, "Ada L")
         assert _log_in(forge.address, link.partition("=")[2])[0] == 403

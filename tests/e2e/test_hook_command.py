@@ -106,7 +106,7 @@ def test_nothing_is_written_outside_of_a_space(tree: Tree) -> None:
     assert tree.snapshot() == before
 
 
-def test_a_pipe_in_place_of_a_file_is_ignored_without_waiting(space: Path, spy: Spy) -> None:
+def test_a_pipe_in_place_of_a_file_is_ignored_without_waiting(space: Path, spy: SpawnSpy) -> None:
     """As ``.git``, as ``commondir`` and as the lock of ingest."""
     for name in ("outside/.git", "space/.git/commondir"):
         path = space.parent / name
@@ -264,7 +264,7 @@ sys.addaudithook(tell)
 """
 
 
-class Spy:
+class SpawnSpy:
     """Records the process that a hook starts, from inside the hook and from inside the process."""
 
     def __init__(self, directory: Path) -> None:
@@ -292,11 +292,11 @@ class Spy:
 
 
 @pytest.fixture
-def spy(tmp_path: Path) -> Spy:
-    return Spy(tmp_path)
+def spy(tmp_path: Path) -> SpawnSpy:
+    return SpawnSpy(tmp_path)
 
 
-def test_the_end_of_a_turn_starts_ingest_detached_from_the_tool(space: Path, spy: Spy) -> None:
+def test_the_end_of_a_turn_starts_ingest_detached_from_the_tool(space: Path, spy: SpawnSpy) -> None:
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
     git_variables = {"GIT_DIR": "/x", "GIT_INDEX_FILE": "/y", "GIT_COMMITTER_NAME": "Tess", "GIT_COMMITTER_EMAIL": "t@example.org"}
@@ -324,14 +324,14 @@ def test_the_end_of_a_turn_starts_ingest_detached_from_the_tool(space: Path, spy
     assert not [target for target in child["files"].values() if target.startswith("pipe:")]
 
 
-def test_only_events_that_begin_or_end_something_start_ingest(space: Path, spy: Spy) -> None:
+def test_only_events_that_begin_or_end_something_start_ingest(space: Path, spy: SpawnSpy) -> None:
     turns = ["SessionStart", "StopFailure", "SubagentStart", "SubagentStop", "SessionEnd", "AfterAgent"]
     started = [name for name in [*turns, "PreToolUse", "BeforeTool", "Stopped"] if spy.fire(space, name, "gemini")]
     assert started == turns
     assert len(events(spool_of(space))) == 9
 
 
-def test_ingest_is_not_started_if_it_runs_already_or_is_disabled(space: Path, spy: Spy) -> None:
+def test_ingest_is_not_started_if_it_runs_already_or_is_disabled(space: Path, spy: SpawnSpy) -> None:
     assert not spy.fire(space, "Stop", CLIA_HOOK_INGEST="off")
     with open(spool_of(space) / "ingest.lock", "w") as lock:
         assert spy.fire(space, "Stop")

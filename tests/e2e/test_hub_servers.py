@@ -1,4 +1,4 @@
-"""Two machines work on one space over each kind of git server: the same short story, and the same outcome."""
+"""Two machines work on one space over each kind of git server, with the same result."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ HEAD = "refs/heads/agents/scout"
 def server(kind: str, top: Path) -> Iterator[Hub]:
     top.mkdir()
     try:
-        with HUBS[kind](top) as made:
-            yield made
+        with HUBS[kind](top) as hub:
+            yield hub
     except NoServer as err:
         pytest.fail(str(err), pytrace=False)
 
@@ -46,29 +46,29 @@ def at_hub(hub: Hub) -> dict[str, str]:
 
 
 def share_an_agent(hub: Hub, tmp_path: Path) -> None:
-    """One makes it, the other joins, reads its work and goes on; who loses a race has changed nothing, and sees who won."""
+    """One creates an agent, the other joins and continues its work; the loser of a race changes nothing and sees the winner."""
     meanwhile: list[Callable[[], object]] = []
     with ExitStack() as opened:
-        one = opened.enter_context(machine(tmp_path / "one", hub))
-        one.spawn("scout", BRIEFING)
-        one.trace("scout", "console", "looked around")
-        found = one.commit_with_trace("scout", "finding", changes={"found.txt": b"slow\n"})
+        first_machine = opened.enter_context(machine(tmp_path / "one", hub))
+        first_machine.spawn("scout", BRIEFING)
+        first_machine.trace("scout", "console", "looked around")
+        finding = first_machine.commit_with_trace("scout", "finding", changes={"found.txt": b"slow\n"})
 
         two = opened.enter_context(machine(tmp_path / "two", hub, partial(at_step, "intent-recorded", meanwhile)))
-        shown = two.trace_for(found)
-        assert shown is not None
-        assert (two.id, two.head("scout"), texts(shown.entries)) == (one.id, found, ["looked around"])
+        trace = two.trace_for(finding)
+        assert trace is not None
+        assert (two.id, two.head("scout"), texts(trace.entries)) == (first_machine.id, finding, ["looked around"])
         two.claim("scout")
-        mine = two.commit("scout", "finding", changes={"mine.txt": b"1\n"})
+        follow_up = two.commit("scout", "finding", changes={"mine.txt": b"1\n"})
 
         two.trace("scout", "console", "in a race")
-        meanwhile.append(lambda: one.commit("scout", "finding", changes={"quicker.txt": b"\n"}))
+        meanwhile.append(lambda: first_machine.commit("scout", "finding", changes={"quicker.txt": b"\n"}))
         before = at_hub(hub)
         with pytest.raises(StaleRef):
             two.commit_with_trace("scout", "finding", changes={"late.txt": b"\n"})
         after = at_hub(hub)
-        assert {ref for ref in after if after[ref] != before.get(ref)} == {HEAD}  # by the winner alone
-        assert [each.cid for each in two.log("scout")][:3] == [after[HEAD], mine, found]
+        assert {ref for ref in after if after[ref] != before.get(ref)} == {HEAD}  # only by the winner
+        assert [commit.cid for commit in two.log("scout")][:3] == [after[HEAD], follow_up, finding]
         assert texts(two.trace_pending("scout")) == ["in a race"]
         assert not components(two).envelope.unfinished()
         again = two.commit_with_trace("scout", "finding", changes={"late.txt": b"\n"})
@@ -88,8 +88,8 @@ def test_two_machines_share_an_agent(kind: str, tmp_path: Path) -> None:
         share_an_agent(hub, tmp_path)
 
 
-def test_a_server_with_rules_of_its_own_is_a_hub_where_they_let_every_ref_move(tmp_path: Path) -> None:
-    """gitolite with rights on all refs; and with rights on branches alone, where nobody is told that all was well."""
+def test_a_server_with_access_rules_is_a_hub_if_they_allow_every_ref(tmp_path: Path) -> None:
+    """gitolite with rights on all refs, and with rights on branches only, which is reported as an error."""
     with server("gitolite", tmp_path / "server") as hub:
         share_an_agent(hub, tmp_path)
         branches_only = hub._replace(url=hub.url.replace("/hub", "/branches"))

@@ -25,7 +25,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 @pytest.fixture
 def team(tree: Tree) -> Tree:
-    """A repository with an error, a warning, and text that would like to break out."""
+    """A repository with an error, a warning, and text that tries to break the output formats."""
     tree.directory("w")
     git("init", "-q", cwd=tree.root / "w")
     tree.agent("w", "root", title="Directives")
@@ -34,11 +34,11 @@ def team(tree: Tree) -> Tree:
     return tree
 
 
-def lint(tree: Tree, *words: str, where: str = "w", **more: Any) -> Ran:
-    return clia("agents", "lint", "--path", tree.path(where), "--ceiling", tree.path(), *words, **more)
+def lint(tree: Tree, *words: str, directory: str = "w", **more: Any) -> Ran:
+    return clia("agents", "lint", "--path", tree.path(directory), "--ceiling", tree.path(), *words, **more)
 
 
-def test_errors_exit_1_and_are_shown_with_place_and_hint(team: Tree) -> None:
+def test_errors_exit_1_and_are_shown_with_location_and_hint(team: Tree) -> None:
     ran = lint(team)
     assert ran.code == 1
     assert ".clia/agents/scout/scout@w.agent.triad.json" in ran.out
@@ -59,7 +59,7 @@ def test_warnings_exit_0_and_with_strict_1(tree: Tree) -> None:
     assert lint(tree, "--strict").code == 1
 
 
-def test_a_tree_in_order_exits_0(tree: Tree) -> None:
+def test_a_tree_without_findings_exits_0(tree: Tree) -> None:
     tree.directory("w")
     git("init", "-q", cwd=tree.root / "w")
     tree.agent("w")
@@ -71,16 +71,16 @@ def test_a_tree_in_order_exits_0(tree: Tree) -> None:
 @pytest.mark.parametrize("words", [["--json"], ["--format", "json"]])
 def test_json_has_every_finding_and_a_summary(team: Tree, words: list[str]) -> None:
     ran = lint(team, *words)
-    found = ran.json()
+    report = ran.json()
     assert ran.code == 1
-    assert list(found) == ["path", "agents", "findings", "summary"]
-    assert [each["slug"] for each in found["agents"]] == ["clerk", "root", "scout"]
-    assert set(found["findings"][0]) == {"code", "severity", "path", "pointer", "message", "hint"}
-    assert found["summary"] == {"error": 3, "warning": 1, "info": 0}
-    assert [each["path"] for each in found["findings"]] == sorted(each["path"] for each in found["findings"])
+    assert list(report) == ["path", "agents", "findings", "summary"]
+    assert [agent["slug"] for agent in report["agents"]] == ["clerk", "root", "scout"]
+    assert set(report["findings"][0]) == {"code", "severity", "path", "pointer", "message", "hint"}
+    assert report["summary"] == {"error": 3, "warning": 1, "info": 0}
+    assert [finding["path"] for finding in report["findings"]] == sorted(finding["path"] for finding in report["findings"])
 
 
-# The part of SARIF 2.1.0 that GitHub's code scanning reads, with what it requires.
+# The part of SARIF 2.1.0 that GitHub's code scanning reads, with its required fields.
 SARIF = {
     "type": "object",
     "required": ["$schema", "version", "runs"],
@@ -153,13 +153,13 @@ SARIF = {
 def test_sarif_has_rules_for_all_codes_and_results_with_relative_files_and_lines(team: Tree) -> None:
     ran = lint(team, "--format", "sarif")
     assert ran.code == 1
-    found = ran.json()
-    Draft202012Validator(SARIF).validate(found)
-    (run,) = found["runs"]
+    report = ran.json()
+    Draft202012Validator(SARIF).validate(report)
+    (run,) = report["runs"]
     rules = run["tool"]["driver"]["rules"]
-    assert [each["id"] for each in rules] == list(CODES)
-    expected = [(each["code"], each["path"], each["pointer"]) for each in lint(team, "--json").json()["findings"]]
-    got = []
+    assert [rule["id"] for rule in rules] == list(CODES)
+    expected = [(finding["code"], finding["path"], finding["pointer"]) for finding in lint(team, "--json").json()["findings"]]
+    results_found = []
     for result in run["results"]:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
         (location,) = result["locations"]
@@ -167,49 +167,54 @@ def test_sarif_has_rules_for_all_codes_and_results_with_relative_files_and_lines
         assert physical["artifactLocation"]["uriBaseId"] == "ROOT"
         path = team.root / "w" / unquote(physical["artifactLocation"]["uri"])
         (logical,) = location["logicalLocations"]
-        got.append((result["ruleId"], str(path), logical["fullyQualifiedName"]))
+        results_found.append((result["ruleId"], str(path), logical["fullyQualifiedName"]))
         if result["ruleId"] == "schema":
             line = path.read_text().splitlines()[physical["region"]["startLine"] - 1]
             assert line.strip().endswith("5"), line
-    assert got == expected
+    assert results_found == expected
     assert run["originalUriBaseIds"]["ROOT"]["uri"] == f"file://{team.path('w')}/"
 
 
-def test_sarif_names_a_file_outside_the_path_whole(tree: Tree) -> None:
+def test_sarif_has_the_full_path_of_a_file_outside_of_the_path(tree: Tree) -> None:
     tree.repository("w")
     document = tree.agent("w", tags=[5])
     tree.directory("w/s")
-    results = lint(tree, "--format", "sarif", where="w/s").json()["runs"][0]["results"]
-    uris = {each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in results if each["ruleId"] == "schema"}
+    results = lint(tree, "--format", "sarif", directory="w/s").json()["runs"][0]["results"]
+    uris = {
+        result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in results if result["ruleId"] == "schema"
+    }
     assert uris == {f"file://{document}"}
 
 
 COMMAND = re.compile(r"::(error|warning|notice) ((?:[a-z]+=[^:,\n]*)(?:,[a-z]+=[^:,\n]*)*)::(.*)")
 
 
-def test_github_commands_are_whole_lines_that_read_back(team: Tree) -> None:
+def test_github_commands_are_complete_lines_that_can_be_parsed(team: Tree) -> None:
     ran = lint(team, "--format", "github")
     assert ran.code == 1
     parsed = [COMMAND.fullmatch(line) for line in ran.out.splitlines()]
     assert all(parsed), ran.out
     assert len(parsed) == 4
-    properties = [dict(pair.split("=", 1) for pair in each.group(2).split(",")) for each in parsed if each]
-    files = [each["file"].replace("%3A", ":").replace("%2C", ",").replace("%0A", "\n").replace("%25", "%") for each in properties]
-    assert all((team.root / "w" / each).is_file() for each in files)
+    properties = [dict(pair.split("=", 1) for pair in match.group(2).split(",")) for match in parsed if match]
+    files = [
+        annotation["file"].replace("%3A", ":").replace("%2C", ",").replace("%0A", "\n").replace("%25", "%")
+        for annotation in properties
+    ]
+    assert all((team.root / "w" / name).is_file() for name in files)
     assert f"{ODD}/.clia/agents/clerk/clerk@{ODD}.agent.triad.json" in files
-    assert all(int(each["line"]) >= 1 for each in properties)
+    assert all(int(annotation["line"]) >= 1 for annotation in properties)
     assert "\x1b" not in ran.out
 
 
 def test_github_files_are_relative_to_the_checkout(team: Tree) -> None:
-    where = f"w/{ODD}"
-    ran = lint(team, "--format", "github", where=where, env={"GITHUB_WORKSPACE": team.path("w")})
+    directory = f"w/{ODD}"
+    ran = lint(team, "--format", "github", directory=directory, env={"GITHUB_WORKSPACE": team.path("w")})
     assert "file=lib%2C v1%3A %25%0A%3A%3Aerror%3A%3Ax/.clia/agents/clerk/" in ran.out
-    elsewhere = lint(team, "--format", "github", where=where, env={"GITHUB_WORKSPACE": "/nowhere"})
+    elsewhere = lint(team, "--format", "github", directory=directory, env={"GITHUB_WORKSPACE": "/nowhere"})
     assert "file=.clia/agents/clerk/" in elsewhere.out
 
 
-def test_a_document_cannot_start_a_command_of_its_own(tree: Tree) -> None:
+def test_a_document_cannot_inject_a_github_command(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", guardrails=["One must rest."])
     tree.agent("w/s", guardrails=["One should rest.\r\n::error::injected\r\n%0A"])
@@ -221,7 +226,7 @@ def test_a_document_cannot_start_a_command_of_its_own(tree: Tree) -> None:
 
 def test_bad_input_exits_2(team: Tree) -> None:
     for ran in (
-        lint(team, where="nowhere"),
+        lint(team, directory="nowhere"),
         lint(team, "--slug", "../x"),
         lint(team, "--slug", "nobody"),
         lint(team, "--format", "xml"),
@@ -231,13 +236,13 @@ def test_bad_input_exits_2(team: Tree) -> None:
         assert ran.out == ""
         assert ran.err
         assert "Traceback" not in ran.err
-    assert json.loads(lint(team, "--json", where="nowhere").err)["error"]["code"] == "no-such-path"
+    assert json.loads(lint(team, "--json", directory="nowhere").err)["error"]["code"] == "no-such-path"
 
 
-def test_one_agent_can_be_asked_for(team: Tree) -> None:
-    found = lint(team, "--slug", "clerk", "--json").json()
-    assert [each["slug"] for each in found["agents"]] == ["clerk"]
-    assert {each["code"] for each in found["findings"]} == {"schema"}
+def test_slug_limits_lint_to_one_agent(team: Tree) -> None:
+    report = lint(team, "--slug", "clerk", "--json").json()
+    assert [agent["slug"] for agent in report["agents"]] == ["clerk"]
+    assert {finding["code"] for finding in report["findings"]} == {"schema"}
 
 
 def test_every_format_is_the_same_under_any_hash_seed(team: Tree) -> None:
@@ -246,14 +251,14 @@ def test_every_format_is_the_same_under_any_hash_seed(team: Tree) -> None:
         assert len(outputs) == 1
 
 
-def test_lint_works_without_git_and_says_so(team: Tree, tmp_path: Path) -> None:
+def test_lint_works_without_git_and_reports_it(team: Tree, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()
-    found = lint(team, "--json", env={"PATH": str(bare)}).json()
-    assert "history-unavailable" in [each["code"] for each in found["findings"]]
+    report = lint(team, "--json", env={"PATH": str(bare)}).json()
+    assert "history-unavailable" in [finding["code"] for finding in report["findings"]]
 
 
-def test_smoke_tells_one_line_an_agent_and_exits_1_on_errors(tree: Tree) -> None:
+def test_smoke_prints_one_line_per_agent_and_exits_1_on_errors(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", "a", title="x")
     tree.agent("w/s", "a")
@@ -268,10 +273,10 @@ def test_smoke_tells_one_line_an_agent_and_exits_1_on_errors(tree: Tree) -> None
     tree.write("w/.clia/agents/c/c.agency.triad.json", "{")
     ran = clia("agents", "smoke", "--path", tree.path("w"), "--json")
     assert ran.code == 1
-    assert [(each["slug"], each["ok"]) for each in ran.json()["agents"] if each["slug"] == "c"] == [("c", False)]
+    assert [(agent["slug"], agent["ok"]) for agent in ran.json()["agents"] if agent["slug"] == "c"] == [("c", False)]
 
 
-def test_smoke_holds_the_lossless_merge_policy(tree: Tree) -> None:
+def test_smoke_checks_the_lossless_merge_policy(tree: Tree) -> None:
     document = tree.agent("w")
     git("init", "-q", cwd=tree.root / "w")
     git("add", "-A", cwd=tree.root / "w")
@@ -291,8 +296,8 @@ def test_list_shows_people_a_table_and_programs_json(tree: Tree) -> None:
     assert ran.code == 0
     assert re.search(r"🧭 \[S\]\s+scout\s+Scout\s+finder", ran.out)
     assert "invalid-slug" in ran.err
-    found = clia("agents", "list", "--path", tree.path("w"), "--ceiling", tree.path(), "--json").json()
-    assert list(found) == ["path", "agents", "diagnostics"]
+    report = clia("agents", "list", "--path", tree.path("w"), "--ceiling", tree.path(), "--json").json()
+    assert list(report) == ["path", "agents", "diagnostics"]
     tree.write("w/.clia/agents/bad/bad.agent.triad.json", "{")
     assert clia("agents", "list", "--path", tree.path("w")).code == 2
     empty = clia("agents", "list", "--path", str(tree.directory("empty")), "--ceiling", tree.path("empty"))
@@ -322,7 +327,7 @@ def test_the_pre_commit_hook_runs_a_command_that_exists(tree: Tree) -> None:
 def test_reading_changes_nothing_in_a_real_repository(team: Tree) -> None:
     git("add", "-A", cwd=team.root / "w")
     git("commit", "-q", "-m", "x", cwd=team.root / "w")
-    os.utime(team.root / "w/.clia/agents/scout/scout@w.agent.triad.json", (1, 1))  # the index would like to be refreshed
+    os.utime(team.root / "w/.clia/agents/scout/scout@w.agent.triad.json", (1, 1))  # git would refresh the index
     before = team.snapshot()
     for command in ("lint", "smoke", "doctor", "list"):
         clia("agents", command, "--path", team.path("w"))

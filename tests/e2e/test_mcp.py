@@ -15,7 +15,7 @@ import clia
 from clia.mcp.server import TOOLS
 from clia.users.service import users_of
 from support import Tree, git, program, warm
-from support.forge_server import Api, ForgeProcess, made_place
+from support.forge_server import Api, ForgeProcess, new_forge_space
 from support.mcp_client import LEGACY, MODERN, PROTOCOLS, Driver, fails, over_http, says, stdio, talking
 from support.session_flows import PRODUCT
 
@@ -39,7 +39,7 @@ class World(NamedTuple):
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One repository with an agent for each transport and protocol, served by one forge."""
     root = tmp_path_factory.mktemp("mcp").resolve() / "repo"
-    place = made_place(root, "victim", *(f"scout-{number}" for number in range(len(LINES))))
+    place = new_forge_space(root, "victim", *(f"scout-{number}" for number in range(len(LINES))))
     tree = Tree(root)
     for number in range(len(LINES)):
         tree.agent("", f"scout-{number}", title="Scout", guardrails=[RULE])

@@ -32,17 +32,17 @@ def test_mirrors_are_written_and_only_under_generated(repository: Tree) -> None:
     ran = mirrors(repository, "--merged")
     assert (ran.code, ran.err) == (0, "")
     name = repository.root.name
-    made = [
+    mirror_paths = [
         f"scout@{name}.agent.triad.md", f"scout@{name}.agency.triad.md", "scout.merged.agent.md", "scout.merged.agency.md",
     ]  # fmt: skip
-    assert set(repository.snapshot()) - before == {GENERATED, *(f"{GENERATED}/{each}" for each in made)}
+    assert set(repository.snapshot()) - before == {GENERATED, *(f"{GENERATED}/{path}" for path in mirror_paths)}
 
 
-def test_check_exits_1_until_the_mirrors_are_made(repository: Tree) -> None:
+def test_check_exits_1_until_the_mirrors_are_written(repository: Tree) -> None:
     before = repository.snapshot()
     ran = mirrors(repository, "--check", "--json")
     assert ran.code == 1
-    assert [each["state"] for each in ran.json()["files"]] == ["missing", "missing"]
+    assert [file["state"] for file in ran.json()["files"]] == ["missing", "missing"]
     assert repository.snapshot() == before
     assert mirrors(repository, "--slug", "scout").code == 0
     assert mirrors(repository, "--check").code == 0
@@ -62,7 +62,7 @@ def test_a_file_without_the_mark_is_refused(repository: Tree) -> None:
 def test_processes_that_mirror_at_the_same_time_all_succeed(repository: Tree) -> None:
     words = [program(), "agents", "mirrors", "--path", repository.path(), "--merged", "--json"]
     running = [subprocess.Popen(words, stdout=subprocess.DEVNULL) for _ in range(6)]
-    assert [each.wait() for each in running] == [0] * 6
+    assert [process.wait() for process in running] == [0] * 6
     assert mirrors(repository, "--merged", "--check").code == 0
 
 

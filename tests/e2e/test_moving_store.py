@@ -1,4 +1,4 @@
-"""From the SQLite store to PostgreSQL: what is live comes along, whole or not at all, and nobody works on with what was left."""
+"""Moving from the SQLite store to PostgreSQL: live state moves completely or not at all, and the old store is closed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-LIVE = {"sessions": 1, "traces": 5, "users": 1}  # the session says three things of itself
+LIVE = {"sessions": 1, "traces": 5, "users": 1}  # the session has three trace entries
 
 
-class Scene(NamedTuple):
-    """A space with something live in its SQLite store, and a database that is empty so far."""
+class MovingStore(NamedTuple):
+    """A space with live state in its SQLite store, and an empty database."""
 
     root: Path
     url: str
@@ -48,38 +48,40 @@ class Scene(NamedTuple):
         return Ran(code, out.getvalue(), err.getvalue())
 
     def move(self, *more: str) -> Any:
-        """``clia init --store``; what it says came along."""
+        """Run ``clia init --store``; return the reported counts."""
         ran = self.run("init", "--store", self.url, *more, str(self.root))
         assert (ran.code, ran.err) == (0, ""), ran
         return ran.json()["moved"]
 
     def kept(self) -> str:
-        """The store in git's settings."""
+        """The store in git's configuration."""
         return git("config", "--default", "", "clia.store", cwd=self.root).strip()
 
-    def dying_at(self, step: str) -> None:
-        """A process moves the store, and is killed there."""
+    def killed_at(self, step: str) -> None:
+        """Move the store in a process that is killed at this step."""
 
         def work() -> None:
             point = CrashPoint(step, 1)
-            move_store(self.root, settings(store=self.url, reached=CrashHook(point, armed=True, actions={point: self.is_kept_out})))
+            move_store(
+                self.root, settings(store=self.url, reached=CrashHook(point, armed=True, actions={point: self.is_locked_out}))
+            )
 
         assert exit_code_of(work) == -9
 
-    def is_kept_out(self) -> None:
-        """Whoever comes to work in the clone now, waits."""
+    def is_locked_out(self) -> None:
+        """Check that another process in the clone waits."""
         with FileLocks(str(self.root / ".git/clia/locks")).attempt("@gate") as free:
             assert not free
 
     def check(self, space: clia.Space, *more: str) -> None:
-        """All that was live can be gone on with: the question is decided, the traces are bound, the user is known."""
+        """Continue with all live state: decide the question, bind the traces, find the user."""
         assert texts(space.trace_pending("scribe")) == ["two", "three", *more]
         assert space.trace("scribe", "console", "four") == 4 + len(
             more
-        )  # the first was bound and forgotten, and is not counted anew
+        )  # the first was bound and removed, and is not counted again
         assert space.decide("scout", "approve").session.result == {"status": "done", "plan": "a plan"}
-        made = space.commit_with_trace("scribe", "finding", changes={"b.txt": b"2"})
-        bound = space.trace_for(made)
+        cid = space.commit_with_trace("scribe", "finding", changes={"b.txt": b"2"})
+        bound = space.trace_for(cid)
         assert bound is not None
         assert texts(bound.entries) == ["two", "three", *more, "four"]
         user = users_of(space).by_token(self.token)
@@ -89,7 +91,7 @@ class Scene(NamedTuple):
 
 
 @pytest.fixture
-def scene(tmp_path: Path, postgres_address: str) -> Scene:
+def scene(tmp_path: Path, postgres_address: str) -> MovingStore:
     root = tmp_path.resolve() / "repo"
     with clia.init(root, settings=settings()) as space:
         with_agents(space, "scout", "scribe", approval=APPROVAL)
@@ -102,17 +104,17 @@ def scene(tmp_path: Path, postgres_address: str) -> Scene:
         users = users_of(space)
         users.add("tess", DECIDER)
         token = users.make_token("tess", "script")[0]
-    return Scene(root, postgres_url(postgres_address), token)
+    return MovingStore(root, postgres_url(postgres_address), token)
 
 
-def test_what_is_live_comes_along_and_nobody_works_on_with_the_file(scene: Scene) -> None:
+def test_live_state_moves_and_the_file_is_closed(scene: MovingStore) -> None:
     with scene.open() as before:
         assert len(before.pending()) == 1
-        with before.core.store.writing() as change:  # white box: what adopting and purging leave
+        with before.core.store.writing() as change:  # white box: the rows that adopting and purging leave
             change.values.put("foreign/theirs", True)
             change.values.put("sweep/scout", ["0" * 40])
         assert scene.move() == LIVE
-        # A process that had the file open is told, whether it reads or writes.
+        # A process with the file open gets an error, whether it reads or writes.
         calls: list[Callable[[], object]] = [before.pending, lambda: before.trace("scribe", "console", "lost")]
         for call in calls:
             assert "restart programs" in refused("store-moved", call).hints[0]
@@ -120,38 +122,38 @@ def test_what_is_live_comes_along_and_nobody_works_on_with_the_file(scene: Scene
     with scene.open() as space:
         assert [space.core.store.get(key) is None for key in ("foreign/theirs", "sweep/scout")] == [False, False]
         scene.check(space)
-    assert scene.move() is None  # a second time nothing is left to be moved
+    assert scene.move() is None  # a second time there is nothing left to move
     git("config", "--unset", "clia.store", cwd=scene.root)
-    refused("store-moved", scene.open)  # not an empty store in silence
+    refused("store-moved", scene.open)  # and does not silently open an empty store
     assert scene.move() is None
     with scene.open() as space:
         assert (len(space.sessions()), space.doctor()) == (1, [])
 
 
 @pytest.mark.parametrize("work", [False, True], ids=["as it was", "gone on with"])
-def test_killed_before_the_file_was_shut_everything_is_still_in_sqlite(scene: Scene, *, work: bool) -> None:
-    scene.dying_at("store-copied")
+def test_after_a_kill_before_the_file_is_closed_everything_is_still_in_sqlite(scene: MovingStore, *, work: bool) -> None:
+    scene.killed_at("store-copied")
     assert scene.kept() == ""
     with scene.open() as space:
         assert len(space.pending()) == 1
         if work:
             space.trace("scribe", "console", "more")
-    assert scene.move() == {**LIVE, "traces": 5 + work}  # the copy that was left gives way
+    assert scene.move() == {**LIVE, "traces": 5 + work}  # the incomplete copy is replaced
     with scene.open() as space:
         scene.check(space, *["more"] * work)
 
 
-def test_killed_before_the_settings_were_written_the_same_command_ends_it(scene: Scene) -> None:
-    scene.dying_at("store-shut")
+def test_after_a_kill_before_the_configuration_is_written_the_same_command_completes_the_move(scene: MovingStore) -> None:
+    scene.killed_at("store-shut")
     refused("store-moved", scene.open)
     assert scene.move() is None
     with scene.open() as space:
         scene.check(space)
 
 
-def test_what_is_there_with_something_else_is_a_refusal_that_changes_nothing(scene: Scene) -> None:
-    with scene.open(scene.url) as other:  # somebody worked with CLIA_STORE
-        other.trace("scribe", "console", "theirs")
+def test_a_database_with_other_state_is_refused_and_nothing_changes(scene: MovingStore) -> None:
+    with scene.open(scene.url) as copy:  # another process used CLIA_STORE
+        copy.trace("scribe", "console", "theirs")
     ran = scene.run("init", "--store", scene.url, str(scene.root))
     error = json.loads(ran.err)["error"]
     assert (ran.code, error["code"], error["fields"]["keys"]) == (
@@ -160,38 +162,38 @@ def test_what_is_there_with_something_else_is_a_refusal_that_changes_nothing(sce
         ["redaction/scribe/console", "trace/scribe"],
     )
     assert scene.kept() == ""
-    with scene.open(scene.url) as other:
-        assert (texts(other.trace_pending("scribe")), other.sessions()) == (["theirs"], [])
+    with scene.open(scene.url) as copy:
+        assert (texts(copy.trace_pending("scribe")), copy.sessions()) == (["theirs"], [])
     with scene.open() as space:
         scene.check(space)
 
 
-def test_a_copy_that_was_worked_on_does_not_give_way(scene: Scene) -> None:
-    scene.dying_at("store-copied")
-    with scene.open(scene.url) as other:
-        other.trace("scribe", "console", "theirs")
+def test_a_copy_that_was_changed_is_not_replaced(scene: MovingStore) -> None:
+    scene.killed_at("store-copied")
+    with scene.open(scene.url) as copy:
+        copy.trace("scribe", "console", "theirs")
     with scene.open() as space:
         space.trace("scribe", "console", "ours")
     assert json.loads(scene.run("init", "--store", scene.url, str(scene.root)).err)["error"]["code"] == "state-in-the-way"
-    with scene.open(scene.url) as other:
-        assert texts(other.trace_pending("scribe")) == ["two", "three", "theirs"]
+    with scene.open(scene.url) as copy:
+        assert texts(copy.trace_pending("scribe")) == ["two", "three", "theirs"]
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["hub and store at once", "the hub was there"])
-def test_with_a_hub_another_machine_goes_on_with_it(scene: Scene, tmp_path: Path, *, at_once: bool) -> None:
+def test_with_a_hub_another_machine_continues_with_the_moved_store(scene: MovingStore, tmp_path: Path, *, at_once: bool) -> None:
     hub = str(bare(tmp_path.resolve() / "hub.git"))
     if not at_once:
         assert scene.run("init", "--hub", hub, str(scene.root)).code == 0
-        scene.dying_at("store-copied")  # what is there already, and is the same, is in nobody's way
+        scene.killed_at("store-copied")  # equal rows that exist already are accepted
     assert scene.move("--hub", hub) == LIVE
-    other = scene._replace(root=tmp_path.resolve() / "other")
-    assert other.move("--hub", hub) is None
-    with other.open() as space:
+    other_scene = scene._replace(root=tmp_path.resolve() / "other")
+    assert other_scene.move("--hub", hub) is None
+    with other_scene.open() as space:
         scene.check(space)
 
 
-def test_a_store_that_is_only_named_moves_nothing_and_doctor_tells_of_the_sessions(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+def test_naming_another_store_moves_nothing_and_doctor_reports_the_sessions(
+    scene: MovingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLIA_STORE", scene.url)
     assert scene.run("init", str(scene.root)).json()["moved"] is None
@@ -200,13 +202,13 @@ def test_a_store_that_is_only_named_moves_nothing_and_doctor_tells_of_the_sessio
     assert scene.run("doctor", "--path", str(scene.root)).json()["space"]["beside"] == 0
     assert scene.move() == LIVE
     assert scene.run("doctor", "--path", str(scene.root)).json()["space"]["beside"] == 0
-    with closing(sqlite3.connect(scene.root / ".git/clia/space.db")) as left:  # every row is still in the file
-        assert left.execute("SELECT count(*) FROM moved_clia_values WHERE key LIKE 'live/%' AND value IS NOT NULL").fetchone() == (
-            1,
-        )
+    with closing(sqlite3.connect(scene.root / ".git/clia/space.db")) as old_store:  # every row is still in the file
+        assert old_store.execute(
+            "SELECT count(*) FROM moved_clia_values WHERE key LIKE 'live/%' AND value IS NOT NULL"
+        ).fetchone() == (1,)
 
 
-def test_a_hub_takes_the_state_over_and_a_program_of_before_is_refused(scene: Scene, tmp_path: Path) -> None:
+def test_a_hub_takes_over_the_state_and_an_older_program_is_refused(scene: MovingStore, tmp_path: Path) -> None:
     hub = str(bare(tmp_path.resolve() / "hub.git"))
     assert scene.move() == LIVE
     with scene.open() as before, scene.open() as unused:
@@ -215,17 +217,17 @@ def test_a_hub_takes_the_state_over_and_a_program_of_before_is_refused(scene: Sc
         for space in (before, unused):
             for call in (space.pending, partial(space.trace, "scribe", "console", "lost")):
                 assert "restart programs" in refused("store-moved", call).hints[0]
-        assert scene.run("init", "--hub", hub, str(scene.root)).code == 0  # nothing is in the way
+        assert scene.run("init", "--hub", hub, str(scene.root)).code == 0  # nothing conflicts
         with scene.open() as space:
             scene.check(space)
         git("config", "--unset", "clia.hub", cwd=scene.root)
-        with scene.open() as alone:  # the clone begins with its own
+        with scene.open() as alone:  # the clone starts with its own store
             assert alone.sessions() == []
             alone.trace("scout", "console", "alone")
             error = json.loads(scene.run("hub", "set", hub, "--path", str(scene.root)).err)["error"]
             assert (error["code"], error["fields"]["keys"]) == ("state-in-the-way", ["trace/scout"])
             assert "clia trace pending" in error["hints"][0]
-            alone.commit_with_trace("scout", "finding", changes={"c.txt": b"3"})  # as it says
+            alone.commit_with_trace("scout", "finding", changes={"c.txt": b"3"})  # as the hint says
             assert scene.run("hub", "set", hub, "--path", str(scene.root)).code == 0
             refused("store-moved", lambda: alone.trace("scout", "console", "lost"))
         refused("store-moved", lambda: before.trace("scout", "console", "lost"))

@@ -1,4 +1,4 @@
-"""PostgreSQL roles with few rights: what they can do is done, and what they cannot is said in one line, with who can."""
+"""PostgreSQL roles with few privileges: a missing privilege is reported in one line, with the role that has it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ DATA = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES"
 
 
 class Role(NamedTuple):
-    """A role that may look into the schema of a test, and nothing more."""
+    """A role that may only use the schema of a test."""
 
     name: str
     schema: str
-    owner: str  # the address of who owns the schema
+    owner: str  # the address of the schema's owner
 
     @property
     def address(self) -> str:
@@ -44,9 +44,9 @@ class Role(NamedTuple):
     def url(self) -> str:
         return postgres_url(self.owner).replace("//clia@", f"//{self.name}@")
 
-    def grant(self, what: str) -> None:
+    def grant(self, privileges: str) -> None:
         with psycopg.connect(self.owner) as admin:
-            admin.execute(f'GRANT {what} IN SCHEMA "{self.schema}" TO "{self.name}"')
+            admin.execute(f'GRANT {privileges} IN SCHEMA "{self.schema}" TO "{self.name}"')
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def role(postgres_address: str) -> Iterator[Role]:
 
 
 def files_with(role: Role, text: str) -> int:
-    """How many of the tables' files hold a text."""
+    """The number of table files that contain a text."""
     with psycopg.connect(role.owner, autocommit=True) as admin:
         admin.execute("CHECKPOINT")
         names = admin.execute("SELECT pg_relation_filepath(each::regclass) FROM unnest(%s::text[]) each", [TABLES]).fetchall()
@@ -71,7 +71,7 @@ def files_with(role: Role, text: str) -> int:
 
 
 def purge_to_the_end(commands: Commands, *words: str) -> str:
-    """Purge until no open transaction keeps rows: the server analyzes the tables by itself now and then."""
+    """Purge until no open transaction keeps rows: the server sometimes analyzes the tables by itself."""
     for _ in range(100):
         output = commands(*words)
         if "open transaction" not in output:
@@ -79,37 +79,37 @@ def purge_to_the_end(commands: Commands, *words: str) -> str:
     raise AssertionError("an open transaction keeps the rows forever")
 
 
-def test_who_does_not_own_the_tables_is_told_that_pages_may_still_hold_what_was_purged(role: Role, tmp_path: Path) -> None:
-    here = Commands(tmp_path / "repo")
-    with clia.init(here.root, settings=settings(store=postgres_url(role.owner))) as space:
+def test_a_purge_by_another_role_reports_that_pages_may_still_have_the_text(role: Role, tmp_path: Path) -> None:
+    commands = Commands(tmp_path / "repo")
+    with clia.init(commands.root, settings=settings(store=postgres_url(role.owner))) as space:
         with_agents(space, "scout")
         space.trace("scout", "stdout", "the word is hunter2")
     role.grant(DATA)
     purge = ("trace", "purge", "scout", "--text", "hunter2", "--yes", "--store")
-    said = here(*purge, role.url)
-    assert said.startswith("removed from 0 traces and 1 pending entry of scout; copies may remain in:\n  PostgreSQL (")
-    assert "until the owner of the tables runs VACUUM FULL clia_entries, clia_values, or the same purge\n" in said
+    output = commands(*purge, role.url)
+    assert output.startswith("removed from 0 traces and 1 pending entry of scout; copies may remain in:\n  PostgreSQL (")
+    assert "until the owner of the tables runs VACUUM FULL clia_entries, clia_values, or the same purge\n" in output
     assert files_with(role, "hunter2")
-    assert "VACUUM" not in purge_to_the_end(here, *purge, postgres_url(role.owner))
+    assert "VACUUM" not in purge_to_the_end(commands, *purge, postgres_url(role.owner))
     assert not files_with(role, "hunter2")
 
 
 def test_a_purge_reports_rows_that_an_open_transaction_can_still_read(role: Role, tmp_path: Path) -> None:
-    here = Commands(tmp_path / "repo")
-    with clia.init(here.root, settings=settings(store=postgres_url(role.owner))) as space:
+    commands = Commands(tmp_path / "repo")
+    with clia.init(commands.root, settings=settings(store=postgres_url(role.owner))) as space:
         with_agents(space, "scout")
         space.trace("scout", "stdout", "the word is hunter2")
     purge = ("trace", "purge", "scout", "--text", "hunter2", "--yes", "--store", postgres_url(role.owner))
     with psycopg.connect(role.owner) as reader:
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         reader.execute("SELECT 1")
-        assert "because an open transaction may still read them; run the same purge again when it has ended\n" in here(*purge)
+        assert "because an open transaction may still read them; run the same purge again when it has ended\n" in commands(*purge)
         assert files_with(role, "hunter2")
-    purge_to_the_end(here, *purge)
+    purge_to_the_end(commands, *purge)
     assert not files_with(role, "hunter2")
 
 
-def test_who_may_not_make_tables_is_told_which_right_is_missing_and_who_can_go_first(role: Role) -> None:
+def test_a_role_that_cannot_create_tables_is_told_the_missing_privilege(role: Role) -> None:
     with closing(PostgresStore(role.address, "one")) as store, closing(Jobs(role.address, "task")) as jobs:
         for call in (lambda: store.scan(""), jobs.live):
             error = refused("store-denied", call)
@@ -131,18 +131,18 @@ def test_who_may_not_make_tables_is_told_which_right_is_missing_and_who_can_go_f
         assert "may not create" in refused("store-denied", load).message
 
 
-def test_a_schema_that_is_not_there_is_said(postgres_address: str) -> None:
+def test_a_missing_schema_is_reported(postgres_address: str) -> None:
     with closing(PostgresStore(f"{postgres_address} options='-c search_path=nowhere'", "one")) as store:
         assert "in any schema of its search_path" in refused("store-denied", lambda: store.scan("")).message
 
 
-def test_what_the_server_says_is_one_line(postgres_address: str) -> None:
+def test_messages_of_the_server_are_shown_in_one_line(postgres_address: str) -> None:
     addresses = [postgres_address, "postgresql://me@127.0.0.1:1/x", "host=/no/such/folder,127.0.0.1 port=1 user=me dbname=x"]
     with closing(PostgresStore(postgres_address, "one")) as store, psycopg.connect(postgres_address, autocommit=True) as admin:
         assert store.scan("") == []
         admin.execute("ALTER TABLE clia_values RENAME COLUMN value TO other")
-        for each in (store, *(PostgresStore(address, "one") for address in addresses[1:])):
+        for postgres in (store, *(PostgresStore(address, "one") for address in addresses[1:])):
             with pytest.raises(StoreError) as caught:
-                each.scan("")
+                postgres.scan("")
             assert "\n" not in caught.value.message + caught.value.fields["reason"]
             assert "LINE 1" not in caught.value.message

@@ -1,4 +1,4 @@
-"""The console program, as a user meets it."""
+"""The console program."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def started_by_pages() -> set[str]:
     return set().union(*pages.cold_commands().values())
 
 
-def test_the_version_is_told() -> None:
+def test_version_is_printed() -> None:
     assert clia("--version") == (0, f"clia {library.__version__}\n", "")
 
 
-def test_without_a_command_it_shows_what_there_is() -> None:
+def test_without_a_command_the_commands_are_listed() -> None:
     ran = clia()
     assert ran.code == 2
     assert "agents" in ran.out
@@ -65,20 +65,20 @@ def test_every_command_has_help_and_json(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
-def test_completion_scripts_know_the_commands(shell: str) -> None:
+def test_completion_scripts_have_the_commands(shell: str) -> None:
     ran = clia("completion", shell)
     assert ran.code == 0
     assert "consolidate" in ran.out
     assert "--write-scope" in ran.out or "write-scope" in ran.out
 
 
-def test_bash_takes_the_completion_script_and_completes() -> None:
+def test_the_bash_completion_script_completes() -> None:
     script = (
         'source /dev/stdin <<< "$("$0" completion bash)"; COMP_WORDS=(clia agents pro); COMP_CWORD=2; '
         'COMPREPLY=(); $(complete -p clia | sed "s/.*-F \\([^ ]*\\).*/\\1/"); echo "${COMPREPLY[@]}"'
     )
-    done = subprocess.run(["bash", "-c", script, program()], capture_output=True, text=True, check=False)
-    assert "profile" in done.stdout.split(), done
+    result = subprocess.run(["bash", "-c", script, program()], capture_output=True, text=True, check=False)
+    assert "profile" in result.stdout.split(), result
 
 
 def test_a_link_named_after_an_agent_is_that_agents_program(tree: Tree) -> None:
@@ -111,12 +111,12 @@ def test_an_agents_program_can_be_built_in_code(tree: Tree, capfd: pytest.Captur
         library.agent_cli("../x")
 
 
-def test_a_closed_pipe_is_no_error(tree: Tree) -> None:
+def test_a_closed_pipe_is_not_an_error(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", x=["line"] * 20000)
     command = '"$0" agents profile --slug scout --json --path "$1" | head -1; exit ${PIPESTATUS[0]}'
-    done = subprocess.run(["bash", "-c", command, program(), tree.path("w")], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "{\n", "")
+    result = subprocess.run(["bash", "-c", command, program(), tree.path("w")], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "{\n", "")
 
 
 def test_text_from_documents_cannot_drive_the_terminal(tree: Tree) -> None:
@@ -130,7 +130,7 @@ def test_text_from_documents_cannot_drive_the_terminal(tree: Tree) -> None:
     assert "🧑\u200d💻 coder" in out
 
 
-def test_answers_are_utf8_whatever_the_locale_says(tree: Tree) -> None:
+def test_output_is_utf8_in_every_locale(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", title="é 🎛️")
     for extra in ({"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
@@ -140,7 +140,7 @@ def test_answers_are_utf8_whatever_the_locale_says(tree: Tree) -> None:
             assert "é 🎛️" in ran.out
 
 
-def test_a_bug_is_a_sentence_and_a_traceback_only_on_request(tree: Tree) -> None:
+def test_a_bug_is_reported_in_a_sentence_and_with_a_traceback_on_request(tree: Tree) -> None:
     sabotage = "import sys, clia.cli.main, clia.identities.lineage as module\nmodule.lineage = lambda *_, **__: 1 / 0\n"
     sabotage += "sys.exit(clia.cli.main.main(sys.argv[1:]))"
     words = [sys.executable, "-c", sabotage, "agents", "profile", "--slug", "x"]
@@ -189,7 +189,7 @@ def test_the_built_wheel_works_by_itself(wheel: Path, tree: Tree) -> None:
     assert (wheel / "clia" / "py.typed").exists()
 
 
-def test_a_wrong_option_is_told_to_programs_in_json() -> None:
+def test_an_invalid_option_is_reported_as_json() -> None:
     ran = clia("spawn", "--nonsense", "--json")
     assert ran.code == 2
     assert json.loads(ran.err)["error"]["code"] == "usage"

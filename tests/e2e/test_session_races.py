@@ -1,4 +1,4 @@
-"""Many processes answer the same requests: each request takes one answer, and who was too late learns whose it was."""
+"""Many processes answer the same requests: each request takes one answer, and the losers learn the winner."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def prepared(root: Path, store: str | None, source: str, requests: int) -> None:
 
 
 def raced(root: Path, store: str | None, verb: str, requests: int) -> dict[tuple[str, str], str]:
-    """Each request was won once and lost by all others, who were told the winner; by request who won."""
+    """Check that each request was won once and that the losers learned the winner; return the winners by request."""
     paper = Paper(str(root.parent / "paper"))
-    wanted = [[[f"a{agent}", f"1.{call}"] for agent in range(AGENTS)] for call in range(1, requests + 1)]
-    run(Race(str(root), store, paper.path, verb, wanted), PROCESSES)
+    targets = [[[f"a{agent}", f"1.{call}"] for agent in range(AGENTS)] for call in range(1, requests + 1)]
+    run(Race(str(root), store, paper.path, verb, targets), PROCESSES)
     won = {(agent, request): number for agent, request, number in paper.read("won")}
     assert len(paper.read("won")) == len(won) == AGENTS * requests
     lost = Counter((agent, request) for agent, request, *_ in paper.read("lost"))
@@ -79,21 +79,21 @@ def test_eight_processes_decide_the_same_requests(tmp_path: Path, store: str | N
     won = raced(root, store, "decide", requests)
     with clia.open(root, settings=settings(store=store)) as space:
         for agent in (f"a{number}" for number in range(AGENTS)):
-            done = space.session(agent)
-            assert done.status == "finished"
-            assert done.result == [[int(won[agent, f"1.{call}"]), f"1.{call}"] for call in range(1, requests + 1)]
-            decisions = [each for each in space.log(agent) if each.kind == "decision"]
+            session = space.session(agent)
+            assert session.status == "finished"
+            assert session.result == [[int(won[agent, f"1.{call}"]), f"1.{call}"] for call in range(1, requests + 1)]
+            decisions = [commit for commit in space.log(agent) if commit.kind == "decision"]
             assert len(decisions) == requests
-            assert {each.request: each.by for each in decisions} == {
-                request: f"racer {number}" for (who, request), number in won.items() if who == agent
+            assert {decision.request: decision.by for decision in decisions} == {
+                request: f"racer {number}" for (winner, request), number in won.items() if winner == agent
             }
-            assert [cid for _, cid in done.decisions] == [each.cid for each in reversed(decisions)]
+            assert [cid for _, cid in session.decisions] == [decision.cid for decision in reversed(decisions)]
             assert ends(root, agent) == [("1", "finished")]
         check_nothing_left(space)
-    # The losers wrote no commit that is merely not reached.
+    # The losers did not even write an unreachable commit.
     words = ["cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname)"]
-    there = {cid for kind, cid in (line.split() for line in git(*words, cwd=root).splitlines()) if kind == "commit"}
-    assert there == set(git("rev-list", "--all", cwd=root).split())
+    commits = {cid for kind, cid in (line.split() for line in git(*words, cwd=root).splitlines()) if kind == "commit"}
+    assert commits == set(git("rev-list", "--all", cwd=root).split())
 
 
 def test_eight_processes_resume_the_same_requests(tmp_path: Path, store: str | None, requests: int) -> None:
@@ -105,7 +105,9 @@ def test_eight_processes_resume_the_same_requests(tmp_path: Path, store: str | N
             parts = space.resume(agent, "end").result["parts"]
             assert parts == [[int(won[agent, f"1.{call}"]), f"1.{call}"] for call in range(1, requests + 1)]
             journal = space.journal(agent)
-            assert Counter(each["resume"][0] for each in journal if each["event"] == "resumed") == Counter(range(1, requests + 2))
+            assert Counter(event["resume"][0] for event in journal if event["event"] == "resumed") == Counter(
+                range(1, requests + 2)
+            )
         check_nothing_left(space)
 
 

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from google.protobuf import json_format  # type: ignore[import-untyped]  # it brings no types
+from google.protobuf import json_format  # type: ignore[import-untyped]  # it has no types
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from clia.cli.main import main
@@ -25,9 +25,9 @@ AGAIN = CollectorReply(503, b"", {"Retry-After": "0"})
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("export").resolve() / "repo"
-    scene(made).close()
-    return made
+    path = tmp_path_factory.mktemp("export").resolve() / "repo"
+    scene(path).close()
+    return path
 
 
 def run(root: Path, *words: str, code: int = 0, env: dict[str, str] | None = None) -> Ran:
@@ -37,52 +37,52 @@ def run(root: Path, *words: str, code: int = 0, env: dict[str, str] | None = Non
 
 
 def parsed(line: str) -> ExportTraceServiceRequest:
-    """A document in the JSON of OTLP: as protobuf's own, but that ids are hexadecimal."""
+    """Parse OTLP's JSON, which is protobuf's except for hexadecimal ids."""
     document = json.loads(line)
-    for each in _spans(document):
+    for span in _spans(document):
         for key in ("traceId", "spanId", "parentSpanId"):
-            if key in each:
-                each[key] = base64.b64encode(bytes.fromhex(each[key])).decode()
-    made = ExportTraceServiceRequest()
-    json_format.ParseDict(document, made)
-    return made
+            if key in span:
+                span[key] = base64.b64encode(bytes.fromhex(span[key])).decode()
+    request = ExportTraceServiceRequest()
+    json_format.ParseDict(document, request)
+    return request
 
 
 def _spans(document: dict[str, Any]) -> list[dict[str, Any]]:
-    return [span for each in document["resourceSpans"] for scope in each["scopeSpans"] for span in scope["spans"]]
+    return [span for resource in document["resourceSpans"] for scope in resource["scopeSpans"] for span in scope["spans"]]
 
 
-def flat(found: list[ResourceSpans]) -> list[tuple[bytes, bytes, bytes]]:
-    """Every span with the resource and the scope that it came under, byte for byte."""
+def flat(resource_spans: list[ResourceSpans]) -> list[tuple[bytes, bytes, bytes]]:
+    """Every span with its resource and scope, as bytes."""
     return [
-        (each.resource.SerializeToString(deterministic=True), scope.scope.SerializeToString(), span.SerializeToString())
-        for each in found
-        for scope in each.scope_spans
+        (resource.resource.SerializeToString(deterministic=True), scope.scope.SerializeToString(), span.SerializeToString())
+        for resource in resource_spans
+        for scope in resource.scope_spans
         for span in scope.spans
     ]
 
 
-def test_what_is_sent_and_what_is_printed_are_the_same_spans_whatever_the_collector_says_first(root: Path) -> None:
+def test_the_same_spans_are_sent_and_printed_after_a_first_failure_of_the_collector(root: Path) -> None:
     printed = run(root, "--json", "--content").out
     with collecting() as collector:
         collector.replies = [AGAIN]
         words = ("--otlp", collector.address, "--content", "--header", "X-Team=a=b", "--header", "authorization=Bearer two")
-        sent = run(root, *words, env={"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20one,x-more=c%20d"})
+        result = run(root, *words, env={"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20one,x-more=c%20d"})
         first, second = collector.requests
     assert first == second
     assert first.path == "/v1/traces"
     assert [first.headers[key] for key in ("content-type", "content-encoding")] == ["application/x-protobuf", "gzip"]
     assert [first.headers[key] for key in ("authorization", "x-team", "x-more")] == ["Bearer two", "a=b", "c d"]
     lines = printed.splitlines()
-    wanted = [span for line in lines for span in flat(list(parsed(line).resource_spans))]
-    assert flat(list(second.request.resource_spans)) == wanted
-    assert sent.out == f"sent {len(wanted)} spans of {len(lines)} sessions\n"
-    assert sent.err == ""
+    expected_spans = [span for line in lines for span in flat(list(parsed(line).resource_spans))]
+    assert flat(list(second.request.resource_spans)) == expected_spans
+    assert result.out == f"sent {len(expected_spans)} spans of {len(lines)} sessions\n"
+    assert result.err == ""
     assert run(root, "--json", "--content").out == printed
 
 
 class Inside:
-    """The program inside this process, where many runs of it are wanted: it takes a second to load."""
+    """The program in this process, because starting one takes a second."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -99,24 +99,24 @@ def inside(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     return Inside(capsys)
 
 
-def test_what_people_and_agents_wrote_stays_here_unless_asked_for(inside: Inside) -> None:
+def test_content_is_exported_only_on_request(inside: Inside) -> None:
     with collecting() as collector:
         inside.run("--otlp", collector.address)
         inside.run("scout", "--otlp", f"{collector.address}/v1/traces", "--content")
-    plain, told = (each.body for each in collector.requests)
+    plain, with_content = (request.body for request in collector.requests)
     assert MARK.encode() not in plain
-    assert MARK.encode() in told
+    assert MARK.encode() in with_content
 
 
-def test_a_collector_that_does_not_want_them_ends_it_with_1(inside: Inside) -> None:
+def test_a_collector_that_rejects_spans_causes_exit_code_1(inside: Inside) -> None:
     with collecting() as collector:
         collector.replies = [
             partly(3, "spans of \x1b[31mlast year"),
             CollectorReply(403, b"no such team", {"Content-Type": "text/plain"}),
         ]
-        some = inside.run("--otlp", collector.address, code=1)
+        result = inside.run("--otlp", collector.address, code=1)
         none = inside.run("--otlp", collector.address, "--header", f"authorization={MARK}", code=1)
-    assert some.err == "the collector rejected 3 of them: spans of \\u{1b}[31mlast year\n"
+    assert result.err == "the collector rejected 3 of them: spans of \\u{1b}[31mlast year\n"
     assert none.err.splitlines() == [
         f"error: collector-refused: {collector.address}/v1/traces: HTTP 403: no such team",
         "  hint: authenticate with --header or OTEL_EXPORTER_OTLP_HEADERS",
@@ -140,7 +140,7 @@ def test_a_collector_that_does_not_want_them_ends_it_with_1(inside: Inside) -> N
         (("--json", "nobody"), "no-such-agent", "nobody"),
     ],
 )
-def test_bad_input_is_refused_by_name_and_without_its_secrets(inside: Inside, words: tuple[str, ...], code: str, name: str) -> None:
+def test_bad_input_is_refused_by_name_without_its_secrets(inside: Inside, words: tuple[str, ...], code: str, name: str) -> None:
     ran = inside.run(*words, code=2)
     assert ran.out == ""
     assert code in ran.err
@@ -148,7 +148,7 @@ def test_bad_input_is_refused_by_name_and_without_its_secrets(inside: Inside, wo
     assert MARK not in ran.err
 
 
-def test_headers_in_the_environment_are_named_where_they_cannot_be_read(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_headers_in_the_environment_are_named(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", MARK)
     ran = inside.run("--otlp", "http://127.0.0.1:9", code=2)
     assert "OTEL_EXPORTER_OTLP_TRACES_HEADERS takes NAME=VALUE" in ran.err

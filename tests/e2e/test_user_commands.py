@@ -1,4 +1,4 @@
-"""``clia user`` through the installed program, as people and scripts use it."""
+"""``clia user`` with the installed program."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 QUICK = library.Settings(durable=False, person=("Tess", "tess@example.org"))
 
 
-class Here(NamedTuple):
-    """A space; commands run there."""
+class UserCli(NamedTuple):
+    """``clia user`` in one space."""
 
     root: Path
 
@@ -34,14 +34,14 @@ class Here(NamedTuple):
         return ran
 
     def inside(self, *words: str) -> Ran:
-        """Run in this process: starting takes long."""
+        """Run a command in this process, because starting one takes long."""
         out, err = StringIO(), StringIO()
         with redirect_stdout(out), redirect_stderr(err):
             try:
-                done = main(["user", *words, "--path", str(self.root)])
-            except SystemExit as left:  # as argparse does
-                done = int(str(left.code))
-        return Ran(done, out.getvalue(), err.getvalue())
+                exit_code = main(["user", *words, "--path", str(self.root)])
+            except SystemExit as leaving:  # as argparse does
+                exit_code = int(str(leaving.code))
+        return Ran(exit_code, out.getvalue(), err.getvalue())
 
     def json(self, *words: str) -> Any:
         ran = self.inside(*words, "--json")
@@ -49,7 +49,7 @@ class Here(NamedTuple):
         return ran.json()
 
     def refused(self, *words: str, code: int = 2) -> dict[str, Any]:
-        """The error; there is no answer beside it."""
+        """The error of a command, whose standard output must be empty."""
         ran = self.inside(*words, "--json")
         assert (ran.code, ran.out) == (code, ""), ran
         error: dict[str, Any] = json.loads(ran.err)["error"]
@@ -61,110 +61,108 @@ class Here(NamedTuple):
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UserCli:
     for key in [key for key in os.environ if key.startswith(("GIT_", "CLIA_"))]:
         monkeypatch.delenv(key)
     root = tmp_path.resolve() / "w"
     library.init(root, settings=QUICK).close()
     git("config", "clia.durable", "false", cwd=root)
-    return Here(root)
+    return UserCli(root)
 
 
-def test_a_user_is_added_listed_and_removed(here: Here) -> None:
-    assert here("list").out == "no users yet; add one with: clia user add NAME\n"
-    assert here.json("list") == []
-    said = here("add", "ada", "--role", "admin", "--name", "Ada Lovelace", "--email", "ada@example.org").out
-    assert said == "added ada as admin; decisions are recorded as Ada Lovelace <ada@example.org>\n"
-    assert here.json("add", "bea") == {"name": "bea", "role": "viewer", "display": "", "email": ""}
-    listed = here.json("list")
-    assert [list(each) for each in listed] == [["name", "role", "display", "email", "created_at", "tokens"]] * 2
-    assert [(each["name"], each["role"], each["tokens"]) for each in listed] == [("ada", "admin", []), ("bea", "viewer", [])]
-    lines = [line.split() for line in here("list").out.splitlines()]
+def test_a_user_is_added_listed_and_removed(cli: UserCli) -> None:
+    assert cli("list").out == "no users yet; add one with: clia user add NAME\n"
+    assert cli.json("list") == []
+    output = cli("add", "ada", "--role", "admin", "--name", "Ada Lovelace", "--email", "ada@example.org").out
+    assert output == "added ada as admin; decisions are recorded as Ada Lovelace <ada@example.org>\n"
+    assert cli.json("add", "bea") == {"name": "bea", "role": "viewer", "display": "", "email": ""}
+    listed = cli.json("list")
+    assert [list(user) for user in listed] == [["name", "role", "display", "email", "created_at", "tokens"]] * 2
+    assert [(user["name"], user["role"], user["tokens"]) for user in listed] == [("ada", "admin", []), ("bea", "viewer", [])]
+    lines = [line.split() for line in cli("list").out.splitlines()]
     assert [line[:2] for line in lines] == [["user", "role"], ["ada", "admin"], ["bea", "viewer"]]
     assert lines[1][2:5] == ["Ada", "Lovelace", "ada@example.org"]
-    assert here("remove", "bea").out == "removed bea, with all tokens and logins\n"
-    assert [each["name"] for each in here.json("list")] == ["ada"]
+    assert cli("remove", "bea").out == "removed bea, with all tokens and logins\n"
+    assert [user["name"] for user in cli.json("list")] == ["ada"]
 
 
-def test_a_token_stands_alone_on_standard_output_and_is_shown_once(here: Here) -> None:
-    here.json("add", "ada", "--role", "decider", "--name", "Ada")
-    ran = here("token", "ada", "--label", "nightly build")
+def test_only_the_token_is_printed_and_only_once(cli: UserCli) -> None:
+    cli.json("add", "ada", "--role", "decider", "--name", "Ada")
+    ran = cli("token", "ada", "--label", "nightly build")
     secret = ran.out.removesuffix("\n")
     assert secret.startswith("clia_")
     assert len(secret) == len("clia_") + 43
     assert secret not in ran.err
-    assert here.by_token(secret) == User("ada", "decider", "Ada")
-    (token,) = here.json("list")[0]["tokens"]
+    assert cli.by_token(secret) == User("ada", "decider", "Ada")
+    (token,) = cli.json("list")[0]["tokens"]
     assert list(token) == ["id", "label", "role", "created_at", "last_used_at", "expires_at"]
     assert (token["label"], token["role"], token["expires_at"]) == ("nightly build", "decider", None)
     assert token["last_used_at"] is not None
     assert ran.err == f"token {token['id']} of ada, decider, valid until it is revoked; it is not shown again\n"
-    shown = here("list").out
-    assert secret not in shown
-    assert [line.split()[:5] for line in shown.splitlines()[-1:]] == [["ada", token["id"], "nightly", "build", "decider"]]
+    output = cli("list").out
+    assert secret not in output
+    assert [line.split()[:5] for line in output.splitlines()[-1:]] == [["ada", token["id"], "nightly", "build", "decider"]]
 
 
-def test_a_token_for_a_program_in_json_lower_and_for_some_days(here: Here) -> None:
-    here.json("add", "ada", "--role", "admin")
-    made = here.json("token", "ada", "--role", "viewer", "--days", "7")
-    assert list(made) == ["token", "user", "id", "label", "role", "created_at", "last_used_at", "expires_at"]
-    assert here.by_token(made["token"]) == User("ada", "viewer")
-    assert made["expires_at"] > made["created_at"]
-    assert re.fullmatch(
-        r"token \w+ of ada, admin, valid until [\d-]+T[\d:]+Z; .*\n", here.inside("token", "ada", "--days", "7").err
-    )
+def test_a_token_with_a_lower_role_and_an_expiry_as_json(cli: UserCli) -> None:
+    cli.json("add", "ada", "--role", "admin")
+    token = cli.json("token", "ada", "--role", "viewer", "--days", "7")
+    assert list(token) == ["token", "user", "id", "label", "role", "created_at", "last_used_at", "expires_at"]
+    assert cli.by_token(token["token"]) == User("ada", "viewer")
+    assert token["expires_at"] > token["created_at"]
+    assert re.fullmatch(r"token \w+ of ada, admin, valid until [\d-]+T[\d:]+Z; .*\n", cli.inside("token", "ada", "--days", "7").err)
 
 
-def test_a_token_is_revoked_by_its_id(here: Here) -> None:
-    here.json("add", "ada")
-    one, other = here.json("token", "ada"), here.json("token", "ada")
-    assert here.json("token", "ada", "--revoke", one["id"]) == {"user": "ada", "id": one["id"], "revoked": True}
-    assert here.by_token(one["token"]) is None
-    assert here.by_token(other["token"]) is not None
-    assert here("token", "ada", "--revoke", other["id"]).out == f"revoked token {other['id']} of ada\n"
-    assert here.json("list")[0]["tokens"] == []
+def test_a_token_is_revoked_by_its_id(cli: UserCli) -> None:
+    cli.json("add", "ada")
+    revoked, valid = cli.json("token", "ada"), cli.json("token", "ada")
+    assert cli.json("token", "ada", "--revoke", revoked["id"]) == {"user": "ada", "id": revoked["id"], "revoked": True}
+    assert cli.by_token(revoked["token"]) is None
+    assert cli.by_token(valid["token"]) is not None
+    assert cli("token", "ada", "--revoke", valid["id"]).out == f"revoked token {valid['id']} of ada\n"
+    assert cli.json("list")[0]["tokens"] == []
 
 
-def test_with_a_user_go_the_tokens(here: Here) -> None:
-    here.json("add", "ada")
-    made = here.json("token", "ada")
-    assert here.json("remove", "ada") == {"user": "ada", "removed": True}
-    here.json("add", "ada", "--role", "admin")
-    assert here.by_token(made["token"]) is None
+def test_removing_a_user_removes_the_tokens(cli: UserCli) -> None:
+    cli.json("add", "ada")
+    token = cli.json("token", "ada")
+    assert cli.json("remove", "ada") == {"user": "ada", "removed": True}
+    cli.json("add", "ada", "--role", "admin")
+    assert cli.by_token(token["token"]) is None
 
 
-def test_what_cannot_be_is_refused_and_changes_nothing(here: Here) -> None:
-    here.json("add", "ada", "--role", "admin")
-    here.json("add", "bea", "--role", "decider")
-    made = here.json("token", "bea")
-    before = here.json("list")
-    assert here.refused("add", "Ada L")["code"] == "invalid-name"
-    assert here.refused("add", "ada", code=1)["code"] == "already-exists"
-    assert here.refused("add", "cy", "--name", "two\nlines")["fields"] == {"field": "display"}
-    assert here.refused("add", "cy", "--name", "Ada <ada@example.org>")["fields"] == {"field": "display"}
-    assert here.refused("add", "cy", "--email", "nowhere")["code"] == "invalid-email"
-    assert here.refused("token", "nobody")["code"] == "no-such-user"
-    assert here.refused("token", "bea", "--role", "admin", code=1)["code"] == "role-too-high"
-    assert here.refused("token", "bea", "--label", "\x1b[31m")["fields"] == {"field": "label"}
-    assert here.refused("token", "bea", "--days", "4000")["code"] == "invalid-days"
-    assert here.refused("token", "bea", "--revoke", "none")["code"] == "no-such-token"
-    assert here.refused("token", "ada", "--revoke", made["id"])["code"] == "no-such-token"
-    assert here.refused("token", "bea", "--revoke", made["id"], "--label", "x")["code"] == "invalid-option"
-    assert here.refused("remove", "nobody")["code"] == "no-such-user"
-    assert here.refused("remove", "ada", code=1)["code"] == "last-admin"
+def test_bad_input_is_refused_and_changes_nothing(cli: UserCli) -> None:
+    cli.json("add", "ada", "--role", "admin")
+    cli.json("add", "bea", "--role", "decider")
+    token = cli.json("token", "bea")
+    before = cli.json("list")
+    assert cli.refused("add", "Ada L")["code"] == "invalid-name"
+    assert cli.refused("add", "ada", code=1)["code"] == "already-exists"
+    assert cli.refused("add", "cy", "--name", "two\nlines")["fields"] == {"field": "display"}
+    assert cli.refused("add", "cy", "--name", "Ada <ada@example.org>")["fields"] == {"field": "display"}
+    assert cli.refused("add", "cy", "--email", "nowhere")["code"] == "invalid-email"
+    assert cli.refused("token", "nobody")["code"] == "no-such-user"
+    assert cli.refused("token", "bea", "--role", "admin", code=1)["code"] == "role-too-high"
+    assert cli.refused("token", "bea", "--label", "\x1b[31m")["fields"] == {"field": "label"}
+    assert cli.refused("token", "bea", "--days", "4000")["code"] == "invalid-days"
+    assert cli.refused("token", "bea", "--revoke", "none")["code"] == "no-such-token"
+    assert cli.refused("token", "ada", "--revoke", token["id"])["code"] == "no-such-token"
+    assert cli.refused("token", "bea", "--revoke", token["id"], "--label", "x")["code"] == "invalid-option"
+    assert cli.refused("remove", "nobody")["code"] == "no-such-user"
+    assert cli.refused("remove", "ada", code=1)["code"] == "last-admin"
     for words in (("add", "cy", "--role", "root"), ("token", "bea", "--days", "0"), ("token", "bea", "--role", "x"), ("add",)):
-        assert here.inside(*words).code == 2
-    assert here.json("list") == before
-    assert "hint: --force" in here("remove", "ada", code=1).err
-    assert here("remove", "ada", "--force").code == 0
+        assert cli.inside(*words).code == 2
+    assert cli.json("list") == before
+    assert "hint: --force" in cli("remove", "ada", code=1).err
+    assert cli("remove", "ada", "--force").code == 0
 
 
-def test_users_of_a_space_whose_store_is_postgresql(postgres_address: str, here: Here) -> None:
+def test_users_of_a_space_whose_store_is_postgresql(postgres_address: str, cli: UserCli) -> None:
     store = ("--store", postgres_url(postgres_address))
-    here.json("add", "ada", *store)
-    made = here.json("token", "ada", *store)
-    assert [each["id"] for each in here.json("list", *store)[0]["tokens"]] == [made["id"]]
-    assert here.json("list") == [], "another store, other users"
+    cli.json("add", "ada", *store)
+    token = cli.json("token", "ada", *store)
+    assert [token["id"] for token in cli.json("list", *store)[0]["tokens"]] == [token["id"]]
+    assert cli.json("list") == [], "another store has other users"
 
 
 def test_no_user_command_works_outside_a_space(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``make walk``: everyday journeys load only what they need."""
+"""``make walk``: everyday journeys import only what they need."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from clia.forge import metrics, webhooks
 from clia.forge.server import open_forge
 from clia.forge.webhooks import Webhooks
 from support import clia
-from support.forge_server import PATIENCE, QUESTION, Api, ForgeProcess, Place, made_place
+from support.forge_server import PATIENCE, QUESTION, Api, ForgeProcess, ForgeSpace, new_forge_space
 from support.space_driver import postgres_url
 
 if TYPE_CHECKING:
@@ -38,17 +38,17 @@ class Delivered(NamedTuple):
 
     @property
     def body(self) -> dict[str, Any]:
-        made: dict[str, Any] = json.loads(self.raw)
-        return made
+        body: dict[str, Any] = json.loads(self.raw)
+        return body
 
     def is_signed(self, secret: str = SECRET) -> bool:
-        parts = dict(each.split("=") for each in self.headers["clia-signature"].split(","))
+        parts = dict(part.split("=") for part in self.headers["clia-signature"].split(","))
         mac = hmac.new(secret.encode(), parts["t"].encode() + b"." + self.raw, hashlib.sha256).hexdigest()
         return hmac.compare_digest(mac, parts["v1"])
 
 
 class Receiver(ThreadingHTTPServer):
-    """Keeps what it gets; answers with the statuses it is given, then with 204. A status of 0: it does not answer."""
+    """Collects deliveries; answers with the given statuses, then with 204. For the status 0 it does not answer."""
 
     daemon_threads = True
 
@@ -84,40 +84,40 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Nothing: the test says what matters."""
+        """Log nothing."""
 
 
 @contextmanager
 def receiving(port: int = 0) -> Iterator[Receiver]:
-    with Receiver(port) as made:
-        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
+    with Receiver(port) as new_receiver:
+        thread = threading.Thread(target=new_receiver.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield made
+            yield new_receiver
         finally:
-            made.released.set()
-            made.shutdown()
+            new_receiver.released.set()
+            new_receiver.shutdown()
             thread.join()
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving() as made:
-        yield made
+    with receiving() as new_receiver:
+        yield new_receiver
 
 
-def configured(place: Place, url: str, more: str = "", name: str = "ci") -> str:
+def configured(place: ForgeSpace, url: str, more: str = "", name: str = "ci") -> str:
     return f"[forge.webhooks.{name}]\nurl = '{url}'\nsecret_env = 'HOOK_SECRET'\n{more}\n"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return made_place(tmp_path.resolve() / "repo")
+def place(tmp_path: Path) -> ForgeSpace:
+    return new_forge_space(tmp_path.resolve() / "repo")
 
 
 @contextmanager
-def delivering(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[library.Space]:
-    """Hooks at work in this process, which do not wait long between two attempts; the space they speak of."""
+def delivering(place: ForgeSpace, monkeypatch: pytest.MonkeyPatch) -> Iterator[library.Space]:
+    """Webhooks in this process with short waits between attempts; yields their space."""
     monkeypatch.setattr(webhooks, "FIRST_PAUSE", 0.01)
     with ExitStack() as stack:
         forge = open_forge([str(place.root)], QUICK)
@@ -128,36 +128,36 @@ def delivering(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[librar
         yield forge.sites["repo"].space
 
 
-def test_waiting_and_decided_are_told_signed_and_in_order(
-    place: Place, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+def test_waiting_and_decided_events_are_signed_and_in_order(
+    place: ForgeSpace, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.configured("[forge]\naddress = 'https://forge.example'\n" + configured(place, receiver.url))
     with delivering(place, monkeypatch) as space:
         expected = []
         for _ in range(3):
             request = space.ask("scout", QUESTION)
-            made = space.decide("scout", "yes", "since", by="Ada", request_id=request.id)
-            expected += [("waiting", request.id), ("decided", made.cid)]
-        got = [receiver.next() for _ in expected]
-    told = [each.body for each in got]
-    assert all(each.is_signed() for each in got)
-    assert not any(each.is_signed("another") for each in got)
+            decision = space.decide("scout", "yes", "since", by="Ada", request_id=request.id)
+            expected += [("waiting", request.id), ("decided", decision.cid)]
+        deliveries = [receiver.next() for _ in expected]
+    bodies = [delivery.body for delivery in deliveries]
+    assert all(delivery.is_signed() for delivery in deliveries)
+    assert not any(delivery.is_signed("another") for delivery in deliveries)
     assert [
-        (each["event"], each["requests"][0]["id"] if each["event"] == "waiting" else each["decision"]) for each in told
+        (body["event"], body["requests"][0]["id"] if body["event"] == "waiting" else body["decision"]) for body in bodies
     ] == expected
-    assert [each.headers["clia-event"] for each in got] == [event for event, _ in expected]
-    assert [each.headers["clia-delivery"] for each in got] == [each["id"] for each in told]
-    assert len({each["id"] for each in told}) == len(told)
-    waiting, decided = told[0], told[1]
+    assert [delivery.headers["clia-event"] for delivery in deliveries] == [event for event, _ in expected]
+    assert [delivery.headers["clia-delivery"] for delivery in deliveries] == [body["id"] for body in bodies]
+    assert len({body["id"] for body in bodies}) == len(bodies)
+    waiting, decided = bodies[0], bodies[1]
     assert (waiting["space"], waiting["agent"], waiting["hook"]) == ("repo", "scout", "ci")
     assert waiting["requests"][0]["url"] == f"https://forge.example/s/repo/inbox/scout/{expected[0][1]}"
     assert (decided["by"], decided["request"]) == ("Ada", expected[0][1])
     assert decided["url"] == f"https://forge.example/s/repo/commits/{expected[1][1]}"
-    assert SECRET not in "".join(f"{each.headers}{each.raw!r}" for each in got)
+    assert SECRET not in "".join(f"{delivery.headers}{delivery.raw!r}" for delivery in deliveries)
     assert receiver.got.empty()
 
 
-def test_a_hook_hears_only_what_it_wants(place: Place, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_gets_only_its_events(place: ForgeSpace, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     place.configured(configured(place, receiver.url, "events = ['decided']"))
     with delivering(place, monkeypatch) as space:
         request = space.ask("scout", QUESTION)
@@ -166,23 +166,23 @@ def test_a_hook_hears_only_what_it_wants(place: Place, receiver: Receiver, monke
     assert receiver.got.empty()
 
 
-def test_a_delivery_is_tried_until_it_is_taken_and_the_next_waits_for_it(
-    place: Place, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+def test_a_delivery_is_retried_until_accepted_and_the_next_waits(
+    place: ForgeSpace, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a failure of the server, a redirect, which is not followed, a refusal, and no answer in time."""
+    """After a server error, a redirect (which is not followed), a refusal, and a timeout."""
     place.configured(configured(place, receiver.url, "timeout_seconds = 3.0"))
     for status in (500, 302, 403, 0):
         receiver.statuses.put(status)
     with delivering(place, monkeypatch) as space:
         request = space.ask("scout", QUESTION)
         space.decide("scout", "yes", by="Ada", request_id=request.id)
-        got = [receiver.next() for _ in range(6)]
-    assert [each.body["event"] for each in got] == ["waiting"] * 5 + ["decided"]
-    assert len({each.headers["clia-delivery"] for each in got[:5]}) == 1, "the receiver can tell that it is the same"
-    assert all(each.is_signed() for each in got)
+        deliveries = [receiver.next() for _ in range(6)]
+    assert [delivery.body["event"] for delivery in deliveries] == ["waiting"] * 5 + ["decided"]
+    assert len({delivery.headers["clia-delivery"] for delivery in deliveries[:5]}) == 1, "retries have the same delivery id"
+    assert all(delivery.is_signed() for delivery in deliveries)
 
 
-def test_what_a_receiver_that_was_away_missed_comes_when_it_is_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missed_events_are_delivered_when_the_receiver_is_back(place: ForgeSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as line:
         port = line.getsockname()[1]
     place.configured(configured(place, f"http://127.0.0.1:{port}/hook"))
@@ -197,8 +197,8 @@ def test_what_a_receiver_that_was_away_missed_comes_when_it_is_back(place: Place
             assert receiver.next().body["requests"][0]["id"] == request.id
 
 
-def test_an_event_that_nobody_takes_is_given_up_and_said_so_and_holds_up_no_other_hook(
-    place: Place, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_an_undeliverable_event_is_given_up_reported_and_does_not_block_other_hooks(
+    place: ForgeSpace, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(webhooks, "ATTEMPTS", 3)
     with receiving() as broken:
@@ -214,8 +214,8 @@ def test_an_event_that_nobody_takes_is_given_up_and_said_so_and_holds_up_no_othe
     assert SECRET not in caplog.text
 
 
-def test_a_restart_loses_no_event(place: Place, receiver: Receiver) -> None:
-    """The forge is killed while the receiver refuses, and things happen while it is away."""
+def test_a_restart_loses_no_event(place: ForgeSpace, receiver: Receiver) -> None:
+    """The forge is killed while the receiver refuses, and events happen before it restarts."""
     place.configured(configured(place, receiver.url))
     receiver.statuses.put(500)
     with ForgeProcess(place.root, env=ENV, cold=True) as forge:
@@ -231,34 +231,34 @@ def test_a_restart_loses_no_event(place: Place, receiver: Receiver) -> None:
         assert SECRET not in forge.log()
     with ForgeProcess(place.root, env=ENV) as forge:
         second = Api(forge.address, place.token).ask()
-        assert receiver.next().body["requests"][0]["id"] == second["id"], "what was told is not told again"
+        assert receiver.next().body["requests"][0]["id"] == second["id"], "delivered events are not repeated"
 
 
 def test_of_two_forges_one_delivers_and_the_other_takes_over(tmp_path: Path, postgres_address: str, receiver: Receiver) -> None:
     store = postgres_url(postgres_address)
-    place = made_place(tmp_path.resolve() / "repo", store=store)
+    place = new_forge_space(tmp_path.resolve() / "repo", store=store)
     place.configured(configured(place, receiver.url))
     with (
-        ForgeProcess(place.root, "--store", store, env=ENV, cold=True) as one,
+        ForgeProcess(place.root, "--store", store, env=ENV, cold=True) as first_forge,
         ForgeProcess(place.root, "--store", store, env=ENV) as two,
     ):
         expected = []
-        for api in (Api(one.address, place.token), Api(two.address, place.token)):
+        for api in (Api(first_forge.address, place.token), Api(two.address, place.token)):
             request = api.ask()
             expected += [request["id"], api.decide(request).json()["cid"]]
-        got = [receiver.next().body for _ in expected]
-        assert [each["requests"][0]["id"] if each["event"] == "waiting" else each["decision"] for each in got] == expected
-        assert receiver.got.empty(), "none was told twice"
-        one.process.kill()
-        one.process.wait()
+        bodies = [receiver.next().body for _ in expected]
+        assert [body["requests"][0]["id"] if body["event"] == "waiting" else body["decision"] for body in bodies] == expected
+        assert receiver.got.empty(), "no event was delivered twice"
+        first_forge.process.kill()
+        first_forge.process.wait()
         last = Api(two.address, place.token).ask()
-        told = receiver.next().body
-        while told["id"] in [each["id"] for each in got]:  # who is killed right after telling could not take note of it
-            told = receiver.next().body
-        assert told["requests"][0]["id"] == last["id"]
+        body_after = receiver.next().body
+        while body_after["id"] in [body["id"] for body in bodies]:  # a forge killed right after a delivery could not record it
+            body_after = receiver.next().body
+        assert body_after["requests"][0]["id"] == last["id"]
 
 
-def test_a_secret_that_is_not_there_is_said_at_the_start(place: Place, receiver: Receiver) -> None:
+def test_a_missing_secret_is_reported_at_the_start(place: ForgeSpace, receiver: Receiver) -> None:
     place.configured(configured(place, receiver.url))
     for env in ({}, {"HOOK_SECRET": ""}):
         ran = clia("serve", "--port", "0", "--json", cwd=place.root, env=env)
@@ -268,15 +268,15 @@ def test_a_secret_that_is_not_there_is_said_at_the_start(place: Place, receiver:
         assert "HOOK_SECRET" in error["message"]
 
 
-def test_the_secret_is_nowhere_but_in_the_environment(place: Place, receiver: Receiver) -> None:
+def test_the_secret_is_only_in_the_environment(place: ForgeSpace, receiver: Receiver) -> None:
     place.configured(configured(place, receiver.url))
     with ForgeProcess(place.root, env=ENV) as forge:
         api = Api(forge.address, place.token)
         api.decide(api.ask())
-        said = "".join(f"{each.headers}{each.raw!r}" for each in (receiver.next(), receiver.next()))
-        said += api("GET", "/metrics").text + api("GET", "/s/repo/").text + json.dumps(forge.said)
+        visible = "".join(f"{delivery.headers}{delivery.raw!r}" for delivery in (receiver.next(), receiver.next()))
+        visible += api("GET", "/metrics").text + api("GET", "/s/repo/").text + json.dumps(forge.said)
         assert forge.stop() == 0
-        said += forge.log()
-    kept = b"".join(each.read_bytes() for each in (place.root / ".git/clia").rglob("*") if each.is_file())
-    assert SECRET not in said
-    assert SECRET.encode() not in kept
+        visible += forge.log()
+    stored = b"".join(path.read_bytes() for path in (place.root / ".git/clia").rglob("*") if path.is_file())
+    assert SECRET not in visible
+    assert SECRET.encode() not in stored

@@ -71,8 +71,8 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     work = tmp_path_factory.mktemp("wheel")
     clone = clean_clone(work / "tree")
     shutil.copytree(ROOT / VENDOR, clone / VENDOR)
-    done = build(clone, "wheel", work)
-    assert done.returncode == 0, done.stderr
+    result = build(clone, "wheel", work)
+    assert result.returncode == 0, result.stderr
     return wheel_names(work)
 
 
@@ -89,33 +89,33 @@ def test_the_wheel_carries_every_file_of_the_forge(packed: set[str]) -> None:
     assert files - packed == set()
 
 
-def test_what_the_tests_and_npm_need_is_not_in_the_wheel(packed: set[str]) -> None:
+def test_files_for_tests_and_npm_are_not_in_the_wheel(packed: set[str]) -> None:
     assert [name for name in packed if "axe" in Path(name).name or "node_modules" in name or name.endswith("package.json")] == []
 
 
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
-def test_a_build_from_a_clean_clone_without_npm_fails_and_says_what_to_do(kind: str, tmp_path: Path) -> None:
+def test_a_build_from_a_clean_clone_without_npm_fails_with_instructions(kind: str, tmp_path: Path) -> None:
     clone = clean_clone(tmp_path / "tree")
-    done = build(clone, kind, tmp_path / "dist", environment(tmp_path))
-    assert done.returncode == 1
-    assert f"error: the browser files of the forge are missing: {VENDOR}/htmx.min.js, {VENDOR}/htmx.LICENSE" in done.stderr
-    assert "hint: they come from npm: install Node.js" in done.stderr
-    assert "Traceback" not in done.stderr
+    result = build(clone, kind, tmp_path / "dist", environment(tmp_path))
+    assert result.returncode == 1
+    assert f"error: the browser files of the forge are missing: {VENDOR}/htmx.min.js, {VENDOR}/htmx.LICENSE" in result.stderr
+    assert "hint: they come from npm: install Node.js" in result.stderr
+    assert "Traceback" not in result.stderr
     assert [path for path in tmp_path.glob("dist/*") if path.suffix in (".whl", ".gz")] == []
 
 
-def test_a_build_fails_where_npm_fails(tmp_path: Path) -> None:
+def test_a_build_fails_if_npm_fails(tmp_path: Path) -> None:
     clone = clean_clone(tmp_path / "tree")
-    done = build(clone, "wheel", tmp_path / "dist", environment(tmp_path, "#!/bin/sh\necho 'registry unreachable' >&2\nexit 1\n"))
-    assert done.returncode == 1
-    assert "registry unreachable" in done.stderr
-    assert "browser files of the forge are missing" in done.stderr
+    result = build(clone, "wheel", tmp_path / "dist", environment(tmp_path, "#!/bin/sh\necho 'registry unreachable' >&2\nexit 1\n"))
+    assert result.returncode == 1
+    assert "registry unreachable" in result.stderr
+    assert "browser files of the forge are missing" in result.stderr
 
 
 def test_a_build_from_a_clean_clone_fetches_the_browser_files(tmp_path: Path) -> None:
     clone = clean_clone(tmp_path / "tree")
-    done = build(clone, "wheel", tmp_path / "dist", environment(tmp_path, FAKE_NPM))
-    assert done.returncode == 0, done.stderr
+    result = build(clone, "wheel", tmp_path / "dist", environment(tmp_path, FAKE_NPM))
+    assert result.returncode == 0, result.stderr
     assert wheel_names(tmp_path / "dist") >= BROWSER_FILES
 
 
@@ -129,15 +129,15 @@ def test_an_sdist_carries_the_browser_files_and_a_wheel_from_it_needs_no_npm(tmp
     (tmp_path / "bin" / "npm").unlink()
     (tree,) = (tmp_path / "unpacked").iterdir()
     assert {f"src/{name}" for name in BROWSER_FILES} <= {path.relative_to(tree).as_posix() for path in tree.rglob("*")}
-    done = build(tree, "wheel", tmp_path / "wheels", env)
-    assert done.returncode == 0, done.stderr
+    result = build(tree, "wheel", tmp_path / "wheels", env)
+    assert result.returncode == 0, result.stderr
     assert wheel_names(tmp_path / "wheels") >= BROWSER_FILES
 
 
 def test_an_editable_install_does_not_need_the_browser_files(tmp_path: Path) -> None:
     clone = clean_clone(tmp_path / "tree")
-    done = build(clone, "wheel:editable", tmp_path / "dist", environment(tmp_path))
-    assert done.returncode == 0, done.stderr
+    result = build(clone, "wheel:editable", tmp_path / "dist", environment(tmp_path))
+    assert result.returncode == 0, result.stderr
 
 
 def test_an_isolated_build_asks_for_an_npm_only_if_it_has_to_fetch(tmp_path: Path) -> None:
@@ -167,6 +167,6 @@ def test_assets_that_are_in_place_are_not_fetched_again(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     shutil.copytree(ROOT / VENDOR, tmp_path / VENDOR)
-    done = subprocess.run([sys.executable, "tools/assets.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    result = subprocess.run([sys.executable, "tools/assets.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert not (tmp_path / "assets" / "node_modules").exists()

@@ -17,7 +17,7 @@ from clia.store.store_queue import StoreQueue
 from clia.workers.effects import Effects
 from support import git
 from support.effects import QUICK, completion, echo, in_background, model_server, tools_for, utc
-from support.worker_places import Place
+from support.worker_places import WorkerSpace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,38 +36,38 @@ async def main(input):
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path / "space")
-    made.space.define("both", BOTH)
-    yield made
-    made.space.close()
+def place(tmp_path: Path) -> Iterator[WorkerSpace]:
+    new_place = WorkerSpace(tmp_path / "space")
+    new_place.space.define("both", BOTH)
+    yield new_place
+    new_place.space.close()
 
 
 # Answers
 
 
-def test_a_request_is_answered_by_the_handler_of_its_kind(place: Place) -> None:
+def test_a_request_is_answered_by_the_handler_of_its_kind(place: WorkerSpace) -> None:
     place.ask("echo", {"n": [1, "é"]})
-    seen = place.work({"echo": echo})
+    status = place.work({"echo": echo})
     assert place.result() == {"n": [1, "é"]}
-    assert (seen.answered, seen.running, seen.waiting) == (1, (), 0)
+    assert (status.answered, status.running, status.waiting) == (1, (), 0)
     assert StoreQueue(place.space.core.store).waiting() == []
 
 
-def test_a_handler_learns_what_it_needs_to_know(place: Place) -> None:
+def test_a_handler_gets_the_context_of_its_request(place: WorkerSpace) -> None:
     place.ask("look", {"a": 1})
-    known: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
 
     def look(context: Context, payload: Any) -> None:
-        known.update(agent=context.agent, session=context.session, key=context.key, attempt=context.attempt, payload=payload)
-        known.update(options=context.options, request=context.request.id, cancelled=context.cancelled.is_set())
+        facts.update(agent=context.agent, session=context.session, key=context.key, attempt=context.attempt, payload=payload)
+        facts.update(options=context.options, request=context.request.id, cancelled=context.cancelled.is_set())
         context.trace("seen")
         context.progress("half\nway")
 
-    seen: list[WorkerStatus] = []
-    place.work({"look": look}, config=Config(worker=QUICK, effects={"look": {"depth": 3}}), tell=seen.append)
-    request = known["request"]
-    assert known == {
+    statuses: list[WorkerStatus] = []
+    place.work({"look": look}, config=Config(worker=QUICK, effects={"look": {"depth": 3}}), tell=statuses.append)
+    request = facts["request"]
+    assert facts == {
         "agent": "scout",
         "session": "1",
         "key": f"{place.space.id}/scout/{request}",
@@ -77,12 +77,12 @@ def test_a_handler_learns_what_it_needs_to_know(place: Place) -> None:
         "request": request,
         "cancelled": False,
     }
-    (entry,) = [each for each in place.space.trace_pending("scout") if each["kind"] == "console"]
+    (entry,) = [traced for traced in place.space.trace_pending("scout") if traced["kind"] == "console"]
     assert (entry["text"], entry["data"]) == ("seen", {"request": request})
-    assert "half way" in {doing.progress for status in seen for doing in status.running}
+    assert "half way" in {doing.progress for status in statuses for doing in status.running}
 
 
-def test_several_requests_at_once_are_worked_on_at_once(place: Place) -> None:
+def test_several_requests_are_handled_concurrently(place: WorkerSpace) -> None:
     place.space.start("scout", "both", [1, 2, 3])
     together = threading.Barrier(3)
 
@@ -94,7 +94,7 @@ def test_several_requests_at_once_are_worked_on_at_once(place: Place) -> None:
     assert place.result() == [10, 20, 30]
 
 
-def test_no_more_is_started_than_the_operator_allows(place: Place) -> None:
+def test_concurrent_attempts_are_limited_by_the_configuration(place: WorkerSpace) -> None:
     place.space.start("scout", "both", list(range(6)))
     now, most, mutex = 0, 0, threading.Lock()
 
@@ -111,7 +111,7 @@ def test_no_more_is_started_than_the_operator_allows(place: Place) -> None:
     assert most == 1
 
 
-def test_what_has_no_handler_waits_and_does_not_hold_up_the_rest(place: Place) -> None:
+def test_requests_without_a_handler_wait_and_do_not_block_others(place: WorkerSpace) -> None:
     place.space.spawn("other", clia.Briefing(title="T"))
     place.ask("unheard-of")
     place.ask("echo", 5, agent="other")
@@ -119,42 +119,42 @@ def test_what_has_no_handler_waits_and_does_not_hold_up_the_rest(place: Place) -
     assert place.space.session("scout").status == "suspended"
 
 
-def test_questions_to_people_are_left_to_people_whatever_handlers_there_are(place: Place) -> None:
+def test_questions_to_people_are_never_handled(place: WorkerSpace) -> None:
     place.ask("human", {"question": "Go on?"})
     place.work({"human": echo})
     assert place.space.session("scout").status == "suspended"
 
 
-def test_a_worker_may_be_told_which_kinds_to_answer(place: Place) -> None:
+def test_a_worker_can_be_limited_to_kinds(place: WorkerSpace) -> None:
     place.ask("echo")
     assert place.work({"echo": echo}, kinds=frozenset({"timer"})).answered == 0
     assert place.work({"echo": echo}, kinds=frozenset({"echo"})).answered == 1
 
 
-def test_a_flow_asks_a_model_through_the_worker(place: Place) -> None:
+def test_a_flow_asks_a_model_through_the_worker(place: WorkerSpace) -> None:
     place.ask("llm", {"prompt": "Plan?"})
     with model_server(completion("First, look.")) as server:
         place.work(config=Config(worker=QUICK, llm=Llm(server.url, "small")))
     assert place.result()["text"] == "First, look."
 
 
-def test_a_timer_that_is_due_is_answered_and_one_that_is_not_waits(place: Place) -> None:
+def test_only_due_timers_are_answered(place: WorkerSpace) -> None:
     place.ask("timer", {"until": "2020-01-01T00:00:00Z"})
     assert place.work().answered == 1
     place.ask("timer", {"until": "2999-01-01T00:00:00Z"})
-    seen = place.worker().run(once=True)
-    assert (seen.answered, seen.waiting) == (0, 1)
-    assert seen.next_at == 32472144000.0
+    status = place.worker().run(once=True)
+    assert (status.answered, status.waiting) == (0, 1)
+    assert status.next_at == 32472144000.0
 
 
-def test_a_sleeping_flow_goes_on_when_its_time_is_over(place: Place) -> None:
+def test_a_sleeping_flow_continues_after_its_time(place: WorkerSpace) -> None:
     place.space.define("nap", "import time\n\ndef main(input):\n    time.sleep(0.05)\n    return 'awake'\n")
     place.space.start("scout", "nap")
     place.work()
     assert place.result() == "awake"
 
 
-def test_a_flow_leads_a_sub_agent_and_waits_for_it(place: Place) -> None:
+def test_a_flow_starts_a_sub_agent_and_waits_for_it(place: WorkerSpace) -> None:
     place.space.define("dig", 'def main(input):\n    return request("commit", {"changes": {"found.txt": input["what"]}})\n')
     lead = """
 def main(input):
@@ -170,12 +170,12 @@ def main(input):
     assert place.space.files("scout") == {"found.txt": b"gold"}
 
 
-def test_waiting_for_a_session_takes_no_worker_and_ends_with_that_session(place: Place) -> None:
+def test_waiting_for_a_session_does_not_occupy_a_worker(place: WorkerSpace) -> None:
     place.space.spawn("other", clia.Briefing(title="T"))
     place.ask("human", {"question": "?"}, agent="other")
     place.ask("session", {"agent": "other"})
-    seen = place.work()
-    assert (seen.answered, seen.waiting) == (0, 0)
+    status = place.work()
+    assert (status.answered, status.waiting) == (0, 0)
     place.space.decide("other", "yes")
     assert place.work().answered == 1
     assert place.result() == {"agent": "other", "session": "1", "status": "finished", "result": "yes"}
@@ -184,7 +184,7 @@ def test_waiting_for_a_session_takes_no_worker_and_ends_with_that_session(place:
 # Failures
 
 
-def test_a_handler_that_fails_is_tried_again(place: Place) -> None:
+def test_a_failed_handler_is_retried(place: WorkerSpace) -> None:
     place.ask("flaky")
     attempts: list[int] = []
 
@@ -194,14 +194,14 @@ def test_a_handler_that_fails_is_tried_again(place: Place) -> None:
             raise OSError("no route")
         return "there"
 
-    seen = place.work({"flaky": flaky})
+    status = place.work({"flaky": flaky})
     assert place.result() == "there"
     assert attempts == [1, 2, 3]
-    assert (seen.retried, seen.answered) == (2, 1)
+    assert (status.retried, status.answered) == (2, 1)
 
 
 @pytest.mark.parametrize("error", [OSError("no route"), SystemExit(1), KeyboardInterrupt()])
-def test_when_all_attempts_failed_the_flow_learns_why(place: Place, error: BaseException) -> None:
+def test_after_the_last_attempt_the_flow_gets_the_error(place: WorkerSpace, error: BaseException) -> None:
     place.ask("bad")
     tried: list[int] = []
 
@@ -209,14 +209,14 @@ def test_when_all_attempts_failed_the_flow_learns_why(place: Place, error: BaseE
         tried.append(context.attempt)
         raise error
 
-    seen = place.work({"bad": bad})
+    status = place.work({"bad": bad})
     assert tried == [1, 2, 3]
     assert place.result()["failed"].startswith("given up after 3 attempts: ")
     assert type(error).__name__ in place.result()["failed"]
-    assert (seen.retried, seen.given_up) == (2, 1)
+    assert (status.retried, status.given_up) == (2, 1)
 
 
-def test_bad_input_is_not_tried_again(place: Place) -> None:
+def test_bad_input_is_not_retried(place: WorkerSpace) -> None:
     place.ask("bad")
     tried: list[int] = []
 
@@ -230,25 +230,25 @@ def test_bad_input_is_not_tried_again(place: Place) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), {1: 2}, float("nan"), "x" * 2_000_000])
-def test_nonsense_is_told_to_the_flow(place: Place, value: Any) -> None:
+def test_an_invalid_answer_is_an_error_in_the_flow(place: WorkerSpace, value: Any) -> None:
     place.ask("bad")
     place.work({"bad": lambda context, payload: value})
     assert "the handler's answer cannot be used" in place.result()["failed"]
 
 
-def test_a_program_that_is_not_listed_is_told_to_the_flow(place: Place) -> None:
+def test_an_unlisted_program_is_an_error_in_the_flow(place: WorkerSpace) -> None:
     place.ask("command", {"program": "rm"})
     place.work()
     assert "not in the operator's list" in place.result()["failed"]
 
 
-def test_a_handler_that_hangs_is_given_up_and_its_late_answer_is_not_used(place: Place) -> None:
+def test_a_hanging_handler_is_abandoned_and_its_late_answer_ignored(place: WorkerSpace) -> None:
     place.ask("slow")
     go_on, late = threading.Event(), threading.Event()
 
     def slow(context: Context, payload: Any) -> str:
         if context.attempt == 1:
-            assert context.cancelled.wait(30)  # it is told
+            assert context.cancelled.wait(30)  # it is cancelled
             go_on.wait(30)
             late.set()
             return "late"
@@ -257,25 +257,25 @@ def test_a_handler_that_hangs_is_given_up_and_its_late_answer_is_not_used(place:
         return "in time"
 
     config = Config(worker=QUICK, effects={"slow": {"timeout_seconds": 3.0}})
-    seen = place.work({"slow": slow}, config=config)
+    status = place.work({"slow": slow}, config=config)
     assert place.result() == "in time"
-    assert (seen.retried, seen.answered) == (1, 1)
+    assert (status.retried, status.answered) == (1, 1)
 
 
-def test_a_handler_that_never_returns_ends_as_a_failure_in_the_flow(place: Place) -> None:
+def test_a_handler_that_never_returns_ends_as_a_failure_in_the_flow(place: WorkerSpace) -> None:
     place.ask("stuck")
     over = threading.Event()
     options = QUICK._replace(attempts=2, timeout_seconds=0.1, concurrency=1)
-    seen = place.work({"stuck": lambda context, payload: over.wait(60)}, config=Config(worker=options))
+    status = place.work({"stuck": lambda context, payload: over.wait(60)}, config=Config(worker=options))
     assert place.result() == {"failed": "given up after 2 attempts: stuck: timed out after 0.1 s"}
-    assert seen.hanging == 2
+    assert status.hanging == 2
     over.set()
 
 
-def test_too_many_handlers_that_hang_stop_the_worker_from_starting_more(place: Place) -> None:
+def test_too_many_hanging_handlers_stop_the_worker_from_starting_more(place: WorkerSpace) -> None:
     place.space.start("scout", "both", list(range(8)))
     over = threading.Event()
-    said: list[str] = []
+    troubles: list[str] = []
     begun: list[int] = []
 
     def hang(context: Context, payload: Any) -> Any:
@@ -286,17 +286,17 @@ def test_too_many_handlers_that_hang_stop_the_worker_from_starting_more(place: P
 
     def stop_when_full(status: WorkerStatus) -> None:
         if status.trouble:
-            said.append(status.trouble)
+            troubles.append(status.trouble)
             worker.stop()
 
     worker = place.worker({"echo": hang}, config=Config(worker=options), tell=stop_when_full)
     worker.run()
     assert worker.status().hanging == len(begun) == 4
-    assert said[0] == "4 handlers hang; no more attempts are started"
+    assert troubles[0] == "4 handlers hang; no more attempts are started"
     over.set()
 
 
-def test_a_broken_effect_is_named_and_its_requests_wait_while_others_work(place: Place) -> None:
+def test_a_broken_effect_is_named_and_its_requests_wait_while_others_work(place: WorkerSpace) -> None:
     place.space.spawn("other", clia.Briefing(title="T"))
     place.ask("broken")
     place.ask("good", 5, agent="other")
@@ -305,17 +305,17 @@ def test_a_broken_effect_is_named_and_its_requests_wait_while_others_work(place:
         EntryPoint("good", "support.effects:as_it_is", "clia.effects"),
     ]
     worker = place.worker(effects=Effects(Config(worker=QUICK), {}, entry_points=points))
-    seen = worker.run(until_idle=True)
+    status = worker.run(until_idle=True)
     assert place.result("other") == 5
     assert place.space.session("scout").status == "suspended"
-    assert "no_such_module" in dict(seen.problems)["broken"]
+    assert "no_such_module" in dict(status.problems)["broken"]
     assert StoreQueue(place.space.core.store).waiting() == []
 
 
 # Claims
 
 
-def test_two_workers_share_the_work_and_each_request_is_tried_once(place: Place) -> None:
+def test_two_workers_share_the_work_and_each_request_is_tried_once(place: WorkerSpace) -> None:
     place.space.start("scout", "both", list(range(30)))
     tried: Counter[int] = Counter()
 
@@ -324,36 +324,36 @@ def test_two_workers_share_the_work_and_each_request_is_tried_once(place: Place)
         return payload
 
     workers = [in_background(place.worker({"echo": count}, name=f"w{at}"), until_idle=True) for at in range(3)]
-    for each in workers:
-        each.join()
+    for worker in workers:
+        worker.join()
     assert place.result() == list(range(30))
     assert set(tried.values()) == {1}
 
 
-def test_what_was_answered_between_a_look_and_a_claim_is_not_done_again(place: Place) -> None:
+def test_a_request_answered_before_its_claim_is_not_handled(place: WorkerSpace) -> None:
     place.ask("echo", 5)
     tried: list[Any] = []
 
-    class Late(StoreQueue):
+    class LateQueue(StoreQueue):
         def claim(self, tasks: Sequence[Task], worker: str, now: float, lease: float) -> Claim | None:
             if tasks:
                 place.space.resume("scout", "another's", tasks[0].request)
             return super().claim(tasks, worker, now, lease)
 
-    seen = place.work({"echo": lambda context, payload: tried.append(payload)}, queue=Late(place.space.core.store))
+    status = place.work({"echo": lambda context, payload: tried.append(payload)}, queue=LateQueue(place.space.core.store))
     assert tried == []
     assert place.result() == "another's"
-    assert seen.gone == 1
+    assert status.gone == 1
 
 
-class Losing(StoreQueue):
-    """A queue whose claims are lost to someone else at the first beat."""
+class LosingQueue(StoreQueue):
+    """A queue whose claims are lost to another worker at the first renewal."""
 
     def keep(self, claim: Claim, now: float, lease: float) -> Claim | None:
         return None
 
 
-def test_a_lost_claim_is_told_to_the_handler_whose_answer_counts_if_nobody_gave_another(place: Place) -> None:
+def test_a_lost_claim_cancels_the_handler_and_its_answer_counts_if_it_is_the_first(place: WorkerSpace) -> None:
     place.ask("slow")
 
     def slow(context: Context, payload: Any) -> str:
@@ -361,11 +361,11 @@ def test_a_lost_claim_is_told_to_the_handler_whose_answer_counts_if_nobody_gave_
         return "still good"
 
     options = QUICK._replace(lease_seconds=0.1)
-    place.work({"slow": slow}, config=Config(worker=options), queue=Losing(place.space.core.store))
+    place.work({"slow": slow}, config=Config(worker=options), queue=LosingQueue(place.space.core.store))
     assert place.result() == "still good"
 
 
-def test_a_lost_claim_and_an_answer_by_someone_else_leave_that_answer(place: Place) -> None:
+def test_after_a_lost_claim_the_answer_of_another_worker_is_kept(place: WorkerSpace) -> None:
     place.ask("slow")
 
     def slow(context: Context, payload: Any) -> str:
@@ -374,12 +374,12 @@ def test_a_lost_claim_and_an_answer_by_someone_else_leave_that_answer(place: Pla
         return "too late"
 
     options = QUICK._replace(lease_seconds=0.1)
-    seen = place.work({"slow": slow}, config=Config(worker=options), queue=Losing(place.space.core.store))
+    status = place.work({"slow": slow}, config=Config(worker=options), queue=LosingQueue(place.space.core.store))
     assert place.result() == "another's"
-    assert (seen.answered, seen.gone) == (0, 1)
+    assert (status.answered, status.gone) == (0, 1)
 
 
-def test_a_lost_claim_and_an_error_leave_the_task_to_whoever_has_it(place: Place) -> None:
+def test_after_a_lost_claim_an_error_leaves_the_task_to_its_new_worker(place: WorkerSpace) -> None:
     place.ask("slow")
     tried: list[int] = []
 
@@ -391,14 +391,14 @@ def test_a_lost_claim_and_an_error_leave_the_task_to_whoever_has_it(place: Place
         return "second"
 
     options = QUICK._replace(lease_seconds=0.3, attempts=1)
-    place.work({"slow": slow}, config=Config(worker=options), queue=Losing(place.space.core.store))
-    # The first attempt's error was not the last word, although one attempt is all there is: the claim had run out.
-    why = "its workers were lost, or their answers could not be recorded"
-    assert place.result() == {"failed": f"given up after 1 attempt: {why}"}
+    place.work({"slow": slow}, config=Config(worker=options), queue=LosingQueue(place.space.core.store))
+    # The first attempt's error does not end the request, although one attempt is allowed: the claim had expired.
+    reason = "its workers were lost, or their answers could not be recorded"
+    assert place.result() == {"failed": f"given up after 1 attempt: {reason}"}
     assert tried == [1]
 
 
-def test_a_session_that_is_cancelled_tells_the_handler_at_work_for_it(place: Place) -> None:
+def test_cancelling_a_session_cancels_its_handler(place: WorkerSpace) -> None:
     place.ask("slow")
     begun = threading.Event()
 
@@ -417,7 +417,7 @@ def test_a_session_that_is_cancelled_tells_the_handler_at_work_for_it(place: Pla
     assert StoreQueue(place.space.core.store).waiting() == []
 
 
-def test_what_is_known_of_requests_that_are_gone_is_forgotten(place: Place) -> None:
+def test_tasks_of_ended_requests_are_removed(place: WorkerSpace) -> None:
     place.ask("flaky")
     queue = StoreQueue(place.space.core.store)
     (request,) = place.space.pending()
@@ -433,7 +433,7 @@ def test_what_is_known_of_requests_that_are_gone_is_forgotten(place: Place) -> N
 # Stopping
 
 
-def test_a_worker_that_is_told_to_stop_lets_what_runs_end(place: Place) -> None:
+def test_a_stopping_worker_waits_for_running_handlers(place: WorkerSpace) -> None:
     place.space.start("scout", "both", [1, 2])
     begun, end = threading.Event(), threading.Event()
 
@@ -448,12 +448,12 @@ def test_a_worker_that_is_told_to_stop_lets_what_runs_end(place: Place) -> None:
     worker.stop()
     end.set()
     thread.join()
-    assert worker.status().answered == 1  # the other one was not begun
+    assert worker.status().answered == 1  # the other request was not started
     assert len(place.space.pending()) == 1
     assert StoreQueue(place.space.core.store).waiting() == []
 
 
-def test_what_does_not_end_within_the_grace_is_cancelled_and_given_back(place: Place) -> None:
+def test_handlers_that_exceed_the_grace_period_are_cancelled_and_their_tasks_released(place: WorkerSpace) -> None:
     place.ask("slow")
     begun, cancelled = threading.Event(), threading.Event()
 
@@ -470,12 +470,12 @@ def test_what_does_not_end_within_the_grace_is_cancelled_and_given_back(place: P
     thread.join()
     assert cancelled.is_set()
     assert len(place.space.pending()) == 1
-    assert StoreQueue(place.space.core.store).waiting() == []  # as if it had not been tried
+    assert StoreQueue(place.space.core.store).waiting() == []  # as if it had not been attempted
     place.work({"slow": echo})
     assert place.result() is None
 
 
-def test_a_second_stop_waits_for_nobody_and_gives_the_work_back(place: Place) -> None:
+def test_a_second_stop_releases_the_tasks_at_once(place: WorkerSpace) -> None:
     place.ask("stuck")
     begun, over = threading.Event(), threading.Event()
 
@@ -495,11 +495,11 @@ def test_a_second_stop_waits_for_nobody_and_gives_the_work_back(place: Place) ->
     over.set()
 
 
-# A store that is away
+# An unreachable store
 
 
-class Away(StoreQueue):
-    """A queue whose store is away for some calls, or is lost when it has just done what was asked."""
+class AwayQueue(StoreQueue):
+    """A queue whose store fails for some calls, before or after it has applied them."""
 
     def __init__(self, store: Any, failures: int, *, unsure: bool = False) -> None:
         super().__init__(store)
@@ -523,28 +523,28 @@ class Away(StoreQueue):
 
 
 @pytest.mark.parametrize("unsure", [False, True])
-def test_while_the_store_is_away_the_worker_waits_and_says_so(place: Place, unsure: bool) -> None:
+def test_the_worker_waits_for_an_unreachable_store_and_reports_it(place: WorkerSpace, unsure: bool) -> None:
     place.ask("echo", 5)
-    told: list[WorkerStatus] = []
-    queue = Away(place.space.core.store, 3, unsure=unsure)
-    seen = place.work({"echo": echo}, queue=queue, tell=told.append)
+    statuses: list[WorkerStatus] = []
+    queue = AwayQueue(place.space.core.store, 3, unsure=unsure)
+    status = place.work({"echo": echo}, queue=queue, tell=statuses.append)
     assert place.result() == 5
-    assert seen.answered == 1
-    assert "gone" in {each.trouble for each in told}
-    assert seen.trouble is None
+    assert status.answered == 1
+    assert "gone" in {reported.trouble for reported in statuses}
+    assert status.trouble is None
 
 
-def test_an_answer_whose_end_was_lost_counts_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_with_a_lost_confirmation_counts_once(place: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     place.ask("echo", 5)
     real = place.space.resume
     lost: list[bool] = []
 
     def resume(*words: Any, **more: Any) -> Any:
-        done = real(*words, **more)
+        result = real(*words, **more)
         if not lost:
             lost.append(True)
             raise StoreError("lost while committing, perhaps done", code="store-unsure")
-        return done
+        return result
 
     monkeypatch.setattr(place.space, "resume", resume)
     tried: list[int] = []
@@ -553,47 +553,45 @@ def test_an_answer_whose_end_was_lost_counts_once(place: Place, monkeypatch: pyt
         tried.append(context.attempt)
         return payload
 
-    seen = place.work({"echo": once})
+    status = place.work({"echo": once})
     assert place.result() == 5
     assert tried == [1]
-    assert (seen.answered, seen.gone) == (1, 0)
+    assert (status.answered, status.gone) == (1, 0)
 
 
-def test_a_store_that_is_broken_ends_the_worker_with_its_error(place: Place) -> None:
+def test_a_broken_store_ends_the_worker_with_its_error(place: WorkerSpace) -> None:
     place.ask("echo", 5)
 
-    class Broken(StoreQueue):
+    class BrokenQueue(StoreQueue):
         def claim(self, tasks: Sequence[Task], worker: str, now: float, lease: float) -> Claim | None:
             raise StoreError("corrupt", code="store-corrupt")
 
     with pytest.raises(BackendError, match="corrupt"):
-        place.work({"echo": echo}, queue=Broken(place.space.core.store))
+        place.work({"echo": echo}, queue=BrokenQueue(place.space.core.store))
 
 
-def test_an_answer_that_cannot_be_handed_in_is_kept_for_later(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_cannot_be_recorded_is_kept_and_retried(place: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     place.ask("echo", 5)
-    real, left = place.space.resume, [True]
+    real, failures_left = place.space.resume, [True]
 
     def resume(*words: Any, **more: Any) -> Any:
-        if left:
-            left.clear()
+        if failures_left:
+            failures_left.clear()
             raise clia.errors.CorruptJournal("cannot be read")
         return real(*words, **more)
 
     monkeypatch.setattr(place.space, "resume", resume)
-    seen = place.work({"echo": echo})
+    status = place.work({"echo": echo})
     assert place.result() == 5
-    assert (seen.retried, seen.answered) == (1, 1)
+    assert (status.retried, status.answered) == (1, 1)
 
 
-def test_a_worker_that_must_stop_at_once_does_not_wait_for_a_store_that_is_away(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_must_stop_at_once_does_not_wait_for_the_store(place: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     place.ask("echo", 5)
-    told = threading.Event()
+    noticed = threading.Event()
 
     def away(*words: Any, **more: Any) -> Any:
-        told.set()
+        noticed.set()
         error = StoreError("gone", code="store-unavailable")
         error.retryable = True
         raise error
@@ -601,17 +599,17 @@ def test_a_worker_that_must_stop_at_once_does_not_wait_for_a_store_that_is_away(
     monkeypatch.setattr(place.space, "resume", away)
     worker = place.worker({"echo": echo})
     thread = in_background(worker)
-    assert told.wait(30)
+    assert noticed.wait(30)
     worker.stop()
     worker.stop()
     thread.join()
     monkeypatch.undo()
-    (known,) = StoreQueue(place.space.core.store).waiting()
-    assert known.worker == "w1"  # its claim runs out, and another worker tries again
+    (task,) = StoreQueue(place.space.core.store).waiting()
+    assert task.worker == "w1"  # its claim expires, and another worker retries
     assert place.space.session("scout").status == "suspended"
 
 
-def test_an_answer_that_a_session_refuses_is_given_up_with_the_reason(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_refused_by_the_session_is_given_up_with_the_reason(place: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     place.ask("echo", 5)
 
     def refuse(*words: Any, **more: Any) -> Any:
@@ -622,11 +620,11 @@ def test_an_answer_that_a_session_refuses_is_given_up_with_the_reason(place: Pla
     assert place.result() == {"failed": "the answer was refused: not a choice"}
 
 
-def test_a_session_that_diverges_at_the_answer_is_let_go(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_diverges_at_the_answer_is_dropped(place: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     place.ask("echo", 5)
 
     def diverge(agent: str, *words: Any, **more: Any) -> Any:
-        place.space.cancel(agent)  # as a replay that departs from the record ends it
+        place.space.cancel(agent)  # as a replay that diverges from the record ends it
         raise clia.errors.Nondeterminism("it asked something else")
 
     monkeypatch.setattr(place.space, "resume", diverge)
@@ -634,7 +632,7 @@ def test_a_session_that_diverges_at_the_answer_is_let_go(place: Place, monkeypat
     assert StoreQueue(place.space.core.store).waiting() == []
 
 
-def test_a_request_of_an_agent_whose_branch_was_deleted_is_not_tried_in_a_circle(place: Place) -> None:
+def test_a_request_of_an_agent_without_a_branch_is_not_retried_in_a_loop(place: WorkerSpace) -> None:
     place.ask("echo", 5)
     git("update-ref", "-d", "refs/heads/agents/scout", cwd=place.root)
     options = QUICK._replace(backoff_max_seconds=1000.0)
@@ -644,20 +642,20 @@ def test_a_request_of_an_agent_whose_branch_was_deleted_is_not_tried_in_a_circle
         tried.append(context.attempt)
         return payload
 
-    seen = place.worker({"echo": count}, config=Config(worker=options)).run(once=True)
+    status = place.worker({"echo": count}, config=Config(worker=options)).run(once=True)
     assert tried == []
-    assert (seen.retried, seen.answered, seen.gone) == (1, 0, 0)
-    (known,) = StoreQueue(place.space.core.store).waiting()
-    assert "no agent 'scout'" in str(known.error)
+    assert (status.retried, status.answered, status.gone) == (1, 0, 0)
+    (task,) = StoreQueue(place.space.core.store).waiting()
+    assert "no agent 'scout'" in str(task.error)
 
 
-def test_a_part_that_fails_a_few_times_is_tried_again_with_the_same_answer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_an_answer_is_retried_with_the_same_answer(place: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     place.ask("echo", 5)
-    real, left = place.space.resume, [clia.errors.EngineError("the sandbox died")] * 2
+    real, failures_left = place.space.resume, [clia.errors.EngineError("the sandbox died")] * 2
 
     def resume(*words: Any, **more: Any) -> Any:
-        if left:
-            raise left.pop()
+        if failures_left:
+            raise failures_left.pop()
         return real(*words, **more)
 
     monkeypatch.setattr(place.space, "resume", resume)
@@ -665,32 +663,32 @@ def test_a_part_that_fails_a_few_times_is_tried_again_with_the_same_answer(place
     assert place.result() == 5
 
 
-def test_a_trace_waits_for_a_store_that_is_away_for_a_moment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_waits_for_a_briefly_unreachable_store(place: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     place.ask("talk")
     error = StoreError("gone", code="store-unavailable")
     error.retryable = True
-    real, left = place.space.trace, [error]
+    real, failures_left = place.space.trace, [error]
 
     def trace(*words: Any, **more: Any) -> Any:
-        if left:
-            raise left.pop()
+        if failures_left:
+            raise failures_left.pop()
         return real(*words, **more)
 
     monkeypatch.setattr(place.space, "trace", trace)
     place.work({"talk": lambda context, payload: context.trace("here")})
-    assert [each["text"] for each in place.space.trace_pending("scout") if each["kind"] == "console"] == ["here"]
-    assert not left
+    assert [entry["text"] for entry in place.space.trace_pending("scout") if entry["kind"] == "console"] == ["here"]
+    assert not failures_left
 
 
-# Which effects there are
+# Effects
 
 
-def test_the_built_in_effects_are_there_and_what_is_not_configured_is_named() -> None:
-    made = Effects(Config(), {})
-    assert list(made) == ["command", "commit", "merge", "session", "spawn", "timer"]
-    assert "no endpoint is configured" in made.problems["llm"]
-    assert len(made) == 6
-    assert all(callable(made[kind]) for kind in made)
+def test_built_in_effects_are_listed_and_unconfigured_ones_are_problems() -> None:
+    effects = Effects(Config(), {})
+    assert list(effects) == ["command", "commit", "merge", "session", "spawn", "timer"]
+    assert "no endpoint is configured" in effects.problems["llm"]
+    assert len(effects) == 6
+    assert all(callable(effects[kind]) for kind in effects)
 
 
 def test_a_model_whose_key_is_missing_is_not_served() -> None:
@@ -703,43 +701,43 @@ def point(name: str, value: str = "support.effects:as_it_is") -> EntryPoint:
     return EntryPoint(name, value, "clia.effects")
 
 
-def test_effects_of_other_packages_are_loaded_when_they_are_needed() -> None:
-    made = Effects(Config(), {}, entry_points=[point("mine"), point("module", "clia.workers.effects.llm")])
-    assert made["mine"](None, 5) == 5  # type: ignore[arg-type]  # it looks at no context
-    assert made["module"].__name__ == "handle"
+def test_effects_of_other_packages_are_loaded_on_first_use() -> None:
+    effects = Effects(Config(), {}, entry_points=[point("mine"), point("module", "clia.workers.effects.llm")])
+    assert effects["mine"](None, 5) == 5  # type: ignore[arg-type]  # it does not use the context
+    assert effects["module"].__name__ == "handle"
 
 
 @pytest.mark.parametrize("value", ["no_such_module:handle", "support.effects:nothing", "support.effects:SINCE"])
-def test_an_effect_that_cannot_be_loaded_says_so_by_name(value: str) -> None:
-    made = Effects(Config(), {}, entry_points=[point("bad", value)])
+def test_an_effect_that_cannot_be_loaded_is_named(value: str) -> None:
+    effects = Effects(Config(), {}, entry_points=[point("bad", value)])
     with pytest.raises(InvalidInput) as caught:
-        made["bad"]
+        effects["bad"]
     assert caught.value.code == "broken-effect"
     assert caught.value.fields["entry_point"] == value
 
 
-def test_a_kind_has_one_handler_and_people_and_built_in_kinds_are_not_taken() -> None:
-    made = Effects(Config(), {}, entry_points=[point("a"), point("a", "x:y"), point("timer", "x:y"), point("human", "x:y")])
-    assert "a" not in made
-    assert "human" not in made
-    assert "another package" in made.problems["a"]
-    assert made["timer"].__module__ == "clia.workers.effects.builtin"
-    assert any(key.startswith("timer: x:y") for key in made.problems)
+def test_a_kind_has_one_handler_and_reserved_kinds_are_refused() -> None:
+    effects = Effects(Config(), {}, entry_points=[point("a"), point("a", "x:y"), point("timer", "x:y"), point("human", "x:y")])
+    assert "a" not in effects
+    assert "human" not in effects
+    assert "another package" in effects.problems["a"]
+    assert effects["timer"].__module__ == "clia.workers.effects.builtin"
+    assert any(key.startswith("timer: x:y") for key in effects.problems)
 
 
-def test_a_table_for_which_there_is_no_effect_is_named() -> None:
-    made = Effects(Config(effects={"tmier": {}}), {})
-    assert "no package handles that kind" in made.problems["tmier"]
+def test_settings_for_an_unknown_effect_are_reported() -> None:
+    effects = Effects(Config(effects={"tmier": {}}), {})
+    assert "no package handles that kind" in effects.problems["tmier"]
 
 
-def test_how_long_an_attempt_may_take_is_the_operators_to_say() -> None:
+def test_the_time_limit_of_an_attempt_is_configurable() -> None:
     config = Config(llm=Llm("http://x", timeout_seconds=20.0), effects={"mine": {"timeout_seconds": 3}})
-    made = Effects(config, {}, entry_points=[point("mine"), point("other")])
-    assert made.seconds("mine", None) == 3.0
-    assert made.seconds("other", None) == 600.0
-    assert made.seconds("llm", None) == 30.0
-    assert made.seconds("command", None) is None
-    assert (made.options("mine"), made.options("other")) == ({"timeout_seconds": 3}, {})
+    effects = Effects(config, {}, entry_points=[point("mine"), point("other")])
+    assert effects.seconds("mine", None) == 3.0
+    assert effects.seconds("other", None) == 600.0
+    assert effects.seconds("llm", None) == 30.0
+    assert effects.seconds("command", None) is None
+    assert (effects.options("mine"), effects.options("other")) == ({"timeout_seconds": 3}, {})
 
 
 def test_the_tools_use_the_given_clock() -> None:

@@ -14,7 +14,7 @@ from support.effects import (
     tools_for,
     utc,
 )
-from support.worker_places import Place
+from support.worker_places import WorkerSpace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path / "space")
-    yield made
-    made.space.close()
+def place(tmp_path: Path) -> Iterator[WorkerSpace]:
+    new_place = WorkerSpace(tmp_path / "space")
+    yield new_place
+    new_place.space.close()
 
 
-class Clock:
-    """The time of day, which somebody sets."""
+class SettableClock:
+    """Workers while the system clock is set forward or back."""
 
     def __init__(self) -> None:
         self.off = timedelta(0)
@@ -42,42 +42,42 @@ class Clock:
         return utc() + self.off
 
 
-def test_a_clock_that_is_set_forward_ends_no_attempt_and_starts_none_twice(place: Place) -> None:
+def test_a_clock_set_forward_does_not_end_or_repeat_an_attempt(place: WorkerSpace) -> None:
     place.ask("slow")
-    clock = Clock()
+    clock = SettableClock()
     tried: list[int] = []
-    kept = threading.Event()
+    renewed = threading.Event()
 
-    class Keeping(StoreQueue):
+    class RenewingQueue(StoreQueue):
         def keep(self, claim: Claim, now: float, lease: float) -> Claim | None:
-            found = super().keep(claim, now, lease)
+            renewed_claim = super().keep(claim, now, lease)
             if clock.off:
-                kept.set()
-            return found
+                renewed.set()
+            return renewed_claim
 
     looks: list[WorkerStatus] = []
 
     def slow(context: Context, payload: Any) -> str:
         tried.append(context.attempt)
         clock.off = timedelta(days=1)
-        seen = len(looks)
-        assert kept.wait(30)
-        while len(looks) < seen + 3:  # the worker looks on, and leaves it alone
+        count = len(looks)
+        assert renewed.wait(30)
+        while len(looks) < count + 3:  # the worker polls, and does not touch it
             assert not context.cancelled.wait(0.01)
         return "once"
 
     config = Config(worker=QUICK._replace(lease_seconds=0.3, timeout_seconds=600.0))
     tools = tools_for()._replace(clock=clock)
-    queue = Keeping(place.space.core.store)
-    seen = place.work({"slow": slow}, config=config, tools=tools, queue=queue, tell=looks.append)
+    queue = RenewingQueue(place.space.core.store)
+    status = place.work({"slow": slow}, config=config, tools=tools, queue=queue, tell=looks.append)
     assert place.result() == "once"
     assert tried == [1]
-    assert (seen.answered, seen.retried) == (1, 0)
+    assert (status.answered, status.retried) == (1, 0)
 
 
-def test_a_clock_that_is_set_back_does_not_hold_up_the_workers_end(place: Place) -> None:
+def test_a_clock_set_back_does_not_delay_the_workers_end(place: WorkerSpace) -> None:
     place.ask("stuck")
-    clock = Clock()
+    clock = SettableClock()
     begun, over = threading.Event(), threading.Event()
 
     def stuck(context: Context, payload: Any) -> Any:
@@ -86,7 +86,7 @@ def test_a_clock_that_is_set_back_does_not_hold_up_the_workers_end(place: Place)
 
     def back(event: threading.Event, seconds: float) -> bool:
         if begun.is_set():
-            clock.off -= timedelta(hours=1)  # at each wait, so that no time of day is ever reached
+            clock.off -= timedelta(hours=1)  # at each wait, so that no deadline is ever reached
         return event.wait(min(seconds, 0.01))
 
     config = Config(worker=QUICK._replace(grace_seconds=0.05))
@@ -99,9 +99,9 @@ def test_a_clock_that_is_set_back_does_not_hold_up_the_workers_end(place: Place)
     over.set()
 
 
-def test_a_clock_that_is_set_back_does_not_lengthen_an_attempts_time(place: Place) -> None:
+def test_a_clock_set_back_does_not_extend_an_attempts_time_limit(place: WorkerSpace) -> None:
     place.ask("stuck")
-    clock = Clock()
+    clock = SettableClock()
     over = threading.Event()
 
     def stuck(context: Context, payload: Any) -> Any:

@@ -23,7 +23,7 @@ from support.effects import (
     in_background,
     tools_for,
 )
-from support.worker_places import Place, soon
+from support.worker_places import WorkerSpace, soon
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path / "space")
-    yield made
-    made.space.close()
+def place(tmp_path: Path) -> Iterator[WorkerSpace]:
+    new_place = WorkerSpace(tmp_path / "space")
+    yield new_place
+    new_place.space.close()
 
 
 ON_AND_ON = """
@@ -46,7 +46,7 @@ def main(input):
 """
 
 
-def test_what_is_tried_again_gets_its_turn_however_much_new_work_there_is(place: Place) -> None:
+def test_retries_are_not_starved_by_new_requests(place: WorkerSpace) -> None:
     place.space.define("on-and-on", ON_AND_ON)
     place.agents("a", "b", "sleeper")
     place.ask("flaky")
@@ -54,15 +54,15 @@ def test_what_is_tried_again_gets_its_turn_however_much_new_work_there_is(place:
     for name in "ab":
         place.space.start(name, "on-and-on")
     answered = threading.Event()
-    done: Counter[str] = Counter()
+    attempts: Counter[str] = Counter()
 
     def work(context: Context, payload: Any) -> bool:
-        done["work"] += 1
+        attempts["work"] += 1
         slept = place.space.session("sleeper").status == "finished"
-        return done["work"] >= 300 or (answered.is_set() and slept)
+        return attempts["work"] >= 300 or (answered.is_set() and slept)
 
     def flaky(context: Context, payload: Any) -> str:
-        done["flaky"] += 1
+        attempts["flaky"] += 1
         if context.attempt == 1:
             raise OSError("once")
         answered.set()
@@ -70,18 +70,18 @@ def test_what_is_tried_again_gets_its_turn_however_much_new_work_there_is(place:
 
     place.work({"work": work, "flaky": flaky}, config=Config(worker=QUICK._replace(concurrency=1)))
     assert place.result() == "at last"
-    assert done["flaky"] == 2
-    assert done["work"] < 300  # it did not have to wait until there was nothing else
+    assert attempts["flaky"] == 2
+    assert attempts["work"] < 300  # it did not wait until there was nothing else
 
 
-def test_a_worker_that_waits_for_a_handler_looks_no_more_often_than_it_was_told_to(place: Place) -> None:
-    """Its own times and the time of day are told apart: their difference is no time to wait."""
+def test_a_worker_that_waits_for_a_handler_polls_at_its_interval(place: WorkerSpace) -> None:
+    """Monotonic time and the time of day are not mixed in the computation of the wait."""
     place.ask("slow")
     waits: list[float] = []
 
     def slow(context: Context, payload: Any) -> str:
-        seen = len(waits)
-        while len(waits) < seen + 5:
+        count = len(waits)
+        while len(waits) < count + 5:
             assert not context.cancelled.wait(0.01)
         return "done"
 
@@ -95,14 +95,14 @@ def test_a_worker_that_waits_for_a_handler_looks_no_more_often_than_it_was_told_
 
 
 class Mute(Exception):
-    """An error that cannot say what it is about."""
+    """An error whose text cannot be computed."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (Mute(), "Mute, which cannot say what is wrong"),
         (ValueError("a\0b"), "ValueError: a\ufffdb"),
@@ -110,28 +110,28 @@ class Mute(Exception):
     ],
     ids=["mute", "nul", "half a character"],
 )
-def test_an_error_of_whatever_words_is_told_to_the_flow(
-    place: Place, error: Exception, said: str, capfd: pytest.CaptureFixture[str]
+def test_any_error_text_reaches_the_flow(
+    place: WorkerSpace, error: Exception, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     place.ask("bad")
 
     def bad(context: Context, payload: Any) -> Any:
         raise error
 
-    seen = place.work({"bad": bad}, config=Config(worker=QUICK._replace(attempts=2)))
-    assert place.result() == {"failed": f"given up after 2 attempts: {said}"}
-    assert (seen.retried, seen.given_up) == (1, 1)
+    status = place.work({"bad": bad}, config=Config(worker=QUICK._replace(attempts=2)))
+    assert place.result() == {"failed": f"given up after 2 attempts: {message}"}
+    assert (status.retried, status.given_up) == (1, 1)
     assert capfd.readouterr().err == ""
 
 
-def test_an_effect_whose_module_raises_an_error_without_words_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_effect_whose_module_raises_an_error_without_a_message_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(self: Any) -> Any:
         raise Mute
 
     monkeypatch.setattr(EntryPoint, "load", load)
-    made = Effects(Config(), {}, entry_points=[EntryPoint("bad", "some.module:handle", "clia.effects")])
+    effects = Effects(Config(), {}, entry_points=[EntryPoint("bad", "some.module:handle", "clia.effects")])
     with pytest.raises(InvalidInput, match="Mute, which cannot say what is wrong"):
-        made["bad"]
+        effects["bad"]
 
 
 WAITS = """
@@ -143,35 +143,35 @@ def main(input):
 """
 
 
-def test_of_sessions_that_wait_for_one_another_one_is_told_and_all_end(place: Place) -> None:
+def test_a_cycle_of_waiting_sessions_is_broken_by_failing_one(place: WorkerSpace) -> None:
     place.space.define("waits", WAITS)
     place.agents("a", "b", "c")
-    for name, other in (("a", "b"), ("b", "c"), ("c", "a")):
-        place.space.start(name, "waits", other)
-    seen = place.work()
-    assert (seen.given_up, seen.answered) == (1, 2)
-    (told,) = (each for each in "abc" if "failed" in place.result(each))
-    assert "a waits for b" in place.result(told)["failed"]
-    assert "b waits for c" in place.result(told)["failed"]
-    assert "c waits for a" in place.result(told)["failed"]
-    assert seen.last is not None
-    assert "the sessions wait for each other" in seen.last
+    for name, awaited in (("a", "b"), ("b", "c"), ("c", "a")):
+        place.space.start(name, "waits", awaited)
+    status = place.work()
+    assert (status.given_up, status.answered) == (1, 2)
+    (failed,) = (agent for agent in "abc" if "failed" in place.result(agent))
+    assert "a waits for b" in place.result(failed)["failed"]
+    assert "b waits for c" in place.result(failed)["failed"]
+    assert "c waits for a" in place.result(failed)["failed"]
+    assert status.last is not None
+    assert "the sessions wait for each other" in status.last
 
 
-def test_a_session_that_was_started_again_meanwhile_is_waited_for(place: Place) -> None:
-    """Between the look, when it had ended, and the handler's own."""
+def test_a_restarted_session_is_waited_for(place: WorkerSpace) -> None:
+    """It restarts between the worker's look, when it had ended, and the handler's."""
     place.agents("helper")
     place.ask("echo", 1, "helper")
     context = context_for(place.space, asked("session", {"agent": "helper"}), Config(), tools_for())
-    with pytest.raises(Conflict) as caught:  # which is tried again
+    with pytest.raises(Conflict) as caught:  # which is retried
         builtin.session(context, {"agent": "helper"})
     assert caught.value.code == "session-live"
 
 
-def test_what_was_claimed_while_the_worker_forgets_is_not_forgotten(place: Place) -> None:
+def test_a_task_claimed_during_cleanup_is_kept(place: WorkerSpace) -> None:
     late = Task("late", "9.9", "echo")
 
-    class Racing(StoreQueue):
+    class RacingQueue(StoreQueue):
         looks = 0
 
         def waiting(self) -> list[Waiting]:
@@ -180,8 +180,8 @@ def test_what_was_claimed_while_the_worker_forgets_is_not_forgotten(place: Place
                 assert self.claim([late], "w2", 1.0, 1.0) is not None
             return super().waiting()
 
-    place.work({"echo": echo}, queue=Racing(place.space.core.store))
-    assert [each.task for each in place.queue().waiting()] == [late]
+    place.work({"echo": echo}, queue=RacingQueue(place.space.core.store))
+    assert [task.task for task in place.queue().waiting()] == [late]
 
 
 def away() -> StoreError:
@@ -190,8 +190,10 @@ def away() -> StoreError:
     return error
 
 
-def test_an_answer_that_waits_for_a_store_is_let_go_when_the_worker_ends(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told to stop once, it ends by itself after the grace; nothing of it goes on."""
+def test_an_answer_that_waits_for_the_store_is_dropped_when_the_worker_ends(
+    place: WorkerSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After one stop the worker ends with the grace period, and no thread remains."""
     place.ask("halting", 5)
     told = threading.Event()
 
@@ -210,7 +212,7 @@ def test_an_answer_that_waits_for_a_store_is_let_go_when_the_worker_ends(place: 
     assert not handing_in.is_alive()
 
 
-def test_a_store_that_was_away_for_long_leaves_other_parts_their_tries(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_the_store_does_not_use_up_other_retries(place: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     place.ask("echo", 5)
     real = place.space.resume
     errors: list[Exception] = [*(away() for _ in range(8)), EngineError("the sandbox died"), EngineError("once more")]
@@ -221,12 +223,12 @@ def test_a_store_that_was_away_for_long_leaves_other_parts_their_tries(place: Pl
         return real(*words, **more)
 
     monkeypatch.setattr(place.space, "resume", resume)
-    seen = place.work({"echo": echo}, wait=soon)
+    status = place.work({"echo": echo}, wait=soon)
     assert place.result() == 5
-    assert (seen.answered, seen.retried) == (1, 0)
+    assert (status.answered, status.retried) == (1, 0)
 
 
-def test_a_repository_that_an_attempt_left_in_the_worktree_gets_into_no_commit(place: Place) -> None:
+def test_a_nested_repository_left_by_an_attempt_is_not_committed(place: WorkerSpace) -> None:
     config = Config(programs={"agent": fake_agent(place.root.parent)})
 
     def call(request: str, *lines: str) -> Any:
@@ -234,9 +236,9 @@ def test_a_repository_that_an_attempt_left_in_the_worktree_gets_into_no_commit(p
         context = context_for(place.space, asked("command", payload, request=request), config, tools_for())
         return command.handle(context, payload)
 
-    call("1.1", "say hello")  # makes the worktree
-    directory = Path(place.space.local.run_directories.directory("scout", worker=True))
-    git("init", "--quiet", "inner", cwd=directory)  # as a program that was ended in the middle may leave it
+    call("1.1", "say hello")  # creates the worktree
+    directory = place.root / ".git" / "clia" / "work" / "scout"
+    git("init", "--quiet", "inner", cwd=directory)  # as a killed program may leave it
     (directory / "inner" / "junk.txt").write_text("junk")
     value = call("1.2", "write good.txt good")
     assert place.space.files(value["commit"]) == {"good.txt": b"good\n"}

@@ -1,4 +1,4 @@
-"""Workers over the queue of several machines, and what wakes them."""
+"""Workers on the queue of several machines, and their notifications."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clia.workers.setup import wake_on_notifications
 from support.crashes import KILLED, exit_code
 from support.effects import QUICK, echo, in_background, made_space, worker_for
 from support.space_driver import postgres_url
-from support.worker_driver import Place, check_answered_once, start
+from support.worker_driver import DriverSpace, check_answered_once, start
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,18 +22,18 @@ ONE = "def main(input):\n    return request('echo', input)\n"
 PATIENCE = 60.0
 
 
-def test_worker_processes_answer_each_request_once_also_when_one_is_killed_at_work(tmp_path: Path, postgres_address: str) -> None:
-    place = Place(str(tmp_path / "space"), postgres_url(postgres_address), str(tmp_path / "paper")).made(2, 2)
+def test_worker_processes_answer_each_request_once_even_if_one_is_killed(tmp_path: Path, postgres_address: str) -> None:
+    place = DriverSpace(str(tmp_path / "space"), postgres_url(postgres_address), str(tmp_path / "paper")).made(2, 2)
     victim = start(place, "victim", "handling", shared=True, concurrency=1)
     assert exit_code(victim, PATIENCE) == KILLED
     heir = start(place, "heir", shared=True, concurrency=2)
     assert exit_code(heir, PATIENCE) == 0
-    assert len(place.tried()) == 5  # once more than there were requests
+    assert len(place.tried()) == 5  # one more than there were requests
     check_answered_once(place, 2, [0, 10])
 
 
-def test_a_worker_that_sleeps_is_woken_by_the_request(tmp_path: Path, postgres_address: str) -> None:
-    """It would look by itself in an hour; that it has looked and found nothing, and later answered, is what it tells."""
+def test_a_request_wakes_a_sleeping_worker(tmp_path: Path, postgres_address: str) -> None:
+    """Its polling interval is an hour; its status shows that it polled without a request, and answered later."""
     space = made_space(tmp_path / "space", store=postgres_url(postgres_address))
     queue = ProcrastinateQueue(space.core.store, postgres_address, space.id)
     idle, answered = threading.Event(), threading.Event()

@@ -13,7 +13,7 @@ from support.effects import (
     echo,
     tools_for,
 )
-from support.worker_places import Place, soon
+from support.worker_places import WorkerSpace, soon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path / "space")
-    yield made
-    made.space.close()
+def place(tmp_path: Path) -> Iterator[WorkerSpace]:
+    new_place = WorkerSpace(tmp_path / "space")
+    yield new_place
+    new_place.space.close()
 
 
-def test_the_status_says_what_became_of_the_last_attempt_without_an_answer(place: Place) -> None:
+def test_the_status_has_the_result_of_the_last_failed_attempt(place: WorkerSpace) -> None:
     place.ask("flaky")
-    told: list[str | None] = []
+    last_attempts: list[str | None] = []
 
     def flaky(context: Context, payload: Any) -> Any:
         raise OSError(f"no {context.attempt}")
 
     config = Config(worker=QUICK._replace(attempts=2))
-    worker = place.worker({"flaky": flaky}, config=config, tell=lambda status: told.append(status.last))
+    worker = place.worker({"flaky": flaky}, config=config, tell=lambda status: last_attempts.append(status.last))
     assert worker.status().last is None
-    seen = worker.run(until_idle=True)
-    assert "scout 1.1 flaky: attempt 1 failed: OSError: no 1" in told
-    assert seen.last == "scout 1.1 flaky: given up: given up after 2 attempts: OSError: no 2"
+    status = worker.run(until_idle=True)
+    assert "scout 1.1 flaky: attempt 1 failed: OSError: no 1" in last_attempts
+    assert status.last == "scout 1.1 flaky: given up: given up after 2 attempts: OSError: no 2"
 
 
-def test_an_answer_that_was_refused_is_the_last_thing_that_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_ends_with_a_refused_answer(place: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     place.ask("echo", 5)
 
     def refuse(*words: Any, **more: Any) -> Any:
@@ -56,100 +56,100 @@ def test_an_answer_that_was_refused_is_the_last_thing_that_is_said(place: Place,
     assert place.work({"echo": echo}).last == "scout 1.1 echo: given up: the answer was refused: not a choice"
 
 
-class Silent(StoreQueue):
-    """A queue whose first claim does not return before it is let go."""
+class SilentQueue(StoreQueue):
+    """A queue whose first claim blocks until it is released."""
 
     def __init__(self, store: Any) -> None:
         super().__init__(store)
-        self.asked, self.let_go = threading.Event(), threading.Event()
+        self.claimed, self.released = threading.Event(), threading.Event()
 
     def claim(self, tasks: Sequence[Task], worker: str, now: float, lease: float) -> Claim | None:
-        self.asked.set()
-        assert self.let_go.wait(30)
+        self.claimed.set()
+        assert self.released.wait(30)
         return super().claim(tasks, worker, now, lease)
 
 
-def hours_later(queue: Silent) -> Callable[[], float]:
-    """A clock on which hours pass while the store is silent, until it was looked at a few times."""
+def hours_later(queue: SilentQueue) -> Callable[[], float]:
+    """A clock on which hours pass while the store is silent, until it was read a few times."""
     looks: list[bool] = []
 
     def monotonic() -> float:
-        if not queue.asked.is_set():
+        if not queue.claimed.is_set():
             return 0.0
         looks.append(True)
         if len(looks) > 20:
-            queue.let_go.set()
+            queue.released.set()
         return 7200.0
 
     return monotonic
 
 
-def test_a_store_that_does_not_answer_is_named_while_it_is_waited_for_and_not_after(place: Place) -> None:
+def test_a_silent_store_is_reported_while_it_is_waited_for(place: WorkerSpace) -> None:
     place.ask("echo", 5)
-    queue = Silent(place.space.core.store)
-    told: list[WorkerStatus] = []
+    queue = SilentQueue(place.space.core.store)
+    statuses: list[WorkerStatus] = []
     tools = tools_for()._replace(monotonic=hours_later(queue))
-    seen = place.work({"echo": echo}, queue=queue, tools=tools, tell=told.append, wait=soon)
-    assert [each.trouble for each in told if each.trouble] == ["the store does not answer"]  # once
-    assert seen.trouble is told[-1].trouble is None
+    status = place.work({"echo": echo}, queue=queue, tools=tools, tell=statuses.append, wait=soon)
+    assert [reported.trouble for reported in statuses if reported.trouble] == ["the store does not answer"]  # once
+    assert status.trouble is statuses[-1].trouble is None
     assert place.result() == 5
 
 
-def test_many_calls_that_each_return_are_no_silence(place: Place) -> None:
-    """Only a call that does not return is one; a look may take long in all."""
+def test_many_calls_that_return_are_not_silence(place: WorkerSpace) -> None:
+    """Only a call that does not return is; a poll may take long in total."""
     place.ask("echo", 5)
     passed = [0.0]
 
-    class Slow(StoreQueue):
+    class SlowQueue(StoreQueue):
         def claim(self, tasks: Sequence[Task], worker: str, now: float, lease: float) -> Claim | None:
             passed[0] += 1.5
             return super().claim(tasks, worker, now, lease)
 
         def next_time(self, tasks: Sequence[Task], now: float) -> float | None:
             passed[0] += 1.5
-            told.append(worker.status().trouble)
+            troubles.append(worker.status().trouble)
             return super().next_time(tasks, now)
 
-    told: list[str | None] = []
+    troubles: list[str | None] = []
     tools = tools_for()._replace(monotonic=lambda: passed[0])
-    worker = place.worker({"echo": echo}, queue=Slow(place.space.core.store), tools=tools)
+    worker = place.worker({"echo": echo}, queue=SlowQueue(place.space.core.store), tools=tools)
     worker.run(until_idle=True)
     assert place.result() == 5
-    assert set(told) == {None}
+    assert set(troubles) == {None}
     passed[0] += 7200.0
-    assert worker.status().trouble is None  # nothing is asked any more
+    assert worker.status().trouble is None  # no call is running any more
 
 
-def test_a_silence_that_ends_while_it_is_noticed_is_not_told(place: Place) -> None:
-    """The store answers between the look at the clock and what is made of it: the worker is through by then."""
+def test_a_silence_that_ends_while_it_is_noticed_is_not_reported(place: WorkerSpace) -> None:
+    """The store answers between the reading of the clock and the report."""
     place.ask("echo", 5)
-    queue = Silent(place.space.core.store)
+    queue = SilentQueue(place.space.core.store)
     through = threading.Event()
-    told: list[WorkerStatus] = []
+    statuses: list[WorkerStatus] = []
 
     def tell(status: WorkerStatus) -> None:
-        told.append(status)
+        statuses.append(status)
         if status.answered:
             through.set()
 
     def monotonic() -> float:
-        if threading.current_thread().name == "clia-watch" and queue.asked.is_set() and not queue.let_go.is_set():
-            queue.let_go.set()
+        if threading.current_thread().name == "clia-watch" and queue.claimed.is_set() and not queue.released.is_set():
+            queue.released.set()
             assert through.wait(30)
             return 7200.0
         return 0.0
 
     tools = tools_for()._replace(monotonic=monotonic)
-    seen = place.work({"echo": echo}, queue=queue, tools=tools, tell=tell, wait=soon)
+    status = place.work({"echo": echo}, queue=queue, tools=tools, tell=tell, wait=soon)
     assert through.is_set()
-    assert {each.trouble for each in told} == {None}
-    assert seen.trouble is None
+    assert {reported.trouble for reported in statuses} == {None}
+    assert status.trouble is None
 
 
-def test_what_is_told_last_is_how_it_stands(place: Place) -> None:
-    """Nothing newer is told while a silence that is over is still being told."""
+def test_the_last_report_is_the_final_state(place: WorkerSpace) -> None:
+    """No newer status is reported while an outdated silence is being reported."""
     place.ask("echo", 5)
-    queue = Silent(place.space.core.store)
+    queue = SilentQueue(place.space.core.store)
     newer = threading.Event()
     overtaken: list[bool] = []
 
@@ -157,7 +157,7 @@ def test_what_is_told_last_is_how_it_stands(place: Place) -> None:
         if status.trouble is None:
             newer.set()
             return
-        queue.let_go.set()
+        queue.released.set()
         newer.clear()
         overtaken.append(newer.wait(0.3))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 
 
-class Verb(NamedTuple):
+class FederationVerb(NamedTuple):
     """Something to die in, on one side, and what its steps must be among others."""
 
     side: str
@@ -31,18 +31,18 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "rotate": Verb("owner", lambda s: s.rotate_key(), ("key-made", "committed", "objects-written")),
-    "announce": Verb("owner", lambda s: s.announce("bee"), ("objects-written", "committed")),
-    "sync": Verb("hearer", lambda s: s.sync("ay"), ("accepted", "transferred", "tracked")),
-    "grant": Verb("hearer", lambda s: s.grant("ay", "session", "note"), ("objects-written", "committed")),
-    "revoke": Verb("hearer", lambda s: s.revoke("ay", "agent-commit", "head-move"), ("objects-written", "committed")),
-    "remove": Verb("hearer", lambda s: s.remove_peer("ay"), ("secondary-refs", "tracked", "committed")),
-    "add": Verb("hearer", lambda s: s.add_peer("new", OTHER), ("ref-locked",)),
+    "rotate": FederationVerb("owner", lambda s: s.rotate_key(), ("key-made", "committed", "objects-written")),
+    "announce": FederationVerb("owner", lambda s: s.announce("bee"), ("objects-written", "committed")),
+    "sync": FederationVerb("hearer", lambda s: s.sync("ay"), ("accepted", "transferred", "tracked")),
+    "grant": FederationVerb("hearer", lambda s: s.grant("ay", "session", "note"), ("objects-written", "committed")),
+    "revoke": FederationVerb("hearer", lambda s: s.revoke("ay", "agent-commit", "head-move"), ("objects-written", "committed")),
+    "remove": FederationVerb("hearer", lambda s: s.remove_peer("ay"), ("secondary-refs", "tracked", "committed")),
+    "add": FederationVerb("hearer", lambda s: s.add_peer("new", OTHER), ("ref-locked",)),
 }
 OTHER = "clia:33333333-0000-4000-8000-000000000000:11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
 
 
-class Place(NamedTuple):
+class SpacePair(NamedTuple):
     """Two spaces: ``owner`` speaks and has something new to say, ``hearer`` tracks what it said before."""
 
     root: Path
@@ -50,11 +50,11 @@ class Place(NamedTuple):
     def open(self, side: str, reached: Callable[[str], None] | None = None) -> clia.Space:
         return clia.open(self.root / side, settings=settings(reached=reached))
 
-    def copied(self, to: Path) -> Place:
+    def copied(self, to: Path) -> SpacePair:
         shutil.copytree(self.root, to, symlinks=True)
         with clia.open(to / "hearer", settings=settings()) as space:
             space.change_peer("ay", url=str(to / "owner"))
-        return Place(to)
+        return SpacePair(to)
 
     def refs(self, side: str, under: str) -> dict[str, str]:
         lines = git("for-each-ref", "--format=%(refname) %(objectname)", under, cwd=self.root / side).splitlines()
@@ -62,8 +62,8 @@ class Place(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    place = Place(tmp_path_factory.mktemp("federation"))
+def template(tmp_path_factory: pytest.TempPathFactory) -> SpacePair:
+    place = SpacePair(tmp_path_factory.mktemp("federation"))
     with (
         clia.init(place.root / "owner", settings=settings()) as owner,
         clia.init(place.root / "hearer", settings=settings()) as hearer,
@@ -84,14 +84,14 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
-def run_verb(place: Place, verb: Verb, hook: CrashHook) -> None:
+def run_verb(place: SpacePair, verb: FederationVerb, hook: CrashHook) -> None:
     """The driver."""
     with place.open(verb.side, hook) as space:
         hook.armed = True
         verb.act(space)
 
 
-def crash_and_continue(place: Place, name: str, point: CrashPoint) -> None:
+def crash_and_continue(place: SpacePair, name: str, point: CrashPoint) -> None:
     """Kill a verb; then both sides are sound, the verb can be repeated, and the two agree in the end."""
     verb = VERBS[name]
     crash(partial(run_verb, place, verb), point)
@@ -115,7 +115,7 @@ def again(space: clia.Space, name: str) -> None:
     VERBS[name].act(space)
 
 
-def check_sound(place: Place) -> None:
+def check_sound(place: SpacePair) -> None:
     for side in ("owner", "hearer"):
         with place.open(side) as space:
             report = space.verify()
@@ -123,7 +123,7 @@ def check_sound(place: Place) -> None:
             assert space.key().mine
 
 
-def converge(place: Place, name: str) -> None:
+def converge(place: SpacePair, name: str) -> None:
     """The owner goes on; the hearer follows to where it is, where it still may, and hears nothing twice."""
     with place.open("owner") as owner:
         owner.commit("scout", "finding", changes={"after.txt": b"after"})
@@ -151,7 +151,7 @@ def converge(place: Place, name: str) -> None:
 
 @pytest.mark.parametrize("name", VERBS)
 def test_verb_killed_at_any_step_leaves_both_spaces_sound_and_can_be_repeated(
-    template: Place, tmp_path: Path, name: str, soak: bool
+    template: SpacePair, tmp_path: Path, name: str, soak: bool
 ) -> None:
     points = crash_points(partial(run_verb, template.copied(tmp_path / "alive"), VERBS[name]))
     assert {*VERBS[name].steps} <= {point.step for point in points}
@@ -160,7 +160,7 @@ def test_verb_killed_at_any_step_leaves_both_spaces_sound_and_can_be_repeated(
     run_all([partial(crash_and_continue, copy, name, point) for copy, point in zip(copies, chosen, strict=True)], at_once=4)
 
 
-def repeatedly(place: Place, side: str, act: Callable[[clia.Space], object]) -> None:
+def repeatedly(place: SpacePair, side: str, act: Callable[[clia.Space], object]) -> None:
     """Does something several times, while another process is at it; only a clean refusal may come of it."""
     with place.open(side) as space:
         for _ in range(5):
@@ -196,7 +196,7 @@ RACES: dict[str, tuple[tuple[str, Callable[[clia.Space], object]], ...]] = {
 
 
 @pytest.mark.parametrize("name", RACES)
-def test_two_processes_at_once_end_in_a_sound_state(template: Place, tmp_path: Path, name: str) -> None:
+def test_two_processes_at_once_end_in_a_sound_state(template: SpacePair, tmp_path: Path, name: str) -> None:
     place = template.copied(tmp_path / "race")
     run_all([partial(repeatedly, place, side, act) for side, act in RACES[name]])
     check_sound(place)

@@ -16,7 +16,7 @@ from clia.forge.api.idempotency import Once
 from clia.forge.server import open_forge
 from clia.store.interface import FEED
 from clia.users.service import User, UserInfo, Users, users_of
-from support.forge_server import PATIENCE, PERSON, Api, ForgeProcess, Place, eventually, made_place
+from support.forge_server import PATIENCE, PERSON, Api, ForgeProcess, ForgeSpace, eventually, new_forge_space
 from support.own_postgres import own_server
 
 QUICK = library.Settings(durable=False, person=PERSON)
@@ -42,7 +42,7 @@ def _deaf(address: str, token: str) -> socket.socket:
 
 def test_clients_that_never_read_hold_up_nobody_and_cost_no_memory(tmp_path: Path) -> None:
     """40 MB of events for each of ten that read nothing: whoever reads gets all of it, and the forge ends when it is told."""
-    place = made_place(tmp_path.resolve() / "repo")
+    place = new_forge_space(tmp_path.resolve() / "repo")
     count, large = 400, "x" * 100_000
     with ExitStack() as stack:
         forge = stack.enter_context(ForgeProcess(place.root, cold=True))  # its process is looked at
@@ -67,7 +67,7 @@ def test_clients_that_never_read_hold_up_nobody_and_cost_no_memory(tmp_path: Pat
 
 
 def test_a_client_that_leaves_in_the_middle_of_what_it_says_is_no_failure(tmp_path: Path) -> None:
-    place = made_place(tmp_path.resolve() / "repo")
+    place = new_forge_space(tmp_path.resolve() / "repo")
     with ForgeProcess(place.root) as forge:
         host, _, port = forge.address.removeprefix("http://").partition(":")
         head = f"POST /api/v1/spaces/repo/agents/scout/asks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {place.token}\r\n"
@@ -84,7 +84,7 @@ def test_a_client_that_leaves_in_the_middle_of_what_it_says_is_no_failure(tmp_pa
 def test_a_forge_outlives_its_store_and_its_streams_miss_nothing(tmp_path: Path, soak: bool) -> None:
     """While PostgreSQL is away every answer says so (seen in a soak); when it is back the forge goes on by itself."""
     with own_server() as server:
-        place = made_place(tmp_path.resolve() / "repo", store=server.url)
+        place = new_forge_space(tmp_path.resolve() / "repo", store=server.url)
         with ForgeProcess(place.root, "--store", server.url) as forge:
             api = Api(forge.address, place.token)
             with api.events() as stream:
@@ -108,7 +108,7 @@ def test_a_forge_outlives_its_store_and_its_streams_miss_nothing(tmp_path: Path,
 
 
 def test_a_key_whose_request_died_in_between_is_never_used_for_a_second_change(tmp_path: Path) -> None:
-    place: Place = made_place(tmp_path.resolve() / "repo")
+    place: ForgeSpace = new_forge_space(tmp_path.resolve() / "repo")
     with ForgeProcess(place.root) as forge:
         api = Api(forge.address, place.token)
         request = api.ask()

@@ -9,7 +9,7 @@ import pytest
 from clia.space.envelope import STEPS
 from support.crashes import apart
 from support.session_crashes import crash_at_each_point, crash_each_recovery, race_twice, steps_by_verb
-from support.session_driver import Template, make_template, postgres_or_fail
+from support.session_driver import SessionTemplate, make_template, postgres_or_fail
 from support.session_verbs import VERBS
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ ALIKE = ("give up", "give up that ends", "decide on a question", "ask", "define"
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Template:
+def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SessionTemplate:
     home = tmp_path_factory.mktemp("template") / "home"
-    template = Template(home, postgres_or_fail() if request.param == "postgres" else None)
+    template = SessionTemplate(home, postgres_or_fail() if request.param == "postgres" else None)
     apart(make_template, str(home), template.address)
     return template
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_verb_killed_at_any_step_is_either_done_or_undone(template: Template, tmp_path: Path, name: str, soak: bool) -> None:
+def test_verb_killed_at_any_step_is_either_done_or_undone(template: SessionTemplate, tmp_path: Path, name: str, soak: bool) -> None:
     """Alone, or while another process runs the same verb."""
     where = (str(template.home), template.address, str(tmp_path))
     if soak:
@@ -48,7 +48,7 @@ def test_verb_killed_at_any_step_is_either_done_or_undone(template: Template, tm
 
 
 @pytest.mark.parametrize("template", ["sqlite"], indirect=True)
-def test_session_verbs_reach_every_named_step(template: Template, tmp_path: Path) -> None:
+def test_session_verbs_reach_every_named_step(template: SessionTemplate, tmp_path: Path) -> None:
     """No test covers a crash point that nothing reaches."""
     by_verb = apart(steps_by_verb, str(template.home), str(tmp_path))
     assert {step for steps in by_verb.values() for step in steps} == {*NAMED}
@@ -57,13 +57,15 @@ def test_session_verbs_reach_every_named_step(template: Template, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ENDING)
-def test_recovery_that_is_killed_is_finished_by_the_next_process(template: Template, tmp_path: Path, name: str, soak: bool) -> None:
+def test_recovery_that_is_killed_is_finished_by_the_next_process(
+    template: SessionTemplate, tmp_path: Path, name: str, soak: bool
+) -> None:
     only = None if soak else ["committed"]
     if template.address is None and not soak:
         only = {"decide that ends": NAMED, "fork": ["intent-recorded", "committed"]}.get(name, only)
     apart(crash_each_recovery, str(template.home), template.address, str(tmp_path), name, only)
 
 
-def test_racing_processes_killed_at_random_lose_and_duplicate_nothing(template: Template, tmp_path: Path, life: int) -> None:
+def test_racing_processes_killed_at_random_lose_and_duplicate_nothing(template: SessionTemplate, tmp_path: Path, life: int) -> None:
     """The number in the test's name is the seed."""
     apart(race_twice, str(template.home), template.address, str(tmp_path / "race"), life)

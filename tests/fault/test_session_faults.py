@@ -19,7 +19,7 @@ from support.crashes import apart
 from support.disks import fill, no_file_beyond, read_only, small_disk
 from support.own_postgres import own_server
 from support.session_crashes import verbs_refused_without_permissions
-from support.session_driver import Place, Template, check_nothing_lost, make_template
+from support.session_driver import SessionCrashSpace, SessionTemplate, check_nothing_lost, make_template
 from support.session_verbs import VERBS, check_done
 from support.space_driver import BRIEFING, Paper, settings
 
@@ -32,14 +32,14 @@ DISK = 4 << 20
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+def template(tmp_path_factory: pytest.TempPathFactory) -> SessionTemplate:
     home = tmp_path_factory.mktemp("template") / "made"
     make_template(str(home))
-    return Template(home)
+    return SessionTemplate(home)
 
 
 @pytest.fixture
-def place(template: Template, tmp_path: Path) -> Place:
+def place(template: SessionTemplate, tmp_path: Path) -> SessionCrashSpace:
     return template.copied(tmp_path / "here")
 
 
@@ -47,7 +47,7 @@ def refs(root: Path) -> str:
     return git("for-each-ref", cwd=root)
 
 
-def everything(place: Place, space: clia.Space) -> Any:
+def everything(place: SessionCrashSpace, space: clia.Space) -> Any:
     """All that a verb could have changed: refs, and every row and stream of the store."""
     with space.core.store.reading() as view:
         values = view.values.scan("")
@@ -108,9 +108,9 @@ def killer(monkeypatch: pytest.MonkeyPatch) -> Killer:
 
 
 @pytest.fixture
-def noisy(tmp_path: Path) -> Iterator[tuple[Place, clia.Space]]:
+def noisy(tmp_path: Path) -> Iterator[tuple[SessionCrashSpace, clia.Space]]:
     """A space whose flow prints in each turn."""
-    place = Place(tmp_path / "noisy", Paper(str(tmp_path / "paper")))
+    place = SessionCrashSpace(tmp_path / "noisy", Paper(str(tmp_path / "paper")))
     with clia.init(place.root, settings=settings()) as space:
         space.spawn("scout", BRIEFING)
         space.define("noisy", NOISY)
@@ -125,7 +125,9 @@ TURNS: dict[str, Callable[[clia.Space, str | None], object]] = {
 
 
 @pytest.mark.parametrize("name", TURNS)
-def test_a_verb_whose_worker_dies_once_is_done_all_the_same(noisy: tuple[Place, clia.Space], killer: Killer, name: str) -> None:
+def test_a_verb_whose_worker_dies_once_is_done_all_the_same(
+    noisy: tuple[SessionCrashSpace, clia.Space], killer: Killer, name: str
+) -> None:
     place, space = noisy
     for each, act in TURNS.items():
         killer.left = 1 if each == name else 0
@@ -139,7 +141,7 @@ def test_a_verb_whose_worker_dies_once_is_done_all_the_same(noisy: tuple[Place, 
 
 @pytest.mark.parametrize("name", TURNS)
 def test_a_flow_that_every_worker_dies_of_has_failed_and_its_record_is_whole(
-    noisy: tuple[Place, clia.Space], killer: Killer, name: str
+    noisy: tuple[SessionCrashSpace, clia.Space], killer: Killer, name: str
 ) -> None:
     place, space = noisy
     for each, act in TURNS.items():
@@ -163,7 +165,7 @@ def test_a_flow_that_every_worker_dies_of_has_failed_and_its_record_is_whole(
 # A disk that is full, a repository that may not be changed
 
 
-def refusal(place: Place, name: str) -> CliaError | None:
+def refusal(place: SessionCrashSpace, name: str) -> CliaError | None:
     """How a verb was refused; None where it found room enough."""
     try:
         with place.open("victim") as space:
@@ -173,7 +175,7 @@ def refusal(place: Place, name: str) -> CliaError | None:
     return None
 
 
-def check_whole(place: Place, name: str) -> None:
+def check_whole(place: SessionCrashSpace, name: str) -> None:
     """With room again: the verb was done, or was never begun and works."""
     with place.open() as space:
         check_done(place, space, VERBS[name], VERBS[name].done_by(space))
@@ -181,7 +183,7 @@ def check_whole(place: Place, name: str) -> None:
 
 @pytest.mark.parametrize("name", VERBS)
 def test_on_a_full_disk_a_verb_is_refused_and_leaves_nothing_half_done(
-    template: Template, tmp_path: Path, name: str, soak: bool
+    template: SessionTemplate, tmp_path: Path, name: str, soak: bool
 ) -> None:
     refusals = []
     for leave in range(40) if soak else (0, 2, 5, 9):
@@ -197,7 +199,7 @@ def test_on_a_full_disk_a_verb_is_refused_and_leaves_nothing_half_done(
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_where_no_file_may_grow_a_verb_is_refused_and_changes_nothing(place: Place, name: str) -> None:
+def test_where_no_file_may_grow_a_verb_is_refused_and_changes_nothing(place: SessionCrashSpace, name: str) -> None:
     with place.open("victim") as space:
         before = everything(place, space)  # the store is open
         with no_file_beyond(0), pytest.raises((GitError, StoreError)):
@@ -206,7 +208,7 @@ def test_where_no_file_may_grow_a_verb_is_refused_and_changes_nothing(place: Pla
     check_whole(place, name)
 
 
-def test_a_repository_that_may_not_be_changed_shows_its_sessions_and_refuses_every_verb(template: Template) -> None:
+def test_a_repository_that_may_not_be_changed_shows_its_sessions_and_refuses_every_verb(template: SessionTemplate) -> None:
     with tempfile.TemporaryDirectory() as home:
         os.chmod(home, 0o711)  # noqa: S103  # for nobody, who has no business in the directory of a test
         place = template.copied(Path(home) / "here")
@@ -244,7 +246,7 @@ def test_a_server_that_goes_away_in_a_verb_is_named_and_nothing_is_lost(server: 
     home = tmp_path / "made"
     root = home / "space"
     make_template(str(home), f"host={server.directory} user=clia dbname=postgres options=''")
-    place = Place(root, Paper(str(home / "paper")), server.url)
+    place = SessionCrashSpace(root, Paper(str(home / "paper")), server.url)
     for name, (step, past) in OUTAGES.items():
         verb = VERBS[name]
         armed = [True]

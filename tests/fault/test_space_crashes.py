@@ -16,7 +16,7 @@ from support.crashes import KILLED, apart, run_all
 from support.space_crashes import (
     VERBS,
     WITH_INTENT,
-    Place,
+    CrashSpace,
     copied,
     crash_at_each_point,
     crash_each_recovery,
@@ -68,14 +68,14 @@ space.commit_with_trace("scout", "finding", changes={{"verb.txt": b"verb"}})
 """
 
 
-def strace(place: Place, *words: str) -> int:
+def strace(place: CrashSpace, *words: str) -> int:
     """Commit with its trace in a process whose system calls are traced; return its exit code."""
     environment = os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__)), "PYTHONDONTWRITEBYTECODE": "1"}
     command = ["strace", "-f", *words, sys.executable, "-c", STRACED, str(place.root)]
     return subprocess.run(command, env=environment, capture_output=True, check=False).returncode
 
 
-def calls_of(place: Place, out: Path) -> dict[str, tuple[int, int]]:
+def calls_of(place: CrashSpace, out: Path) -> dict[str, tuple[int, int]]:
     """By kind: the number of calls before the verb, and in total."""
     assert strace(place, "-o", str(out), "-e", f"trace={','.join(KINDS)}") == 0
     lines = out.read_text(errors="replace").splitlines()
@@ -85,7 +85,7 @@ def calls_of(place: Place, out: Path) -> dict[str, tuple[int, int]]:
     return {kind: (before[kind], whole[kind]) for kind in KINDS if whole[kind] > before[kind]}
 
 
-def crash_in_call(place: Place, kind: str, number: int) -> bool:
+def crash_in_call(place: CrashSpace, kind: str, number: int) -> bool:
     """Kill a commit in the nth system call of a kind; return whether it came that far."""
     code = strace(place, "-o", os.devnull, "-e", f"trace={kind}", "-e", f"inject={kind}:signal=KILL:when={number}")
     assert code in (KILLED, 0)

@@ -46,7 +46,7 @@ REFUSED_AGAIN = (NoSuchAgent,)
 """An archived agent cannot be archived again."""
 
 
-class Place(NamedTuple):
+class DiskSpace(NamedTuple):
     root: Path
     paper: Paper
 
@@ -65,7 +65,7 @@ class Place(NamedTuple):
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two agents with a trace each, a relation, and a branch of people that is checked out nowhere."""
     home = tmp_path_factory.mktemp("template")
-    place = Place(home / "space", Paper(str(home / "paper")))
+    place = DiskSpace(home / "space", Paper(str(home / "paper")))
     place.root.mkdir()
     git("init", "--quiet", "--initial-branch=main", "--template=", cwd=place.root)
     git("commit", "--quiet", "--allow-empty", "--message=first", cwd=place.root)
@@ -82,13 +82,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def copied(template: Path, to: Path) -> Place:
+def copied(template: Path, to: Path) -> DiskSpace:
     shutil.copytree(template, to, dirs_exist_ok=True, symlinks=True)
-    return Place(to / "space", Paper(str(to / "paper")))
+    return DiskSpace(to / "space", Paper(str(to / "paper")))
 
 
 @pytest.fixture
-def place(template: Path, tmp_path: Path) -> Place:
+def place(template: Path, tmp_path: Path) -> DiskSpace:
     return copied(template, tmp_path / "here")
 
 
@@ -104,7 +104,7 @@ def still_reads(space: clia.Space) -> None:
     assert space.briefing_of("scout") == BRIEFING
 
 
-def refusal(place: Place, name: str) -> CliaError | None:
+def refusal(place: DiskSpace, name: str) -> CliaError | None:
     """How a verb was refused; None where it found room enough."""
     try:
         with place.open() as space:
@@ -114,7 +114,7 @@ def refusal(place: Place, name: str) -> CliaError | None:
     return None
 
 
-def check_whole(place: Place, name: str, before: str, refused: CliaError | None) -> None:
+def check_whole(place: DiskSpace, name: str, before: str, refused: CliaError | None) -> None:
     """With room again: all is as it was before the refusal or as it should have become, and the verb works."""
     with place.open() as space:
         check_nothing_lost(place.root, place.paper, space)
@@ -156,7 +156,7 @@ def test_white_box_a_commit_that_the_disk_did_not_take_is_not_acknowledged(templ
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_where_no_file_may_grow_a_verb_is_refused_and_leaves_nothing_half_done(place: Place, name: str) -> None:
+def test_where_no_file_may_grow_a_verb_is_refused_and_leaves_nothing_half_done(place: DiskSpace, name: str) -> None:
     before = refs(place.root)
 
     def attempt() -> None:
@@ -186,14 +186,14 @@ def as_nobody(act: Callable[[], None]) -> None:
 
 
 @pytest.fixture
-def open_place(template: Path) -> Iterator[Place]:
+def open_place(template: Path) -> Iterator[DiskSpace]:
     """As ``place``, where everyone may go: nobody has no business in the directory of a test."""
     with tempfile.TemporaryDirectory() as home:
         os.chmod(home, 0o711)  # noqa: S103  # for nobody, who looks into it
         yield copied(template, Path(home) / "here")
 
 
-def test_a_repository_that_may_not_be_changed_can_be_read(open_place: Place) -> None:
+def test_a_repository_that_may_not_be_changed_can_be_read(open_place: DiskSpace) -> None:
     def read() -> None:
         with open_place.open() as space:
             still_reads(space)
@@ -206,7 +206,7 @@ def test_a_repository_that_may_not_be_changed_can_be_read(open_place: Place) -> 
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_a_repository_that_may_not_be_changed_refuses_to_be(open_place: Place, name: str) -> None:
+def test_a_repository_that_may_not_be_changed_refuses_to_be(open_place: DiskSpace, name: str) -> None:
     before = refs(open_place.root)
 
     def attempt() -> None:
@@ -222,7 +222,7 @@ def test_a_repository_that_may_not_be_changed_refuses_to_be(open_place: Place, n
 
 
 @pytest.mark.parametrize("folder", ["objects", "refs/heads/agents", "refs/notes/clia/trace", "clia"])
-def test_one_folder_that_may_not_be_changed_is_named_at_once(open_place: Place, folder: str) -> None:
+def test_one_folder_that_may_not_be_changed_is_named_at_once(open_place: DiskSpace, folder: str) -> None:
     def attempt() -> None:
         refused = refusal(open_place, "commit with trace")
         assert refused is not None
@@ -242,11 +242,11 @@ def test_one_folder_that_may_not_be_changed_is_named_at_once(open_place: Place, 
 # Damaged objects
 
 
-def blob_of(place: Place, name: str) -> str:
+def blob_of(place: DiskSpace, name: str) -> str:
     return git("rev-parse", f"agents/{name}:{name}.txt", cwd=place.root).strip()
 
 
-def test_a_damaged_object_is_named_and_the_rest_can_be_read(place: Place) -> None:
+def test_a_damaged_object_is_named_and_the_rest_can_be_read(place: DiskSpace) -> None:
     cid = blob_of(place, "helper")
     file = place.object(cid)
     file.chmod(0o644)
@@ -263,7 +263,7 @@ def test_a_damaged_object_is_named_and_the_rest_can_be_read(place: Place) -> Non
         space.commit("scout", "finding", changes={"on.txt": b"it goes on"})
 
 
-def test_a_missing_object_is_named_and_the_rest_can_be_read(place: Place) -> None:
+def test_a_missing_object_is_named_and_the_rest_can_be_read(place: DiskSpace) -> None:
     cid = blob_of(place, "helper")
     place.object(cid).unlink()
     with place.open() as space:
@@ -276,7 +276,7 @@ def test_a_missing_object_is_named_and_the_rest_can_be_read(place: Place) -> Non
 
 
 @pytest.mark.parametrize("damage", ["missing", "corrupt", "empty"])
-def test_a_damaged_head_refuses_commits_and_changes_nothing(place: Place, damage: str) -> None:
+def test_a_damaged_head_refuses_commits_and_changes_nothing(place: DiskSpace, damage: str) -> None:
     cid = git("rev-parse", "agents/helper", cwd=place.root).strip()
     file = place.object(cid)
     file.chmod(0o644)
@@ -304,7 +304,7 @@ def test_a_damaged_head_refuses_commits_and_changes_nothing(place: Place, damage
 # A store that is missing, damaged, locked or of another time
 
 
-def test_without_its_store_a_space_has_all_that_was_recorded(place: Place) -> None:
+def test_without_its_store_a_space_has_all_that_was_recorded(place: DiskSpace) -> None:
     for file in place.store.parent.glob("space.db*"):
         file.unlink()
     with place.open() as space:
@@ -326,7 +326,7 @@ def torn(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [damaged, torn])
-def test_a_damaged_store_is_said_to_be_and_git_keeps_everything(place: Place, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_store_is_said_to_be_and_git_keeps_everything(place: DiskSpace, damage: Callable[[Path], None]) -> None:
     with closing(sqlite3.connect(place.store)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     before = refs(place.root)
@@ -343,7 +343,7 @@ def test_a_damaged_store_is_said_to_be_and_git_keeps_everything(place: Place, da
         assert space.verify().clean
 
 
-def test_a_store_of_a_newer_clia_is_left_alone(place: Place) -> None:
+def test_a_store_of_a_newer_clia_is_left_alone(place: DiskSpace) -> None:
     with closing(sqlite3.connect(place.store)) as database:
         database.execute("PRAGMA user_version = 99")
     before = refs(place.root)
@@ -353,7 +353,7 @@ def test_a_store_of_a_newer_clia_is_left_alone(place: Place) -> None:
     assert refs(place.root) == before
 
 
-def test_a_locked_store_refuses_in_time_what_needs_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_store_refuses_in_time_what_needs_it(place: DiskSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_store, "TIMEOUT", 0.05)  # instead of the usual half minute
     with place.open() as space, closing(sqlite3.connect(place.store, isolation_level=None)) as other:
         before = refs(place.root)

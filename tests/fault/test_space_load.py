@@ -24,7 +24,7 @@ SHARED = "shared"
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 
 
-class Load(NamedTuple):
+class SpaceLoad(NamedTuple):
     """A space, what was acknowledged in it, and how long it is worked on."""
 
     root: Path
@@ -37,14 +37,14 @@ class Load(NamedTuple):
         return clia.open(self.root, settings=settings(store=self.store, durable=self.durable))
 
 
-def new_load(tmp_path: Path, rounds: int, store: str | None = None, *, durable: bool = False) -> Load:
-    load = Load(tmp_path / "space", Paper(str(tmp_path / "paper")), rounds, store, durable)
+def new_load(tmp_path: Path, rounds: int, store: str | None = None, *, durable: bool = False) -> SpaceLoad:
+    load = SpaceLoad(tmp_path / "space", Paper(str(tmp_path / "paper")), rounds, store, durable)
     with clia.init(load.root, settings=settings(store=store)) as space:
         Writer(space, load.paper).spawn(SHARED)
     return load
 
 
-def work(load: Load, number: int, together: Any) -> None:
+def work(load: SpaceLoad, number: int, together: Any) -> None:
     with load.open() as space:
         take_part(Writer(space, load.paper), number, load.rounds, together)
 
@@ -82,7 +82,7 @@ def commit_on_head(writer: Writer, name: str, path: str, text: str) -> None:
         return
 
 
-def keep_house(load: Load, stop: Any, rounds: Any) -> None:
+def keep_house(load: SpaceLoad, stop: Any, rounds: Any) -> None:
     """``git gc`` with its usual grace, and ``git pack-refs``, again and again."""
     while not stop.is_set():
         for words in (["gc", "--quiet"], ["pack-refs", "--all"]):
@@ -91,7 +91,7 @@ def keep_house(load: Load, stop: Any, rounds: Any) -> None:
             rounds.value += done.returncode == 0
 
 
-def processes_at_work(load: Load, count: int) -> None:
+def processes_at_work(load: SpaceLoad, count: int) -> None:
     together, stop, rounds = FORK.Barrier(count), FORK.Event(), FORK.Value("i", 0)
     keeper, _ = started(lambda: keep_house(load, stop, rounds))
     try:
@@ -103,7 +103,7 @@ def processes_at_work(load: Load, count: int) -> None:
     assert rounds.value > 0
 
 
-def check(load: Load, count: int) -> None:
+def check(load: SpaceLoad, count: int) -> None:
     with clia.open(load.root, settings=settings(store=load.store)) as space:
         check_nothing_lost(load.root, load.paper, space)
         assert set(trace_texts(space)) == {text for (text,) in load.paper.read("entry")}
@@ -157,7 +157,7 @@ def test_threads_on_one_handle_lose_and_double_nothing(tmp_path: Path, soak: boo
     check(load, count)
 
 
-def threads_at_work(load: Load, count: int) -> None:
+def threads_at_work(load: SpaceLoad, count: int) -> None:
     """In a process of its own: how often threads take turns is a setting of the whole process."""
     sys.setswitchinterval(1e-5)
     complaints: list[BaseException] = []

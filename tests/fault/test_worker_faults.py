@@ -17,7 +17,7 @@ from support.crashes import KILLED, exit_code
 from support.effects import worker_for
 from support.own_postgres import own_server
 from support.space_driver import BRIEFING, Paper, postgres_url, settings
-from support.worker_driver import Place, check_answered_once, start
+from support.worker_driver import DriverSpace, check_answered_once, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> DriverSpace:
     store = None if request.param == "sqlite" else postgres_url(request.getfixturevalue("postgres_address"))
-    return Place(str(tmp_path / "space"), store, str(tmp_path / "paper"))
+    return DriverSpace(str(tmp_path / "space"), store, str(tmp_path / "paper"))
 
 
 @pytest.mark.parametrize("step", ["claimed", "handling", "handled", "answered"])
-def test_a_worker_that_is_killed_is_followed_by_another(place: Place, step: str) -> None:
+def test_a_worker_that_is_killed_is_followed_by_another(place: DriverSpace, step: str) -> None:
     place.made(1, 2)
     assert exit_code(start(place, "first", step)) == KILLED
     assert exit_code(start(place, "second")) == 0
@@ -43,7 +43,7 @@ def test_a_worker_that_is_killed_is_followed_by_another(place: Place, step: str)
     assert len(place.tried()) == (3 if step in ("handling", "handled") else 2)
 
 
-def test_a_request_that_kills_every_worker_is_given_up(place: Place) -> None:
+def test_a_request_that_kills_every_worker_is_given_up(place: DriverSpace) -> None:
     place.made(1, 1)
     lives = [exit_code(start(place, f"w{number}", "handling", attempts=2, lease_seconds=0.2)) for number in range(3)]
     assert lives == [KILLED, KILLED, 0]
@@ -58,7 +58,7 @@ def wait_for(condition: Callable[[], bool], goes_on: Callable[[], bool]) -> None
         never.wait(0.01)
 
 
-def test_a_program_dies_with_its_worker_and_the_next_attempt_starts_clean(place: Place, tmp_path: Path) -> None:
+def test_a_program_dies_with_its_worker_and_the_next_attempt_starts_clean(place: DriverSpace, tmp_path: Path) -> None:
     mark = tmp_path / "hanging"
     script = f"append log.txt line\nhang-once {mark}\nsay done"
     with clia.init(place.root, settings=settings(store=place.store)) as space:
@@ -96,7 +96,7 @@ def main(input):
 class Outage:
     """A server that goes while a handler is at work, whose answer comes while it is away."""
 
-    def __init__(self, place: Place, server: Server, at: tuple[str, int]) -> None:
+    def __init__(self, place: DriverSpace, server: Server, at: tuple[str, int]) -> None:
         self.place = place
         self.server = server
         self.at = at
@@ -154,7 +154,7 @@ def test_a_server_that_is_gone_for_ten_seconds_is_named_to_people_and_waited_for
 ) -> None:
     agents, turns = 3, 3
     with own_server() as server:
-        place = Place(str(tmp_path / "space"), server.url, str(tmp_path / "paper")).made(agents, turns, DIALOGUE)
+        place = DriverSpace(str(tmp_path / "space"), server.url, str(tmp_path / "paper")).made(agents, turns, DIALOGUE)
         outage = Outage(place, server, ("a1", 1))
         with place.open() as space:
             space.core.store.pool().timeout = 2.0  # type: ignore[attr-defined]  # nobody wants to wait half a minute here

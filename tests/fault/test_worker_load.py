@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from clia.store.store_queue import StoreQueue
 from support.crashes import KILLED, exit_code
 from support.space_driver import postgres_url
-from support.worker_driver import Place, check_answered_once, start
+from support.worker_driver import DriverSpace, check_answered_once, start
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MANY = 1000  # attempts: no request is given up, however many of its workers are killed
 
 
-class Load(NamedTuple):
+class WorkerLoad(NamedTuple):
     workers: int
     sessions: int
     requests: int  # of each session
@@ -29,7 +29,7 @@ class Load(NamedTuple):
 class Crew:
     """Some workers; one that dies is followed by another. All end with whoever made it."""
 
-    def __init__(self, place: Place, workers: int) -> None:
+    def __init__(self, place: DriverSpace, workers: int) -> None:
         self.place = place
         self.names = (f"w{number}" for number in count())
         self.at_work = [self._hired() for _ in range(workers)]
@@ -59,7 +59,7 @@ class Crew:
             each.join()
 
 
-def check_all_is_answered_although_workers_die(place: Place, load: Load) -> None:
+def check_all_is_answered_although_workers_die(place: DriverSpace, load: WorkerLoad) -> None:
     """Whenever some more was tried, the oldest worker is killed."""
     place.made(load.sessions, load.requests)
     requests, in_hand = load.sessions * load.requests, 0
@@ -78,12 +78,12 @@ def check_all_is_answered_although_workers_die(place: Place, load: Load) -> None
 def test_four_workers_on_one_postgresql_of_which_one_is_killed_again_and_again_finish_200_sessions(
     tmp_path: Path, postgres_address: str, soak: bool
 ) -> None:
-    place = Place(str(tmp_path / "space"), postgres_url(postgres_address), str(tmp_path / "paper"))
-    load = Load(workers=4, sessions=200, requests=100 if soak else 3, deaths=100 if soak else 8)
+    place = DriverSpace(str(tmp_path / "space"), postgres_url(postgres_address), str(tmp_path / "paper"))
+    load = WorkerLoad(workers=4, sessions=200, requests=100 if soak else 3, deaths=100 if soak else 8)
     check_all_is_answered_although_workers_die(place, load)
 
 
 def test_workers_on_sqlite_that_are_killed_one_by_one_answer_everything_once(tmp_path: Path, soak: bool) -> None:
-    place = Place(str(tmp_path / "space"), None, str(tmp_path / "paper"))
-    load = Load(workers=3, sessions=60 if soak else 16, requests=60 if soak else 6, deaths=40 if soak else 3)
+    place = DriverSpace(str(tmp_path / "space"), None, str(tmp_path / "paper"))
+    load = WorkerLoad(workers=3, sessions=60 if soak else 16, requests=60 if soak else 6, deaths=40 if soak else 3)
     check_all_is_answered_although_workers_die(place, load)

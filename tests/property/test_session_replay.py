@@ -19,7 +19,7 @@ from clia.sessions.records import Resumed, request_hash, resumed_json
 from clia.values.canonical import canonical_bytes
 from clia.values.json_values import CannotCross, crossing, inward
 from support.session_flows import CHANCE, PARTS
-from support.session_spaces import Place, pending_requests, with_agents
+from support.session_spaces import SessionSpace, pending_requests, with_agents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,9 +51,9 @@ VALUES = JSON.filter(can_cross)
 
 
 @contextmanager
-def a_space() -> Iterator[tuple[Place, clia.Space]]:
+def a_space() -> Iterator[tuple[SessionSpace, clia.Space]]:
     with tempfile.TemporaryDirectory() as directory:
-        place = Place(Path(directory) / "repo")
+        place = SessionSpace(Path(directory) / "repo")
         with place.open() as space:
             yield place, with_agents(space, "scout", echo=ECHO, parts=PARTS, chance=CHANCE)
 

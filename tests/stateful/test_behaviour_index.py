@@ -12,7 +12,7 @@ from support import git
 from support.behaviour_crashes import as_text, crash_at_each_step, read_at_once
 from support.behaviour_walks import Walk, observed, rebuilt, started
 from support.crashes import apart
-from support.session_spaces import Place
+from support.session_spaces import SessionSpace
 from support.spaces import BRIEFING, settings
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def test_an_index_built_step_by_step_equals_one_built_at_once_and_one_after_a_lo
         observations = observed(walk.space)
         assert rebuilt(walk.space) == observations, (seed, walk.done)
         walk.space.close()
-        Place(root).lose_store()
+        SessionSpace(root).lose_store()
         with clia.open(root, settings=settings()) as space:
             assert observed(space) == observations, (seed, walk.done)
     assert len(steps_taken) == 10, steps_taken  # every kind of step was taken

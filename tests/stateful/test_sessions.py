@@ -17,7 +17,7 @@ import clia
 from clia.errors import CliaError, StaleRequest
 from clia.sessions.records import SNAPSHOT
 from support.session_driver import check_sessions
-from support.session_model import ASK, CHOICES, SOURCES, Agent, Answer, Run, RunState, state_of, values
+from support.session_model import ASK, CHOICES, SOURCES, Agent, ModelAnswer, Run, RunState, state_of, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.agents: dict[str, Agent] = {}
         self.numbers = count(1)
         self.lost = False
-        self.random_values: dict[tuple[int, tuple[Answer, ...]], Any] = {}
+        self.random_values: dict[tuple[int, tuple[ModelAnswer, ...]], Any] = {}
 
     def teardown(self) -> None:
         report = self.space.verify()
@@ -158,9 +158,9 @@ class SessionMachine(RuleBasedStateMachine):
         call = sorted(pending)[request_index % len(pending)]
         request = f"{session}.{call}"
         if pending[call][0] == "human":
-            self.decide(name, request, Answer(call, CHOICES[value % 2]), crash)
+            self.decide(name, request, ModelAnswer(call, CHOICES[value % 2]), crash)
             return
-        answer = Answer(call, value) if value > 1 else Answer(call, None, "no luck")
+        answer = ModelAnswer(call, value) if value > 1 else ModelAnswer(call, None, "no luck")
         if answer.error is None:
             completed = self.attempt(lambda: self.space.resume(name, value, request), crash)
         else:
@@ -169,7 +169,7 @@ class SessionMachine(RuleBasedStateMachine):
             agent.sessions[session] = run._replace(answers=(*run.answers, answer))
             self.ended(agent, session)
 
-    def decide(self, name: str, request: str, answer: Answer, crash: int | None) -> None:
+    def decide(self, name: str, request: str, answer: ModelAnswer, crash: int | None) -> None:
         """A person's answer, after two refused ones: with the wrong verb, and with a wrong value."""
         agent = self.agents[name]
         self.refused("human-request", lambda: self.space.resume(name, answer.value, request))
@@ -211,7 +211,7 @@ class SessionMachine(RuleBasedStateMachine):
         agent = self.agents[name]
         still = [session for session, (_, answer) in agent.asks.items() if answer is None]
         if still and answers:
-            self.decide(name, f"{still[request_index % len(still)]}.1", Answer(1, CHOICES[request_index % 2]), crash)
+            self.decide(name, f"{still[request_index % len(still)]}.1", ModelAnswer(1, CHOICES[request_index % 2]), crash)
             return
         question = {"question": f"number {next(self.numbers)}", "choices": CHOICES}
         if self.attempt(lambda: self.space.ask(name, question), crash):
@@ -351,10 +351,12 @@ def test_sessions_behave_like_the_model(tmp_path: Path, request: pytest.FixtureR
 def test_the_model_distinguishes_runs() -> None:
     """The model itself, on known cases: a model that accepts everything would check nothing."""
     assert state_of("count", 1, ()) == RunState({1: ("work", None, {"n": 0, "total": 0})})
-    assert state_of("count", 1, (Answer(1, None, "ouch"),)).pending[2][2]["total"] == -4
-    assert state_of("count", 0, (Answer(1, "yes"),)) == RunState({}, [0, "yes"])
-    assert state_of("strict", 7, (Answer(1, 2), Answer(2, "late"))) == RunState({3: ("suspend", "last", {"first": 2})})
-    assert state_of("strict", 7, (Answer(1, None, "ouch"),)) == RunState({}, failure="RuntimeError: ouch")
+    assert state_of("count", 1, (ModelAnswer(1, None, "ouch"),)).pending[2][2]["total"] == -4
+    assert state_of("count", 0, (ModelAnswer(1, "yes"),)) == RunState({}, [0, "yes"])
+    assert state_of("strict", 7, (ModelAnswer(1, 2), ModelAnswer(2, "late"))) == RunState({3: ("suspend", "last", {"first": 2})})
+    assert state_of("strict", 7, (ModelAnswer(1, None, "ouch"),)) == RunState({}, failure="RuntimeError: ouch")
     assert state_of("at-once", 7, ()) == RunState({}, 7)
-    assert state_of("gather", 0, (Answer(3, 3), Answer(1, 1))).pending.keys() == {2}
-    assert state_of("gather", 0, (Answer(3, 3), Answer(1, 1), Answer(2, "no"))).pending == {4: ("last", None, [1, "no", 3])}
+    assert state_of("gather", 0, (ModelAnswer(3, 3), ModelAnswer(1, 1))).pending.keys() == {2}
+    assert state_of("gather", 0, (ModelAnswer(3, 3), ModelAnswer(1, 1), ModelAnswer(2, "no"))).pending == {
+        4: ("last", None, [1, "no", 3])
+    }

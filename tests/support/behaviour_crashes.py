@@ -11,7 +11,7 @@ import clia
 from clia.behaviours import index
 from clia.testing import components
 from support.crashes import KILLED, exit_code_of, kill_self, run_all
-from support.session_spaces import Place
+from support.session_spaces import SessionSpace
 from support.spaces import settings
 
 if TYPE_CHECKING:
@@ -74,6 +74,6 @@ def read_at_once(root: str, expected: str) -> None:
             for _ in range(5):
                 assert as_text(space) == expected
 
-    Place(Path(root)).lose_store()
+    SessionSpace(Path(root)).lose_store()
     run_all([partial(work, 0), partial(work, 3), partial(work, 0), partial(work, 3)])
     run_all([partial(_check, root, expected)])

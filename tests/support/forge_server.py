@@ -146,7 +146,7 @@ class Events:
         return remaining
 
 
-class Place(NamedTuple):
+class ForgeSpace(NamedTuple):
     """A space with an agent and somebody who may do everything."""
 
     root: Path
@@ -159,7 +159,7 @@ class Place(NamedTuple):
         return git("for-each-ref", cwd=self.root)
 
 
-def made_place(root: Path, *agents: str, store: str | None = None) -> Place:
+def new_forge_space(root: Path, *agents: str, store: str | None = None) -> ForgeSpace:
     with clia.init(root, settings=clia.Settings(durable=False, person=PERSON, store=store)) as space:
         for name in agents or ("scout",):
             space.spawn(name, BRIEFING)
@@ -167,7 +167,7 @@ def made_place(root: Path, *agents: str, store: str | None = None) -> Place:
         users.add("tess", "admin", *PERSON)
         token = users.make_token("tess")[0]
     git("config", "clia.durable", "false", cwd=root)
-    return Place(root, token)
+    return ForgeSpace(root, token)
 
 
 def eventually(holds: Callable[[], bool]) -> None:

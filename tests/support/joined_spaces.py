@@ -21,7 +21,7 @@ from support.space_driver import postgres_url
 from support.spaces import settings
 
 
-class Template(NamedTuple):
+class SpaceTemplate(NamedTuple):
     home: Path
     space: str
     values: list[tuple[str, Any]]  # of a store in PostgreSQL
@@ -45,14 +45,14 @@ def joined(top: Path, store: str | None = None) -> str:
 
 
 @cache
-def _template(*, shared: bool) -> Template:
+def _template(*, shared: bool) -> SpaceTemplate:
     home = Path(tempfile.mkdtemp(prefix="clia-joined-")).resolve()
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     store = postgres_url(postgres.fresh()) if shared else None
     hub = bare(home / "hub.git")
     with clia.init(home / "repo", settings=settings(store=store), hub=str(hub)) as space:
         values = space.core.store.scan("") if shared else []
-        template = Template(home, space.id, values)
+        template = SpaceTemplate(home, space.id, values)
     for path in [*hub.glob("hooks/*.sample"), *home.glob("repo/.git/clia/clone*")]:
         path.unlink()
     return template

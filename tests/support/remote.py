@@ -23,7 +23,7 @@ from clia.forge.app import create_app
 from clia.forge.forge import Site, forge_of
 from clia.http_client import HttpConnectionPool
 from support import session_spaces
-from support.session_spaces import Place
+from support.session_spaces import SessionSpace
 from support.spaces import settings
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Handle(RemoteSpace):
         return self._others[by](verb, arguments)
 
 
-class RemotePlace(Place):
+class RemotePlace(SessionSpace):
     """A space's repository; whoever opens it gets it over HTTP."""
 
     served: Served
@@ -118,7 +118,7 @@ class RemotePlace(Place):
     def open(self, **more: Any) -> clia.Space:
         return self.served.open(self.root, store=self.store, config=self.config, **more)
 
-    def configured(self, text: str) -> Place:
+    def configured(self, text: str) -> SessionSpace:
         made = RemotePlace(*super().configured(text))
         made.served = self.served
         return made

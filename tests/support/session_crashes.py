@@ -22,8 +22,8 @@ from support.crashes import (
     run_all,
 )
 from support.disks import become_nobody
-from support.session_driver import CHOICES, Place, Template, brought_to_its_end, check_nothing_lost
-from support.session_verbs import VERBS, Verb, check_done, me, person
+from support.session_driver import CHOICES, SessionCrashSpace, SessionTemplate, brought_to_its_end, check_nothing_lost
+from support.session_verbs import VERBS, SessionVerb, check_done, me, person
 from support.space_driver import Paper
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ MOST_STEPS = 5  # of a recovery: inside the locks of two notes and of the events
 MOST_RACE_STEPS = 200
 
 
-def run_verb(place: Place, verb: Verb, hook: CrashHook) -> None:
+def run_verb(place: SessionCrashSpace, verb: SessionVerb, hook: CrashHook) -> None:
     """The driver: acknowledged work first, then the verb."""
     with place.open("victim", hook) as space:
         space.trace(verb.agent, "console", "victim before")
@@ -46,19 +46,19 @@ def run_verb(place: Place, verb: Verb, hook: CrashHook) -> None:
         verb.act(space)
 
 
-def points_of(place: Place, verb: Verb) -> list[CrashPoint]:
+def points_of(place: SessionCrashSpace, verb: SessionVerb) -> list[CrashPoint]:
     """The crash points of a verb, from a run to its end, which is checked."""
     points = crash_points(partial(run_verb, place, verb))
     run_all([partial(check_done_by, place, verb, {"victim"})])
     return points
 
 
-def check_done_by(place: Place, verb: Verb, who: set[str]) -> None:
+def check_done_by(place: SessionCrashSpace, verb: SessionVerb, who: set[str]) -> None:
     with place.open() as space:
         check_done(place, space, verb, who)
 
 
-def crashes_of(verb: Verb, points: list[CrashPoint], only: Sequence[str] | None) -> list[CrashCase[Verb]]:
+def crashes_of(verb: SessionVerb, points: list[CrashPoint], only: Sequence[str] | None) -> list[CrashCase[SessionVerb]]:
     """A crash at each point; ``only``: the first time that each of these steps is reached.
 
     The branch's move is the point of no return; where no ref moves, the transaction is.
@@ -68,12 +68,12 @@ def crashes_of(verb: Verb, points: list[CrashPoint], only: Sequence[str] | None)
     return [case for case in cases if only is None or (case.at.step in only and case.at.number == 1)]
 
 
-def crash_alone(place: Place, case: CrashCase[Verb]) -> None:
+def crash_alone(place: SessionCrashSpace, case: CrashCase[SessionVerb]) -> None:
     crash(partial(run_verb, place, case.verb), case.at)
     check_done_by(place, case.verb, {"victim"} if case.past else set())
 
 
-def crash_beside_another(place: Place, case: CrashCase[Verb]) -> None:
+def crash_beside_another(place: SessionCrashSpace, case: CrashCase[SessionVerb]) -> None:
     """The victim holds the agent's lock when the second process runs the same verb."""
     lock = CrashPoint("locked", 2 if case.verb.made else 1)  # a fork takes the lock of the old agent, then that of the new one
     crash_beside(partial(run_verb, place, case.verb), case.at, partial(run_second, place, case), lock)
@@ -81,7 +81,7 @@ def crash_beside_another(place: Place, case: CrashCase[Verb]) -> None:
     check_done_by(place, case.verb, first or {"second"} if case.verb.once else first | {"second"})
 
 
-def run_second(place: Place, case: CrashCase[Verb], wait: Callable[[], None]) -> None:
+def run_second(place: SessionCrashSpace, case: CrashCase[SessionVerb], wait: Callable[[], None]) -> None:
     """The second process: opens the space before the first dies, runs the same verb, and is told who was first."""
     verb = case.verb
     with place.open("second") as space:
@@ -101,7 +101,7 @@ def run_second(place: Place, case: CrashCase[Verb], wait: Callable[[], None]) ->
 
 def crash_at_each_point(home: str, address: str | None, to: str, name: str, how: list[str], only: list[str] | None = None) -> None:
     """Kill a verb at each of its crash points, each time in a copy of the space; ``only``: as in ``crashes_of``."""
-    template, verb = Template(Path(home), address), VERBS[name]
+    template, verb = SessionTemplate(Path(home), address), VERBS[name]
     points = points_of(template.copied(Path(to, "alive")), verb)
     ways = {"beside": crash_beside_another, "alone": crash_alone}
     jobs = [
@@ -114,16 +114,16 @@ def crash_at_each_point(home: str, address: str | None, to: str, name: str, how:
 
 def steps_by_verb(home: str, to: str) -> dict[str, list[str]]:
     """The names of the steps that each verb reaches."""
-    template = Template(Path(home))
+    template = SessionTemplate(Path(home))
     return {name: [point.step for point in points_of(template.copied(Path(to, name)), verb)] for name, verb in VERBS.items()}
 
 
-def recover(place: Place, hook: CrashHook) -> None:
+def recover(place: SessionCrashSpace, hook: CrashHook) -> None:
     with place.open("next", hook):
         pass
 
 
-def crash_recovering(place: Place, case: CrashCase[Verb], number: int) -> int:
+def crash_recovering(place: SessionCrashSpace, case: CrashCase[SessionVerb], number: int) -> int:
     """Kill the verb, then its recovery at the nth crash point, where it has that many; return how many recoveries died."""
     killed = crash_recovery(partial(run_verb, place, case.verb), case.at, partial(recover, place), number)
     check_done_by(place, case.verb, {"victim"} if case.past else set())
@@ -132,7 +132,7 @@ def crash_recovering(place: Place, case: CrashCase[Verb], number: int) -> int:
 
 def crash_each_recovery(home: str, address: str | None, to: str, name: str, only: list[str] | None = None) -> None:
     """Kill a verb at crash points from its intent on, and then its recovery at each crash point."""
-    template, verb = Template(Path(home), address), VERBS[name]
+    template, verb = SessionTemplate(Path(home), address), VERBS[name]
     points = points_of(template.copied(Path(to, "alive")), verb)
     intent = points.index(CrashPoint("intent-recorded", 1))
     cases = [case for case in crashes_of(verb, points, only) if points.index(case.at) >= intent]
@@ -144,10 +144,10 @@ def crash_each_recovery(home: str, address: str | None, to: str, name: str, only
     assert sum(run_all(jobs, at_once=16)) >= len(cases)
 
 
-class Racer:
+class SessionRacer:
     """Runs random verbs of sessions until its process is killed."""
 
-    def __init__(self, space: clia.Space, place: Place, order: random.Random) -> None:
+    def __init__(self, space: clia.Space, place: SessionCrashSpace, order: random.Random) -> None:
         self._space = space
         self._place = place
         self._order = order
@@ -201,21 +201,21 @@ class Racer:
             self._space.cancel(self._agent(), "enough")
 
 
-def race(place: Place, name: str, hook: CrashHook) -> None:
+def race(place: SessionCrashSpace, name: str, hook: CrashHook) -> None:
     with place.open(name, hook) as space:
-        Racer(space, place, random.Random(name)).run()  # noqa: S311  # not a secret
+        SessionRacer(space, place, random.Random(name)).run()  # noqa: S311  # not a secret
 
 
 def race_twice(home: str, address: str | None, to: str, seed: int) -> None:
     """Two generations of racers; after each, nothing is lost or doubled, and in the end every session can finish."""
-    place = Template(Path(home), address).copied(Path(to))
+    place = SessionTemplate(Path(home), address).copied(Path(to))
     for generation in range(2):
         names = [f"s{seed}-g{generation}-r{number}" for number in range(4)]
         race_until_killed(partial(race, place), names, MOST_RACE_STEPS)
         run_all([partial(check_after_race, place, last=generation == 1)])
 
 
-def check_after_race(place: Place, *, last: bool) -> None:
+def check_after_race(place: SessionCrashSpace, *, last: bool) -> None:
     with place.open() as space:
         check_nothing_lost(place, space)
         if last:
@@ -230,7 +230,7 @@ def check_after_race(place: Place, *, last: bool) -> None:
 def verbs_refused_without_permissions(root: str) -> None:
     """Reads work and writes are refused in a process without root's rights, which ignore file permissions."""
     become_nobody()
-    with Place(Path(root), Paper(os.devnull)).open("victim") as space:
+    with SessionCrashSpace(Path(root), Paper(os.devnull)).open("victim") as space:
         assert space.session("scout").resumes == [1, 1, 1]
         assert len(space.pending()) == 5
         for name, verb in VERBS.items():

@@ -61,7 +61,7 @@ AT_TWO = "after two answers"
 """The message of scout's commit that has a checkpoint after two answers."""
 
 
-class Place(NamedTuple):
+class SessionCrashSpace(NamedTuple):
     """A space, the store it is on where that is no file beside it, and what was acknowledged in it."""
 
     root: Path
@@ -75,15 +75,17 @@ class Place(NamedTuple):
             yield space
 
 
-class Template(NamedTuple):
+class SessionTemplate(NamedTuple):
     """A space to be copied; in PostgreSQL its rows are copied with it."""
 
     home: Path
     address: str | None = None
 
-    def copied(self, to: Path) -> Place:
+    def copied(self, to: Path) -> SessionCrashSpace:
         shutil.copytree(self.home, to, symlinks=True, dirs_exist_ok=True)
-        place = Place(to / "space", Paper(str(to / "paper")), None if self.address is None else postgres_url(self.address))
+        place = SessionCrashSpace(
+            to / "space", Paper(str(to / "paper")), None if self.address is None else postgres_url(self.address)
+        )
         if self.address is not None:
             _copy_rows(self.address, place.root / ".git/clia/clone")
         return place
@@ -152,7 +154,7 @@ def brought_to_its_end(space: clia.Space, agent: str) -> Session:
 # What must agree
 
 
-def check_nothing_lost(place: Place, space: clia.Space) -> None:
+def check_nothing_lost(place: SessionCrashSpace, space: clia.Space) -> None:
     """Every acknowledged commit and entry is there once, the space is sound, and all that tells of a session agrees."""
     report = space.verify()
     assert report.clean, report.findings

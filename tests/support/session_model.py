@@ -110,7 +110,7 @@ SOURCES = {"count": COUNT, "strict": STRICT, "chance": CHANCE, "at-once": AT_ONC
 STEPS: dict[str, Callable[[int], Steps]] = {"count": counted, "strict": strict, "chance": chance, "at-once": at_once}
 
 
-class Answer(NamedTuple):
+class ModelAnswer(NamedTuple):
     call: int
     value: Any
     error: str | None = None
@@ -124,11 +124,11 @@ class RunState(NamedTuple):
     failure: str | None = None
 
 
-def state_of(flow: str, flow_input: int, answers: tuple[Answer, ...]) -> RunState:
+def state_of(flow: str, flow_input: int, answers: tuple[ModelAnswer, ...]) -> RunState:
     return gathered(answers) if flow == "gather" else stepped(STEPS[flow](flow_input), answers)
 
 
-def stepped(steps: Steps, answers: tuple[Answer, ...]) -> RunState:
+def stepped(steps: Steps, answers: tuple[ModelAnswer, ...]) -> RunState:
     try:
         request = next(steps)
         for answer in answers:
@@ -143,7 +143,7 @@ def stepped(steps: Steps, answers: tuple[Answer, ...]) -> RunState:
     return RunState({len(answers) + 1: request})
 
 
-def gathered(answers: tuple[Answer, ...]) -> RunState:
+def gathered(answers: tuple[ModelAnswer, ...]) -> RunState:
     answered = {answer.call: answer.value if answer.error is None else answer.error for answer in answers}
     pending: dict[int, FlowRequest] = {
         n + 1: (kind, None, {"n": n, "choices": CHOICES})
@@ -165,7 +165,7 @@ class Run(NamedTuple):
     root: int
     flow: str
     flow_input: int
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[ModelAnswer, ...] = ()
     decided: tuple[tuple[int, str], ...] = ()
     cancelled: bool = False
     began_on: str | None = None  # None for a fork: its first commit has a checkpoint

@@ -34,7 +34,7 @@ MACHINES = "machines"
 """PostgreSQL and a hub, as several machines share them."""
 
 
-class Place(NamedTuple):
+class SessionSpace(NamedTuple):
     """A space's repository and where its store is."""
 
     root: Path
@@ -58,18 +58,18 @@ class Place(NamedTuple):
         if self.hub is not None and self.store is not None:  # a person must confirm that the shared store is lost
             set_hub(self.root, HubTarget(self.hub, new_store=True), settings=settings(store=self.store)).close()
 
-    def configured(self, text: str) -> Place:
+    def configured(self, text: str) -> SessionSpace:
         """The place with a configuration file of this text."""
         path = self.root.parent / "config.toml"
         path.write_text(text)
         return self._replace(config=str(path))
 
 
-def place(request: pytest.FixtureRequest, tmp_path: Path, store: str) -> Place:
+def session_space_on(request: pytest.FixtureRequest, tmp_path: Path, store: str) -> SessionSpace:
     """The place for a test's space; PostgreSQL is started only if the test uses it."""
     address = None if store == "sqlite" else postgres_url(request.getfixturevalue("postgres_address"))
     hub = joined(tmp_path.resolve(), address) if store == MACHINES else None
-    return Place(tmp_path.resolve() / "repo", address, hub=hub)
+    return SessionSpace(tmp_path.resolve() / "repo", address, hub=hub)
 
 
 def with_agents(space: clia.Space, *names: str, **flows: str) -> clia.Space:
@@ -100,7 +100,7 @@ def use_engine(space: clia.Space, wrap: Callable[[Engine], Engine], *, same_plac
     return engine
 
 
-class Spy:
+class EngineSpy:
     """An engine that counts starts, loads and answers, and delegates them."""
 
     def __init__(self, engine: Engine, version: str | None = None) -> None:
@@ -135,7 +135,7 @@ class Spy:
 
 
 class SpiedRun:
-    def __init__(self, run: FlowRun, spy: Spy) -> None:
+    def __init__(self, run: FlowRun, spy: EngineSpy) -> None:
         self._run = run
         self._spy = spy
 
@@ -158,7 +158,7 @@ class SpiedRun:
         self._run.__exit__(*exc)
 
 
-class Liar(Spy):
+class Liar(EngineSpy):
     """An engine whose requests differ after some answer, as another version's might; it cannot load the dumps of others."""
 
     def __init__(self, engine: Engine, after: int) -> None:
@@ -170,7 +170,7 @@ class Liar(Spy):
 
 
 class LyingRun(SpiedRun):
-    def __init__(self, run: FlowRun, spy: Spy, after: int) -> None:
+    def __init__(self, run: FlowRun, spy: EngineSpy, after: int) -> None:
         super().__init__(run, spy)
         self._after = after
         self._answers = 0
@@ -188,7 +188,7 @@ class LyingRun(SpiedRun):
         return self.turn
 
 
-class Tally(Spy):
+class Tally(EngineSpy):
     """An engine that counts the runs that nobody has released."""
 
     begun = ended = 0
@@ -273,12 +273,12 @@ def put_value(space: clia.Space, key: str, value: Any) -> None:
         transaction.values.put(key, value)
 
 
-def checkpoint(place: Place, commit: str, agent: str = "scout") -> dict[str, Any]:
+def checkpoint(place: SessionSpace, commit: str, agent: str = "scout") -> dict[str, Any]:
     """The checkpoint that is noted at a commit."""
     return dict(json.loads(git("notes", f"--ref=clia/session/{agent}", "show", commit, cwd=place.root)))
 
 
-def put_checkpoint(place: Place, commit: str, content: Any) -> None:
+def put_checkpoint(place: SessionSpace, commit: str, content: Any) -> None:
     """Replace a checkpoint by a text, or by the canonical JSON of a value."""
     file = place.root.parent / "note"
     file.write_text(content if isinstance(content, str) else canonical(content))

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import clia
-    from support.session_driver import Place
+    from support.session_driver import SessionCrashSpace
 
 
-class Verb(NamedTuple):
+class SessionVerb(NamedTuple):
     """A verb to die in, how to see by whom it was done, and what must come of the session then."""
 
     agent: str  # whose lock it takes first
@@ -98,86 +98,86 @@ def runs_anew(space: clia.Space, who: set[str]) -> None:
 
 
 VERBS = {
-    "start": Verb("idle", start, started_by("idle", "sum"), comes_to("idle", lambda _: {"total": FINE})),
-    "start that ends": Verb(
+    "start": SessionVerb("idle", start, started_by("idle", "sum"), comes_to("idle", lambda _: {"total": FINE})),
+    "start that ends": SessionVerb(
         "idle",
         lambda s: s.start("idle", "at-once", me(s)),
         started_by("idle", "at-once"),
         lambda s, who: [s.session("idle", str(n + 1)).result[0] for n in range(len(who))] == sorted(who, key=[*WORTH].index),
         once=False,
     ),
-    "resume": Verb(
+    "resume": SessionVerb(
         "scout",
         lambda s: s.resume("scout", WORTH[me(s)], "1.4"),
         answered("scout", "1.4"),
         comes_to("scout", lambda who: summed(3 + WORTH[who] + FINE, "fine", "fine")),
     ),
-    "resume that ends": Verb(
+    "resume that ends": SessionVerb(
         "closer",
         lambda s: s.resume("closer", me(s), "1.1"),
         answered("closer", "1.1"),
         comes_to("closer", lambda who: who),
     ),
-    "give up": Verb(
+    "give up": SessionVerb(
         "scout",
         lambda s: s.give_up("scout", "no luck", "1.4"),
         answered("scout", "1.4"),
         comes_to("scout", lambda _: summed(2 + FINE, "fine", "fine")),
     ),
-    "give up that ends": Verb(
+    "give up that ends": SessionVerb(
         "closer", lambda s: s.give_up("closer", "no luck", "1.1"), answered("closer", "1.1"), is_over("closer", "failed")
     ),
-    "decide": Verb(
+    "decide": SessionVerb(
         "judge",
         lambda s: s.decide("judge", me(s), "verb", request_id="1.2"),
         answered("judge", "1.2"),
         comes_to("judge", lambda who: summed(1, who, "fine")),
     ),
-    "decide that ends": Verb(
+    "decide that ends": SessionVerb(
         "chair",
         lambda s: s.decide("chair", me(s), "verb", request_id="1.3"),
         answered("chair", "1.3"),
         comes_to("chair", lambda who: summed(1, "tess", who)),
     ),
-    "decide on a question": Verb(
+    "decide on a question": SessionVerb(
         "asker",
         lambda s: s.decide("asker", me(s), "verb", request_id="ask-1.1"),
         answered("asker", "ask-1.1"),
         lambda s, who: {s.session("asker", "ask-1").result} == who,
     ),
-    "ask": Verb(
+    "ask": SessionVerb(
         "idle",
         lambda s: s.ask("idle", {"question": "May I?", "who": me(s)}),
         asked_by,
         lambda s, who: [s.decide("idle", "yes", request_id=each.id) for each in s.pending("idle")],
         once=False,
     ),
-    "fork": Verb(
+    "fork": SessionVerb(
         "scout",
         lambda s: s.fork("scout", "fresh"),
         forked_by,
         comes_to("fresh", lambda _: summed(3 + 2 * FINE, "fine", "fine")),
         "fresh",
     ),
-    "fork at a commit": Verb(
+    "fork at a commit": SessionVerb(
         "scout",
         lambda s: s.fork("scout", "fresh", two(s)),
         forked_by,
         comes_to("fresh", lambda _: summed(2 + 3 * FINE, "fine", "fine")),
         "fresh",
     ),
-    "cancel": Verb("scout", lambda s: s.cancel("scout", "enough"), cancelled_by, is_over("scout", "cancelled")),
-    "define": Verb(
+    "cancel": SessionVerb("scout", lambda s: s.cancel("scout", "enough"), cancelled_by, is_over("scout", "cancelled")),
+    "define": SessionVerb(
         "idle", lambda s: s.define("new", f"# {me(s)}\n{AT_ONCE}", why="verb"), defined_by, runs_anew, once=False
     ),
-    "commit": Verb(
+    "commit": SessionVerb(
         "scout",
         lambda s: s.commit("scout", "finding", changes={"verb.txt": b"verb\n"}, message="verb"),
         committed_by("scout", "finding"),
         comes_to("scout", lambda _: summed(3 + 2 * FINE, "fine", "fine")),
         once=False,
     ),
-    "commit with trace": Verb(
+    "commit with trace": SessionVerb(
         "scout",
         lambda s: s.commit_with_trace("scout", "finding", changes={"verb.txt": b"verb\n"}, message="verb"),
         committed_by("scout", "finding"),
@@ -187,7 +187,7 @@ VERBS = {
 }  # fmt: skip
 
 
-def check_done(place: Place, space: clia.Space, verb: Verb, by: set[str]) -> None:
+def check_done(place: SessionCrashSpace, space: clia.Space, verb: SessionVerb, by: set[str]) -> None:
     """Done by just these; what was not done can be done now; and the session comes to the end that follows."""
     check_nothing_lost(place, space)
     assert verb.done_by(space) == by

@@ -35,7 +35,7 @@ ATTACHED = {"text": "attached"}
 KEPT = {"type": "behaviour", "name": "kept", "kind": "prompt", "body": "Look."}
 
 
-class Verb(NamedTuple):
+class SpaceVerb(NamedTuple):
     """A verb, and how to see whether it was done."""
 
     agent: str
@@ -43,7 +43,7 @@ class Verb(NamedTuple):
     done: Callable[[clia.Space], bool]
 
 
-class Place(NamedTuple):
+class CrashSpace(NamedTuple):
     """A space, and the paper that lists what was acknowledged in it."""
 
     root: Path
@@ -91,35 +91,35 @@ def merged(space: clia.Space, name: str) -> bool:
 
 VICTIMS, CHANGES = clia.Briefing(title="victim's"), {"verb.txt": b"verb\n"}
 VERBS = {
-    "spawn": Verb("fresh", lambda s: s.spawn("fresh", VICTIMS), is_victims),
-    "spawn from": Verb(
+    "spawn": SpaceVerb("fresh", lambda s: s.spawn("fresh", VICTIMS), is_victims),
+    "spawn from": SpaceVerb(
         "fresh", lambda s: s.spawn_from("fresh", VICTIMS, "scout"), lambda s: is_victims(s) and s.parent_agent("fresh") == "scout"
     ),
-    "commit": Verb("scout", lambda s: s.commit("scout", "finding", changes=CHANGES), has_verb_file),
-    "commit with trace": Verb("scout", lambda s: s.commit_with_trace("scout", "finding", changes=CHANGES), has_verb_file),
-    "merge": Verb("scout", lambda s: s.merge("scout", "helper"), lambda s: merged(s, "helper")),
-    "merge with conflicts": Verb(
+    "commit": SpaceVerb("scout", lambda s: s.commit("scout", "finding", changes=CHANGES), has_verb_file),
+    "commit with trace": SpaceVerb("scout", lambda s: s.commit_with_trace("scout", "finding", changes=CHANGES), has_verb_file),
+    "merge": SpaceVerb("scout", lambda s: s.merge("scout", "helper"), lambda s: merged(s, "helper")),
+    "merge with conflicts": SpaceVerb(
         "scout", lambda s: s.merge("scout", "rival"), lambda s: s.last_refused("scout", "rival") is not None
     ),
-    "resolve": Verb("scout", resolve, lambda s: merged(s, "rival")),
-    "relate": Verb("scout", lambda s: s.reviews("scout", "rival"), lambda s: s.reviewing("scout") == ["rival"]),
-    "unrelate": Verb(
+    "resolve": SpaceVerb("scout", resolve, lambda s: merged(s, "rival")),
+    "relate": SpaceVerb("scout", lambda s: s.reviews("scout", "rival"), lambda s: s.reviewing("scout") == ["rival"]),
+    "unrelate": SpaceVerb(
         "scout",
         lambda s: s.unrelate("scout", "advises", "helper"),
         lambda s: not [edge for edge in s.relations("scout") if edge.kind == "advises"],
     ),
-    "land by fast-forward": Verb("scout", lambda s: s.land("scout", "main"), landed),
-    "land by merge": Verb("scout", lambda s: s.land("scout", "main", no_ff=True), landed),
-    "land by squash": Verb("scout", lambda s: s.land("scout", "main", squash=True), landed),
-    "archive": Verb("scout", lambda s: s.archive("scout"), lambda s: "scout" not in s.agents()),
-    "restore": Verb("old", lambda s: s.restore("old"), lambda s: "old" not in s.agents(archived=True)),
-    "attach trace": Verb(
+    "land by fast-forward": SpaceVerb("scout", lambda s: s.land("scout", "main"), landed),
+    "land by merge": SpaceVerb("scout", lambda s: s.land("scout", "main", no_ff=True), landed),
+    "land by squash": SpaceVerb("scout", lambda s: s.land("scout", "main", squash=True), landed),
+    "archive": SpaceVerb("scout", lambda s: s.archive("scout"), lambda s: "scout" not in s.agents()),
+    "restore": SpaceVerb("old", lambda s: s.restore("old"), lambda s: "old" not in s.agents(archived=True)),
+    "attach trace": SpaceVerb(
         "scout",
         lambda s: s.attach_trace(s.genesis("scout"), [ATTACHED]),
         lambda s: s.trace_for(s.genesis("scout")) is not None,
     ),
-    "register type": Verb("scout", lambda s: s.register_type("review", "agent-commit"), lambda s: "review" in s.types()),
-    "write": Verb("scout", lambda s: s.write(KEPT), lambda s: tracked(s, "refs/clia/objects") != ""),
+    "register type": SpaceVerb("scout", lambda s: s.register_type("review", "agent-commit"), lambda s: "review" in s.types()),
+    "write": SpaceVerb("scout", lambda s: s.write(KEPT), lambda s: tracked(s, "refs/clia/objects") != ""),
 }
 INTENT, COMMITTED = CrashPoint("intent-recorded", 1), CrashPoint("committed", 1)
 MOST_STEPS = 3  # of a recovery: inside a ref's lock, notes bound, finished
@@ -148,12 +148,12 @@ def make_template(home: str) -> None:
         space.archive("old")
 
 
-def copied(template: str, to: Path) -> Place:
+def copied(template: str, to: Path) -> CrashSpace:
     shutil.copytree(template, to, symlinks=True)
-    return Place(to / "space", Paper(str(to / "paper")))
+    return CrashSpace(to / "space", Paper(str(to / "paper")))
 
 
-def run_verb(place: Place, verb: Verb, hook: CrashHook) -> None:
+def run_verb(place: CrashSpace, verb: SpaceVerb, hook: CrashHook) -> None:
     """The driver: acknowledged work first, then the verb."""
     with place.open(hook) as space:
         writer = Writer(space, place.paper)
@@ -163,7 +163,7 @@ def run_verb(place: Place, verb: Verb, hook: CrashHook) -> None:
         verb.act(space)
 
 
-def points_of(place: Place, verb: Verb) -> list[CrashPoint]:
+def points_of(place: CrashSpace, verb: SpaceVerb) -> list[CrashPoint]:
     """The crash points of a verb, from a run to its end, which is checked."""
     points = crash_points(partial(run_verb, place, verb))
     with place.open() as space:
@@ -172,12 +172,12 @@ def points_of(place: Place, verb: Verb) -> list[CrashPoint]:
     return points
 
 
-def crashes_of(verb: Verb, points: list[CrashPoint]) -> list[CrashCase[Verb]]:
+def crashes_of(verb: SpaceVerb, points: list[CrashPoint]) -> list[CrashCase[SpaceVerb]]:
     turn = points.index(COMMITTED) if COMMITTED in points else len(points)
     return [CrashCase(verb, point, number >= turn) for number, point in enumerate(points)]
 
 
-def run_second(place: Place, verb: Verb, wait: Callable[[], None]) -> None:
+def run_second(place: CrashSpace, verb: SpaceVerb, wait: Callable[[], None]) -> None:
     """The second process: opens the space before the first dies, and works on the same agent right after."""
     with place.open() as space:
         writer = Writer(space, place.paper)
@@ -197,7 +197,7 @@ def revive(writer: Writer, name: str) -> None:
             writer.spawn(name)
 
 
-def crash_beside_another(place: Place, case: CrashCase[Verb]) -> None:
+def crash_beside_another(place: CrashSpace, case: CrashCase[SpaceVerb]) -> None:
     """The victim holds the agent's lock when the second process starts to work on the same agent."""
     crash_beside(partial(run_verb, place, case.verb), case.at, partial(run_second, place, case.verb), 1)
     with place.open() as space:
@@ -206,7 +206,7 @@ def crash_beside_another(place: Place, case: CrashCase[Verb]) -> None:
             check_settled(place, case, space)
 
 
-def crash_alone(place: Place, case: CrashCase[Verb]) -> None:
+def crash_alone(place: CrashSpace, case: CrashCase[SpaceVerb]) -> None:
     crash(partial(run_verb, place, case.verb), case.at)
     with place.open() as space:
         if case.verb is VERBS["commit with trace"]:
@@ -214,7 +214,7 @@ def crash_alone(place: Place, case: CrashCase[Verb]) -> None:
         check_settled(place, case, space)
 
 
-def check_settled(place: Place, case: CrashCase[Verb], space: clia.Space) -> None:
+def check_settled(place: CrashSpace, case: CrashCase[SpaceVerb], space: clia.Space) -> None:
     """Done or not begun, depending on the crash point; and what was not done can be done now."""
     verb = case.verb
     check_nothing_lost(place.root, place.paper, space)
@@ -244,12 +244,12 @@ def crash_at_each_point(template: str, to: str, name: str, everything: bool) -> 
     run_all(jobs, at_once=16)  # most of them wait until the lock of a dead process is stale
 
 
-def recover(place: Place, hook: CrashHook) -> None:
+def recover(place: CrashSpace, hook: CrashHook) -> None:
     with place.open(hook):
         pass
 
 
-def crash_recovering(place: Place, case: CrashCase[Verb], number: int) -> int:
+def crash_recovering(place: CrashSpace, case: CrashCase[SpaceVerb], number: int) -> int:
     """Kill the verb, then its recovery at the nth crash point, where it has that many; return how many recoveries died."""
     killed = crash_recovery(partial(run_verb, place, case.verb), case.at, partial(recover, place), number)
     with place.open() as space:
@@ -271,7 +271,7 @@ def crash_each_recovery(template: str, to: str, name: str, everything: bool) -> 
     assert sum(run_all(jobs, at_once=16)) >= len(cases)
 
 
-class Racer:
+class VerbRacer:
     """Runs random verbs until its process is killed."""
 
     def __init__(self, writer: Writer, name: str, order: random.Random) -> None:
@@ -321,9 +321,9 @@ class Racer:
         self._order.choice((self._space.archive, self._space.restore))("old")
 
 
-def race(place: Place, name: str, hook: CrashHook) -> None:
+def race(place: CrashSpace, name: str, hook: CrashHook) -> None:
     with place.open(hook) as space:
-        Racer(Writer(space, place.paper), name, random.Random(name)).run()  # noqa: S311  # not a secret
+        VerbRacer(Writer(space, place.paper), name, random.Random(name)).run()  # noqa: S311  # not a secret
 
 
 def race_twice(template: str, to: str, seed: int) -> None:

@@ -34,7 +34,7 @@ def main(input):
 IMPATIENT = {"lease_seconds": 0.5, "attempts": 4}
 
 
-class Place(NamedTuple):
+class DriverSpace(NamedTuple):
     """A space that any process can open by itself."""
 
     root: str
@@ -44,7 +44,7 @@ class Place(NamedTuple):
     def open(self) -> clia.Space:
         return clia.open(self.root, settings=settings(store=self.store))
 
-    def made(self, sessions: int, requests: int, flow: str = CHAIN) -> Place:
+    def made(self, sessions: int, requests: int, flow: str = CHAIN) -> DriverSpace:
         """With so many agents, each with a session that asks for so much work."""
         with clia.init(self.root, settings=settings(store=self.store)) as space:
             space.define("chain", flow)
@@ -58,12 +58,12 @@ class Place(NamedTuple):
         return Paper(self.paper).read("tried")
 
 
-def start(place: Place, name: str, dies_at: str = "", **options: Any) -> BaseProcess:
+def start(place: DriverSpace, name: str, dies_at: str = "", **options: Any) -> BaseProcess:
     """Start a worker that works until nothing is left to do. ``shared``: over the queue of several machines."""
     return crashes.start(work, place, name, dies_at, {**IMPATIENT, **options})
 
 
-def work(place: Place, name: str, dies_at: str, options: dict[str, Any]) -> None:
+def work(place: DriverSpace, name: str, dies_at: str, options: dict[str, Any]) -> None:
     def reached(step: str) -> None:
         if step == dies_at:
             crashes.kill_self()
@@ -85,7 +85,7 @@ def _queue(space: clia.Space, shared: str | None) -> Queue:
     return StoreQueue(store) if shared is None else ProcrastinateQueue(store, shared, space.id)
 
 
-def check_answered_once(place: Place, agents: int, wanted: list[Any]) -> None:
+def check_answered_once(place: DriverSpace, agents: int, wanted: list[Any]) -> None:
     """Each session ended as wanted, each of its requests was resumed once, and the space is in order."""
     calls = Counter(range(1, len(wanted) + 1))
     with place.open() as space:

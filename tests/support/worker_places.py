@@ -25,7 +25,7 @@ def main(input):
 """
 
 
-class Place:
+class WorkerSpace:
     """A space with the agent ``scout`` and the flow ``one``, which makes one request."""
 
     def __init__(self, root: Path) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Scene(NamedTuple):
+class VersionsScene(NamedTuple):
     """A space with a peer, and versions of every state."""
 
     pair: Pair
@@ -68,7 +68,7 @@ def versions_of_each_state(space: clia.Space, name: str, kind: str, bodies: list
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersionsScene]:
     pair = Pair(tmp_path_factory.mktemp("guard").resolve())
     theirs, tone = (
         pair.owner.add_behaviour("hello", check_flow(10), SESSION_FLOW),
@@ -84,12 +84,12 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     flows |= {"a peer's proposal": (hidden.cid, "execute-denied"), "a name of it": ("review-only", "nothing-adopted")}
     prompts = versions_of_each_state(pair.hearer, "careful", PROMPT, [f"Be careful, {number}." for number in range(5)])
     prompts |= {"a peer's": (tone.cid, "execute-denied")}
-    yield Scene(pair, flows, prompts)
+    yield VersionsScene(pair, flows, prompts)
     pair.owner.close()
     pair.hearer.close()
 
 
-def test_a_flow_without_permission_starts_no_session(scene: Scene) -> None:
+def test_a_flow_without_permission_starts_no_session(scene: VersionsScene) -> None:
     before = scene.refs()
     for text, code in scene.flows.values():
         refused(code, partial(scene.space.start, "mine", text))
@@ -97,7 +97,7 @@ def test_a_flow_without_permission_starts_no_session(scene: Scene) -> None:
     assert scene.refs() == before
 
 
-def test_a_worker_spawns_no_agent_for_a_flow_without_permission(scene: Scene) -> None:
+def test_a_worker_spawns_no_agent_for_a_flow_without_permission(scene: VersionsScene) -> None:
     """Such a request cannot name a prompt."""
     before = scene.refs()
     payload = {"name": "child", "briefing": {"title": "Dig"}}
@@ -110,7 +110,7 @@ def test_a_worker_spawns_no_agent_for_a_flow_without_permission(scene: Scene) ->
     assert scene.refs() == before
 
 
-def test_a_prompt_without_permission_cannot_be_used_in_a_briefing(scene: Scene) -> None:
+def test_a_prompt_without_permission_cannot_be_used_in_a_briefing(scene: VersionsScene) -> None:
     """Neither rendered, nor named in a hand-written briefing."""
     space = scene.space
     other, before = space.write(BRIEFING), scene.refs()
@@ -127,7 +127,7 @@ def test_a_prompt_without_permission_cannot_be_used_in_a_briefing(scene: Scene) 
     assert scene.refs() == before
 
 
-def test_only_administrators_can_permit_behaviours_and_agents_cannot_over_mcp(scene: Scene) -> None:
+def test_only_administrators_can_permit_behaviours_and_agents_cannot_over_mcp(scene: VersionsScene) -> None:
     verbs = {"add_behaviour", "adopt_behaviour", "retire_behaviour", "follow_policy", "define"}
     assert {verb.name: verb.role for verb in all_verbs() if verb.name in verbs} == dict.fromkeys(verbs, ADMIN)
     before, server = (

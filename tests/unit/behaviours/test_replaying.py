@@ -15,7 +15,7 @@ from clia.errors import CliaError
 from clia.values.typed_objects import PROMPT, SESSION_FLOW
 from support import git
 from support.behaviour_walks import started
-from support.session_spaces import Place, with_agents
+from support.session_spaces import SessionSpace, with_agents
 from support.spaces import refused, settings
 
 if TYPE_CHECKING:
@@ -49,17 +49,17 @@ def main(input):
 """
 
 
-def dump(place: Place) -> tuple[list[str], list[str], str]:
+def dump(place: SessionSpace) -> tuple[list[str], list[str], str]:
     """All stored state: the rows of the store, including the feed's, the refs, and the number of objects."""
     with sqlite3.connect(place.root / ".git/clia/space.db") as store:
         rows = list(store.iterdump())
     return rows, git("for-each-ref", cwd=place.root).splitlines(), git("count-objects", "-v", cwd=place.root)
 
 
-class Scene:
+class ReplayScene:
     """A space with ended sessions; each replay is checked to write nothing."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SessionSpace) -> None:
         self.place = place
         self.space = with_agents(place.open(), "scout", "both", "stray")
         for name, body in (("two", TWO), ("parts", BOTH), ("careless", CARELESS)):
@@ -86,8 +86,8 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    scene = Scene(Place(tmp_path_factory.mktemp("replay").resolve() / "repo"))
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplayScene]:
+    scene = ReplayScene(SessionSpace(tmp_path_factory.mktemp("replay").resolve() / "repo"))
     yield scene
     scene.space.close()
 
@@ -96,7 +96,7 @@ def requests_of(replayed: Replayed) -> list[tuple[Any, bool, int | None]]:
     return [(step.payload, step.answered, step.recorded) for step in replayed.steps]
 
 
-def test_the_same_flow_and_an_equivalent_one_replay_identically(scene: Scene) -> None:
+def test_the_same_flow_and_an_equivalent_one_replay_identically(scene: ReplayScene) -> None:
     for body in (TWO, TWO.replace("[one, two]", "[one] + [two]")):
         replayed = scene.replay("scout", "two", body)
         assert (replayed.same, replayed.departs_at, replayed.unasked, replayed.ended) == (True, None, (), True)
@@ -135,7 +135,7 @@ DEPARTING: dict[str, tuple[str, int | None, list[tuple[Any, bool, int | None]], 
 
 
 @pytest.mark.parametrize("case", DEPARTING)
-def test_another_flow_differs_at_its_first_other_request(scene: Scene, case: str) -> None:
+def test_another_flow_differs_at_its_first_other_request(scene: ReplayScene, case: str) -> None:
     """A recorded answer is found by its request at any position, and is used once."""
     body, departs, steps, unasked, result = DEPARTING[case]
     replayed = scene.replay("scout", "two", body)
@@ -145,7 +145,7 @@ def test_another_flow_differs_at_its_first_other_request(scene: Scene, case: str
     assert [step.payload for step in replayed.recorded] == [{"n": 3}, {"n": 4}]
 
 
-def test_a_failing_flow_is_reported_and_an_endless_one_is_stopped(scene: Scene) -> None:
+def test_a_failing_flow_is_reported_and_an_endless_one_is_stopped(scene: ReplayScene) -> None:
     failing = TWO.replace("    print", "    raise ValueError('no ' + two)\n    print")
     replayed = scene.replay("scout", "two", failing)
     assert (replayed.same, replayed.departs_at, replayed.ended) == (False, None, True)
@@ -160,7 +160,7 @@ def test_a_failing_flow_is_reported_and_an_endless_one_is_stopped(scene: Scene) 
     assert dump(place) == before
 
 
-def test_concurrent_requests_are_matched_by_the_order_of_their_answers(scene: Scene) -> None:
+def test_concurrent_requests_are_matched_by_the_order_of_their_answers(scene: ReplayScene) -> None:
     assert scene.replay("both", "parts", BOTH).same
     swapped = scene.replay(
         "both", "parts", BOTH.replace('request("part", 1), request("part", 2)', 'request("part", 2), request("part", 1)')
@@ -172,7 +172,7 @@ def test_concurrent_requests_are_matched_by_the_order_of_their_answers(scene: Sc
     assert (sequential.departs_at, sequential.same, sequential.result) == (1, False, ["first", "second"])
 
 
-def test_failed_cancelled_forked_and_live_sessions_can_be_replayed(scene: Scene) -> None:
+def test_failed_cancelled_forked_and_live_sessions_can_be_replayed(scene: ReplayScene) -> None:
     space = scene.space
     space.start("stray", "careless", 1)
     space.give_up("stray", "no such check")
@@ -197,7 +197,7 @@ def test_failed_cancelled_forked_and_live_sessions_can_be_replayed(scene: Scene)
     assert scene.replay("stray", "careless", CARELESS, session="1").same
 
 
-def test_sessions_and_versions_that_cannot_be_replayed_are_refused(scene: Scene) -> None:
+def test_sessions_and_versions_that_cannot_be_replayed_are_refused(scene: ReplayScene) -> None:
     space = scene.space
     prompt, current = space.add_behaviour("tone", "Sing.", PROMPT).cid, space.behaviour_version("two").cid
     space.spawn("idle", clia.Briefing(title="Nothing"))
@@ -217,7 +217,7 @@ def test_sessions_and_versions_that_cannot_be_replayed_are_refused(scene: Scene)
 
 
 def test_without_the_store_a_session_is_replayed_as_far_as_git_has_it(tmp_path: Any) -> None:
-    place = Place(tmp_path.resolve() / "repo")
+    place = SessionSpace(tmp_path.resolve() / "repo")
     with with_agents(place.open(), "scout", two=TWO) as space:
         space.start("scout", "two", 3)
         space.resume("scout", "a")

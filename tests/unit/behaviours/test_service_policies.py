@@ -13,7 +13,7 @@ from clia.values.typed_objects import SESSION_FLOW
 from clia.workers.worker import PolicyFollower
 from support import git
 from support.effects import in_background, worker_for
-from support.session_spaces import Place, with_agents
+from support.session_spaces import SessionSpace, with_agents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,23 +52,23 @@ def observe_two_versions(space: clia.Space, name: str, times: int = 12) -> tuple
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path.resolve() / "repo").configured(POLICY)
+def place(tmp_path: Path) -> SessionSpace:
+    return SessionSpace(tmp_path.resolve() / "repo").configured(POLICY)
 
 
 @pytest.fixture
-def space(place: Place) -> Iterator[clia.Space]:
+def space(place: SessionSpace) -> Iterator[clia.Space]:
     with with_agents(place.open(), "scout") as opened:
         opened.add_behaviour("gone", GOOD, SESSION_FLOW)  # comes first, and has no versions to compare
         opened.retire_behaviour("gone")
         yield opened
 
 
-def work(space: clia.Space, place: Place, **more: Any) -> Any:
+def work(space: clia.Space, place: SessionSpace, **more: Any) -> Any:
     return worker_for(space, place.root, config=space.running.config, **more)
 
 
-def test_workers_adopt_by_policy_once_and_record_the_reason(place: Place, space: clia.Space) -> None:
+def test_workers_adopt_by_policy_once_and_record_the_reason(place: SessionSpace, space: clia.Space) -> None:
     """One of two workers does it. A behaviour without such a policy is left to people."""
     bad, good = observe_two_versions(space, "review")
     observe_two_versions(space, "manual")
@@ -96,7 +96,7 @@ def test_workers_adopt_by_policy_once_and_record_the_reason(place: Place, space:
 
 
 def test_a_policy_never_adopts_a_version_that_was_retired_meanwhile_or_never_permitted(
-    place: Place, space: clia.Space, monkeypatch: pytest.MonkeyPatch
+    place: SessionSpace, space: clia.Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, good = observe_two_versions(space, "review")
     suggest = space.suggest_behaviour

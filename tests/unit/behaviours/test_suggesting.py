@@ -15,7 +15,7 @@ from clia.space.model import AGENT, BEHAVIOUR, META, TYPE
 from clia.values.commit_messages import compose
 from clia.values.typed_objects import PROMPT
 from support.behaviour_walks import SIGNATURE, started
-from support.session_spaces import Place, with_agents
+from support.session_spaces import SessionSpace, with_agents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,7 +83,7 @@ def test_the_best_version_is_adopted_the_worst_retired_and_the_current_one_needs
 
 def test_a_policy_of_a_name_overrides_the_policy_for_all(tmp_path: Path) -> None:
     text = '[behaviours."*"]\nleast = 30\n[behaviours.review]\nleast = 40\n'
-    with Place(tmp_path.resolve() / "repo").configured(text).open() as space:
+    with SessionSpace(tmp_path.resolve() / "repo").configured(text).open() as space:
         for name in ("review", "plan"):
             space.add_behaviour(name, "Look.", PROMPT)
         assert [space.suggest_behaviour(name).least for name in ("review", "plan")] == [40, 30]

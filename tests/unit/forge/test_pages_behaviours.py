@@ -31,7 +31,7 @@ STEADY = "def main(input):\n    return input\n"
 HOSTILE = f"# {ATTACK}\ndef main(input):\n    return 0\n"
 
 
-class Scene(NamedTuple):
+class BehavioursScene(NamedTuple):
     """A forge with a behaviour of three versions: a current one, one on trial, and a hostile proposal."""
 
     forge: OpenForge
@@ -58,7 +58,7 @@ class Scene(NamedTuple):
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
+def scene(tmp_path: Path) -> Iterator[BehavioursScene]:
     with open_forge(tmp_path) as opened:
         space = opened.space
         space.spawn("scout", BRIEFING)
@@ -67,7 +67,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         space.adopt_behaviour("review", steady, trial=True)
         evidence = ["scout"]
         hostile = space.propose_behaviour("review", HOSTILE, why=ATTACK, notes=ATTACK, evidence=evidence, agent="scout").cid
-        yield Scene(opened, flaky, steady, hostile)
+        yield BehavioursScene(opened, flaky, steady, hostile)
 
 
 def selected_version(page: str) -> tuple[list[str], list[str]]:
@@ -76,12 +76,12 @@ def selected_version(page: str) -> tuple[list[str], list[str]]:
     return re.findall(r'<option value="(\w*)" selected>', form), re.findall(r'class="primary" name="deed" value="(\w+)"', form)
 
 
-def observe(scene: Scene, version: str, sessions: int) -> None:
+def observe(scene: BehavioursScene, version: str, sessions: int) -> None:
     for number in range(sessions):
         scene.space.start("scout", version, number)
 
 
-def test_without_or_with_one_observation_there_is_not_enough_data(scene: Scene) -> None:
+def test_without_or_with_one_observation_there_is_not_enough_data(scene: BehavioursScene) -> None:
     browser = scene.forge.browser()
     for count, rate in ((0, "never observed"), (1, "100 % of 1 (21 % to 100 %)")):
         observe(scene, scene.flaky, count)
@@ -98,7 +98,7 @@ def test_without_or_with_one_observation_there_is_not_enough_data(scene: Scene) 
     assert "cannot compare a version with itself" in same
 
 
-def test_a_suggestion_is_shown_with_its_evidence_and_adopted_with_it(scene: Scene) -> None:
+def test_a_suggestion_is_shown_with_its_evidence_and_adopted_with_it(scene: BehavioursScene) -> None:
     """Evidence links to sessions and commits. The chain records who adopted the version."""
     observe(scene, scene.flaky, 30)
     observe(scene, scene.steady, 30)
@@ -131,7 +131,7 @@ def test_a_suggestion_is_shown_with_its_evidence_and_adopted_with_it(scene: Scen
     assert ("Suggested: keep the current version" in final_page, selected_version(final_page)) == (True, ([""], []))
 
 
-def test_evidence_is_described_if_it_is_valid_and_links_only_to_what_exists(scene: Scene) -> None:
+def test_evidence_is_described_if_it_is_valid_and_links_only_to_what_exists(scene: BehavioursScene) -> None:
     """A session is missing in the store, an agent does not exist, and events have invalid content and markup."""
     core, browser = scene.space.core, scene.forge.browser()
     ended = {"event": "session-ended", "agent": "scout", "session": "999", "status": "failed"}
@@ -158,7 +158,7 @@ def test_evidence_is_described_if_it_is_valid_and_links_only_to_what_exists(scen
     ]
 
 
-def test_versions_can_be_compared_by_abbreviated_ids_and_unknown_ids_select_nothing(scene: Scene) -> None:
+def test_versions_can_be_compared_by_abbreviated_ids_and_unknown_ids_select_nothing(scene: BehavioursScene) -> None:
     browser = scene.forge.browser()
     page = scene.page(browser, f"behaviours/review/compare?before={scene.steady[:12]}&after={scene.flaky[:8]}")
     assert re.findall(r'<option value="(\w*)" selected>', page) == [scene.steady, scene.flaky]
@@ -167,7 +167,7 @@ def test_versions_can_be_compared_by_abbreviated_ids_and_unknown_ids_select_noth
     assert "no version" in page
 
 
-def test_a_version_on_trial_is_named_until_it_is_adopted(scene: Scene) -> None:
+def test_a_version_on_trial_is_named_until_it_is_adopted(scene: BehavioursScene) -> None:
     browser = scene.forge.browser()
 
     def trials(path: str) -> list[str]:
@@ -186,7 +186,7 @@ def test_a_version_on_trial_is_named_until_it_is_adopted(scene: Scene) -> None:
     assert "state-former" in scene.page(browser, f"behaviour-versions/{scene.flaky}")
 
 
-def test_a_version_is_shown_as_text_with_its_changes(scene: Scene) -> None:
+def test_a_version_is_shown_as_text_with_its_changes(scene: BehavioursScene) -> None:
     page = scene.page(scene.forge.browser(), f"behaviour-versions/{scene.hostile}")
     assert page.count("&lt;script&gt;alert(1)") >= 4  # why, notes, body, and the added line
     assert "Proposed by an agent." in page
@@ -200,7 +200,7 @@ def test_a_version_is_shown_as_text_with_its_changes(scene: Scene) -> None:
     assert 'id="unreviewed"' not in current
 
 
-def test_a_change_based_on_an_outdated_page_is_refused(scene: Scene) -> None:
+def test_a_change_based_on_an_outdated_page_is_refused(scene: BehavioursScene) -> None:
     """For every action, and also if nothing was current when the page was loaded."""
     browser = scene.forge.browser()
     assert scene.change(browser, "adopt", scene.steady, scene.flaky).status_code == 303
@@ -220,7 +220,7 @@ def test_a_change_based_on_an_outdated_page_is_refused(scene: Scene) -> None:
     assert scene.events()[:3] == ["adopt", "trial", "retire"]
 
 
-def test_an_unknown_action_or_version_or_a_missing_role_is_refused(scene: Scene) -> None:
+def test_an_unknown_action_or_version_or_a_missing_role_is_refused(scene: BehavioursScene) -> None:
     browser, decider, before = scene.forge.browser(), scene.forge.browser("grace", "decider"), scene.events()
     assert scene.change(browser, "burn", scene.steady, scene.flaky).status_code == 422
     assert scene.change(browser, "adopt", "0" * 40, scene.flaky).status_code == 422
@@ -237,7 +237,7 @@ def test_an_unknown_action_or_version_or_a_missing_role_is_refused(scene: Scene)
     assert scene.events() == before
 
 
-def test_a_page_reads_the_index_once_and_reports_missing_objects(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_reads_the_index_once_and_reports_missing_objects(scene: BehavioursScene, monkeypatch: pytest.MonkeyPatch) -> None:
     core, browser = scene.space.core, scene.forge.browser()
     refusal = {"event": "merge-refused", "ours": "0" * 40, "theirs": "1" * 40}
     append_event(core, names.events("scout"), core.agent_stamp("scout"), refusal, "refused")
@@ -260,7 +260,7 @@ def test_a_page_reads_the_index_once_and_reports_missing_objects(scene: Scene, m
         assert len(reads) == number, path
 
 
-def test_a_commit_links_the_version_that_ran_if_it_is_present(scene: Scene, tmp_path: Path) -> None:
+def test_a_commit_links_the_version_that_ran_if_it_is_present(scene: BehavioursScene, tmp_path: Path) -> None:
     space, browser = scene.space, scene.forge.browser()
     prompt = space.add_behaviour("careful", "Be careful: {{task}}", "prompt").cid
     space.spawn("digger", space.brief("careful", "Dig", agent="digger"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from support.forge import Browser, OpenForge
 
 
-class Scene(NamedTuple):
+class PeersScene(NamedTuple):
     """A forge, and another space with hostile content."""
 
     forge: OpenForge
@@ -44,7 +44,7 @@ class Scene(NamedTuple):
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
+def scene(tmp_path: Path) -> Iterator[PeersScene]:
     root = tmp_path.resolve() / "other"
     with open_forge(tmp_path) as opened, clia.init(root, settings=settings()) as other:
         opened.space.spawn("mine", BRIEFING)
@@ -54,10 +54,10 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         other.define("greet", f"# {ATTACK}\ndef main(input):\n    return 1\n")
         other.share("forge", agents=["*"], behaviours=["*"])
         other.announce("forge")
-        yield Scene(opened, other, root)
+        yield PeersScene(opened, other, root)
 
 
-def test_an_administrator_can_follow_a_peer_from_the_page(scene: Scene) -> None:
+def test_an_administrator_can_follow_a_peer_from_the_page(scene: PeersScene) -> None:
     """Add, sync, see why nothing arrived, grant, sync again, merge, revoke, share, announce and remove, without scripts."""
     browser, space = scene.forge.browser(), scene.forge.space
     fields = {"name": "other", "key": scene.other.key().text, "url": str(scene.root), "trusted": "on"}
@@ -100,7 +100,7 @@ def test_an_administrator_can_follow_a_peer_from_the_page(scene: Scene) -> None:
     assert "No peers yet" in scene.page(browser)
 
 
-def test_merged_work_of_a_peer_never_has_a_broken_link(scene: Scene) -> None:
+def test_merged_work_of_a_peer_never_has_a_broken_link(scene: PeersScene) -> None:
     """On the pages of the agent, the commits and the graph, while the peer is tracked and after it is removed."""
     browser, space = scene.forge.browser(), scene.forge.space
     space.add_peer("other", scene.other.key().text, str(scene.root))
@@ -128,7 +128,7 @@ def test_merged_work_of_a_peer_never_has_a_broken_link(scene: Scene) -> None:
     assert not any("/peers/" in link for link in links())
 
 
-def test_conflicts_with_a_peers_work_are_shown(scene: Scene) -> None:
+def test_conflicts_with_a_peers_work_are_shown(scene: PeersScene) -> None:
     browser, space = scene.forge.browser(), scene.forge.space
     space.add_peer("other", scene.other.key().text, str(scene.root))
     for type_, trigger in FOLLOW:
@@ -142,7 +142,7 @@ def test_conflicts_with_a_peers_work_are_shown(scene: Scene) -> None:
     assert f'href="{scene.peers}/other/agents/scout"' in page.text
 
 
-def test_a_peers_behaviours_are_shown_with_whether_they_may_run(scene: Scene) -> None:
+def test_a_peers_behaviours_are_shown_with_whether_they_may_run(scene: PeersScene) -> None:
     browser, space = scene.forge.browser("vera", "viewer"), scene.forge.space
     space.add_peer("other", scene.other.key().text, str(scene.root))
     space.grant("other", "behaviour", "behaviour")
@@ -157,7 +157,7 @@ def test_a_peers_behaviours_are_shown_with_whether_they_may_run(scene: Scene) ->
     assert 'data-label="may run here">yes<' in behaviours_section()
 
 
-def test_an_agent_without_an_accepted_briefing_is_shown(scene: Scene) -> None:
+def test_an_agent_without_an_accepted_briefing_is_shown(scene: PeersScene) -> None:
     space = scene.forge.space
     space.add_peer("other", scene.other.key().text, str(scene.root))
     space.grant("other", "agent-commit", "head-move")
@@ -167,7 +167,7 @@ def test_an_agent_without_an_accepted_briefing_is_shown(scene: Scene) -> None:
     assert "clia cap grant other briefing spawn" in page
 
 
-def test_viewers_can_read_and_change_nothing(scene: Scene) -> None:
+def test_viewers_can_read_and_change_nothing(scene: PeersScene) -> None:
     """They see no forms, and can ask why something is denied."""
     space = scene.forge.space
     space.add_peer("other", scene.other.key().text, str(scene.root), trusted=False)
@@ -187,7 +187,7 @@ def test_viewers_can_read_and_change_nothing(scene: Scene) -> None:
     assert (space.peers(), space.grants(), len(space.key().chain)) == (*before, 1)
 
 
-def test_errors_are_shown_beside_the_form(scene: Scene, tmp_path: Path) -> None:
+def test_errors_are_shown_beside_the_form(scene: PeersScene, tmp_path: Path) -> None:
     """An invalid key, an unreachable peer, an invalid date, a missing trigger; nothing changes."""
     browser, space = scene.forge.browser(), scene.forge.space
     answer = browser.post(scene.peers, {"name": "other", "key": ATTACK})

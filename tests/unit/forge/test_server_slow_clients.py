@@ -13,7 +13,7 @@ import pytest
 import clia
 from clia.forge import events, middleware, server
 from support.forge import AGENTS
-from support.forge_server import PATIENCE, PERSON, Api, Place, connect, made_place, receive
+from support.forge_server import PATIENCE, PERSON, Api, ForgeSpace, connect, new_forge_space, receive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ class ImpatientForge(NamedTuple):
     """A forge as ``clia serve`` runs it, with very short time limits."""
 
     address: str
-    place: Place
+    place: ForgeSpace
 
     def head(self, length: int) -> bytes:
         """The head of a request to commit, with a body of this length."""
@@ -39,7 +39,7 @@ def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Impat
     monkeypatch.setattr(middleware, "BODY_SECONDS", 1.0)
     monkeypatch.setattr(server, "HEAD_SECONDS", 1.0)
     monkeypatch.setattr(events, "BEAT", 0.2)
-    place = made_place(tmp_path.resolve() / "repo")
+    place = new_forge_space(tmp_path.resolve() / "repo")
     servers: queue.Queue[server.ForgeServer] = queue.Queue()
     banners: queue.Queue[server.ServeBanner] = queue.Queue()
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.session_flows import FLOWS
-from support.session_spaces import Place, with_agents
+from support.session_spaces import SessionSpace, with_agents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def space(place: Place) -> Iterator[clia.Space]:
+def space(place: SessionSpace) -> Iterator[clia.Space]:
     """A space with the agent ``scout`` and the flows of ``support.session_flows``."""
     with place.open() as opened:
         yield with_agents(opened, "scout", **FLOWS)

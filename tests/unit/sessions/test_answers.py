@@ -11,7 +11,7 @@ from clia.sessions import service as session_verbs
 from clia.sessions.answers import check_answer, is_quick
 from support import git
 from support.session_flows import PRODUCT, TALK
-from support.session_spaces import Place, commit_change, with_agents
+from support.session_spaces import SessionSpace, commit_change, with_agents
 from support.spaces import refused
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def test_a_rule_is_checked_without_holding_the_agents_lock(
-    place: Place, space: clia.Space, monkeypatch: pytest.MonkeyPatch
+    place: SessionSpace, space: clia.Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits: list[str] = []
 
@@ -42,7 +42,7 @@ def test_a_rule_is_checked_without_holding_the_agents_lock(
 
 
 def test_an_answer_given_while_the_rule_of_another_is_checked_wins(
-    place: Place, space: clia.Space, monkeypatch: pytest.MonkeyPatch
+    place: SessionSpace, space: clia.Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(*_: object) -> None:
         monkeypatch.undo()
@@ -96,7 +96,7 @@ def test_the_choices_apply_even_if_the_schema_is_invalid(space: clia.Space) -> N
     assert space.rule(space.pending()[0]).choices == ("yes", "no")
 
 
-def test_an_invalid_schema_in_the_configuration_is_reported_with_file_and_field(place: Place) -> None:
+def test_an_invalid_schema_in_the_configuration_is_reported_with_file_and_field(place: SessionSpace) -> None:
     configured = place.configured('[answers.human]\nschema = {type = "nonsense"}\n')
     with configured.open() as space:
         with_agents(space, "scout", talk=TALK, product=PRODUCT)
@@ -115,7 +115,7 @@ def test_an_invalid_schema_in_the_configuration_is_reported_with_file_and_field(
         assert space.resume("other", 1).pending, "other kinds of requests are not affected"
 
 
-def test_a_configured_schema_with_a_dangling_reference_refuses_answers_with_the_reason(place: Place) -> None:
+def test_a_configured_schema_with_a_dangling_reference_refuses_answers_with_the_reason(place: SessionSpace) -> None:
     with place.configured('[answers.human]\nschema = {"$ref" = "#/nowhere"}\n').open() as space:
         with_agents(space, "scout", talk=TALK)
         (request,) = space.start("scout", "talk").pending

@@ -10,8 +10,8 @@ from clia.sessions.checkpoints import CHAIN
 from support import git
 from support.session_flows import CAREFUL, COUNTING, SUSPENDS_OFTEN
 from support.session_spaces import (
-    Place,
-    Spy,
+    EngineSpy,
+    SessionSpace,
     checkpoint,
     commit_change,
     ends,
@@ -25,13 +25,13 @@ from support.spaces import refused
 NOTES = "--ref=clia/session/scout"
 
 
-def checkpoint_blobs(place: Place, agent: str = "scout") -> dict[str, str]:
+def checkpoint_blobs(place: SessionSpace, agent: str = "scout") -> dict[str, str]:
     """The checkpoint blobs by commit."""
     lines = git("notes", f"--ref=clia/session/{agent}", "list", cwd=place.root).splitlines()
     return {commit: blob for blob, commit in (line.split() for line in lines)}
 
 
-def total_size(place: Place, blobs: set[str]) -> int:
+def total_size(place: SessionSpace, blobs: set[str]) -> int:
     import subprocess
 
     command = ["git", "cat-file", "--batch-check=%(objectsize)"]
@@ -39,7 +39,7 @@ def total_size(place: Place, blobs: set[str]) -> int:
     return sum(map(int, process.stdout.split()))
 
 
-def test_a_checkpoint_has_everything_that_a_run_depends_on(place: Place, space: clia.Space) -> None:
+def test_a_checkpoint_has_everything_that_a_run_depends_on(place: SessionSpace, space: clia.Space) -> None:
     started = commit_change(space)
     space.start("scout", "counting", 5, timezone="Europe/Berlin")
     space.resume("scout", 10, by="worker")
@@ -59,7 +59,7 @@ def test_a_checkpoint_has_everything_that_a_run_depends_on(place: Place, space: 
     assert [resume[2] for resume in content["resumes"]] == [10]
 
 
-def test_an_unchanged_state_is_stored_as_the_same_blob(place: Place, space: clia.Space) -> None:
+def test_an_unchanged_state_is_stored_as_the_same_blob(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "counting", 5)
     first, second = commit_change(space), commit_change(space)
     space.resume("scout", 1)
@@ -73,7 +73,7 @@ def test_an_unchanged_state_is_stored_as_the_same_blob(place: Place, space: clia
     assert space.fork("scout", "other", fourth).resumes == [1]
 
 
-def test_many_checkpoints_take_little_space_and_each_can_be_forked(place: Place, space: clia.Space, soak: bool) -> None:
+def test_many_checkpoints_take_little_space_and_each_can_be_forked(place: SessionSpace, space: clia.Space, soak: bool) -> None:
     count = 1000 if soak else 300
     space.start("scout", "counting", count + 1)
     commits = []
@@ -92,7 +92,7 @@ def test_many_checkpoints_take_little_space_and_each_can_be_forked(place: Place,
             assert pending_requests(forked) == [(str(index + 2), "number", {"turn": index + 1, "total": sum(range(index + 1))}, 4)]
 
 
-def test_a_session_that_follows_another_has_its_own_checkpoints(place: Place, space: clia.Space) -> None:
+def test_a_session_that_follows_another_has_its_own_checkpoints(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "counting", 5)
     space.resume("scout", 1)
     first = commit_change(space)
@@ -110,7 +110,7 @@ def test_a_session_that_follows_another_has_its_own_checkpoints(place: Place, sp
         assert again.fork("scout", "four", space.genesis("scout")).resumes == []
 
 
-def test_ids_are_not_reused_when_the_store_is_lost(place: Place, space: clia.Space) -> None:
+def test_ids_are_not_reused_when_the_store_is_lost(place: SessionSpace, space: clia.Space) -> None:
     space.define("counting", SUSPENDS_OFTEN)
     space.start("scout", "counting", 5)
     space.cancel("scout")
@@ -125,7 +125,7 @@ def test_ids_are_not_reused_when_the_store_is_lost(place: Place, space: clia.Spa
         refused("no-such-request", lambda: again.decide("scout", 9, request_id="1.1"))
 
 
-def test_failures_and_decisions_are_rebuilt_when_the_store_is_lost(place: Place, space: clia.Space) -> None:
+def test_failures_and_decisions_are_rebuilt_when_the_store_is_lost(place: SessionSpace, space: clia.Space) -> None:
     space.define("careful", CAREFUL.replace('"next", found', '"suspend", found'))
     space.start("scout", "careful", "cats")
     space.give_up("scout", "no network", by="worker")
@@ -140,7 +140,7 @@ def test_failures_and_decisions_are_rebuilt_when_the_store_is_lost(place: Place,
         assert pending_requests(again.fork("scout", "third", decision)) == [("2", "suspend", "no network", 6)]
 
 
-def test_a_flow_sees_object_keys_in_the_same_order_after_the_store_is_lost(place: Place, space: clia.Space) -> None:
+def test_a_flow_sees_object_keys_in_the_same_order_after_the_store_is_lost(place: SessionSpace, space: clia.Space) -> None:
     space.define("keys", "def main(input):\n    more = request('more', list(input))\n    return request('last', list(more))\n")
     unsorted = {"b": 1, "a": {"z": 1, "y": 2}, "": 3, "é": 4, "\U0001f600": 5, "\uffee": 6, "A": 7}
     space.start("scout", "keys", unsorted)
@@ -155,7 +155,7 @@ def test_a_flow_sees_object_keys_in_the_same_order_after_the_store_is_lost(place
         assert pending_requests(again.fork("scout", "two", second_commit)) == second
 
 
-def test_forks_made_after_the_store_is_lost_can_be_forked(place: Place, space: clia.Space) -> None:
+def test_forks_made_after_the_store_is_lost_can_be_forked(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "counting", 9)
     for value in range(5):
         space.resume("scout", value)
@@ -173,7 +173,7 @@ def test_forks_made_after_the_store_is_lost_can_be_forked(place: Place, space: c
         assert again.verify().clean
 
 
-def test_a_fork_whose_first_checkpoint_is_missing_is_not_run_from_the_start(place: Place, space: clia.Space) -> None:
+def test_a_fork_whose_first_checkpoint_is_missing_is_not_run_from_the_start(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "counting", 99)
     space.resume("scout", 5)
     space.fork("scout", "child")
@@ -189,7 +189,7 @@ def test_a_fork_whose_first_checkpoint_is_missing_is_not_run_from_the_start(plac
         refused("no-checkpoint", lambda: again.fork("child", "third", again.genesis("child")))
 
 
-def test_a_checkpoint_whose_base_is_missing_is_reported_and_creates_no_agent(place: Place, space: clia.Space) -> None:
+def test_a_checkpoint_whose_base_is_missing_is_reported_and_creates_no_agent(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "counting", 9)
     first = commit_change(space)
     space.resume("scout", 1)
@@ -217,7 +217,7 @@ INVALID_NOTES = {
 
 
 @pytest.mark.parametrize("name", INVALID_NOTES)
-def test_an_invalid_or_foreign_note_is_a_clear_error(place: Place, space: clia.Space, name: str) -> None:
+def test_an_invalid_or_foreign_note_is_a_clear_error(place: SessionSpace, space: clia.Space, name: str) -> None:
     space.start("scout", "counting", 9)
     commit = commit_change(space)
     put_checkpoint(place, commit, INVALID_NOTES[name])
@@ -231,7 +231,7 @@ def test_an_invalid_or_foreign_note_is_a_clear_error(place: Place, space: clia.S
         assert again.session("scout").resumes == [1]
 
 
-def test_a_checkpoint_that_is_its_own_base_is_refused(place: Place, space: clia.Space) -> None:
+def test_a_checkpoint_that_is_its_own_base_is_refused(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "counting", 9)
     commit = commit_change(space)
     put_checkpoint(place, commit, {"base": commit, "resumes": [], "session": "1", "type": "session"})
@@ -239,7 +239,7 @@ def test_a_checkpoint_that_is_its_own_base_is_refused(place: Place, space: clia.
         refused("corrupt-journal", lambda: again.fork("scout", "other", commit))
 
 
-def test_a_checkpoint_with_answers_to_other_requests_is_divergence(place: Place, space: clia.Space) -> None:
+def test_a_checkpoint_with_answers_to_other_requests_is_divergence(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "counting", 9)
     space.resume("scout", 1)
     space.resume("scout", 2)
@@ -255,7 +255,7 @@ def test_a_checkpoint_with_answers_to_other_requests_is_divergence(place: Place,
         assert again.session("scout").status == "suspended"
 
 
-def test_a_missing_flow_is_reported(place: Place, space: clia.Space) -> None:
+def test_a_missing_flow_is_reported(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "counting", 9)
     space.resume("scout", 1)
     commit = commit_change(space)
@@ -272,7 +272,7 @@ def test_a_missing_flow_is_reported(place: Place, space: clia.Space) -> None:
         assert again.fork("scout", "other", commit).resumes == [1]
 
 
-def test_a_flow_survives_gc_while_a_ref_points_to_it(place: Place, space: clia.Space) -> None:
+def test_a_flow_survives_gc_while_a_ref_points_to_it(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "counting", 9)
     space.define("counting", COUNTING + "\n# another version\n")
     space.resume("scout", 1)
@@ -293,7 +293,7 @@ def test_a_fork_copies_the_session_and_not_the_question(space: clia.Space) -> No
     assert [request.id for request in space.pending("other")] == ["1.1"]
 
 
-def test_a_commit_with_only_a_question_pending_has_no_checkpoint(place: Place, space: clia.Space) -> None:
+def test_a_commit_with_only_a_question_pending_has_no_checkpoint(place: SessionSpace, space: clia.Space) -> None:
     space.ask("scout", {"question": "?"})
     commit = commit_change(space)
     refused("no-checkpoint", lambda: space.fork("scout", "other", commit))
@@ -313,14 +313,14 @@ def test_a_fork_from_a_commit_replays_once_and_continues_from_its_dump(space: cl
     for value in range(20):
         space.resume("scout", value)
     commit = commit_change(space)
-    spy: Spy = use_engine(space, Spy)
+    spy: EngineSpy = use_engine(space, EngineSpy)
     space.fork("scout", "other", commit)
     assert spy.counts() == (1, 0, 20)
     space.resume("other", 20)
     assert spy.counts() == (0, 1, 1)
 
 
-def test_the_end_of_a_session_is_recorded_once_even_if_git_packed_the_refs(place: Place, space: clia.Space) -> None:
+def test_the_end_of_a_session_is_recorded_once_even_if_git_packed_the_refs(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "product")
     space.resume("scout", 1)
     space.relate("scout", "advises", "scout")

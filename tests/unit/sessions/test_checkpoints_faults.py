@@ -11,7 +11,7 @@ from clia import errors
 from clia.sessions.replay import SNAPSHOT_INTERVAL
 from support import git
 from support.session_spaces import (
-    Place,
+    SessionSpace,
     checkpoint,
     commit_change,
     count_up,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_reopened_sessions_have_all_resumes_in_their_next_checkpoints(place: Place, space: clia.Space) -> None:
+def test_reopened_sessions_have_all_resumes_in_their_next_checkpoints(place: SessionSpace, space: clia.Space) -> None:
     count_up(space, 3)
     commit_change(space)
     space.resume("scout", 3)
@@ -55,7 +55,7 @@ def test_reopened_sessions_have_all_resumes_in_their_next_checkpoints(place: Pla
                 ]
 
 
-def test_a_delta_counts_resumes_and_no_other_events(place: Place, space: clia.Space) -> None:
+def test_a_delta_counts_resumes_and_no_other_events(place: SessionSpace, space: clia.Space) -> None:
     """The pointer to the last checkpoint may date from before the session was reopened."""
     count_up(space, 3)
     base = commit_change(space)
@@ -102,7 +102,7 @@ FORGERIES: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_a_forged_checkpoint_is_reported_and_creates_no_agent(place: Place, space: clia.Space, name: str) -> None:
+def test_a_forged_checkpoint_is_reported_and_creates_no_agent(place: SessionSpace, space: clia.Space, name: str) -> None:
     count_up(space, 1)
     commit = commit_change(space)
     put_checkpoint(place, commit, FORGERIES[name](checkpoint(place, commit)))
@@ -122,7 +122,7 @@ def test_a_forged_checkpoint_is_reported_and_creates_no_agent(place: Place, spac
     [("flow", "zz"), ("started_at", "x"), ("timezone", "../../etc/passwd")],
 )
 def test_a_forged_checkpoint_with_the_right_types_raises_a_clia_error(
-    place: Place, space: clia.Space, key: str, value: str
+    place: SessionSpace, space: clia.Space, key: str, value: str
 ) -> None:
     count_up(space, 1)
     commit = commit_change(space)
@@ -133,7 +133,7 @@ def test_a_forged_checkpoint_with_the_right_types_raises_a_clia_error(
 
 
 @pytest.mark.parametrize("session", ["", "x", "x/../y", "ask-5", "²", "0", "-1", "1" * 5000])
-def test_a_checkpoint_with_an_impossible_session_id_is_ignored(place: Place, space: clia.Space, session: str) -> None:
+def test_a_checkpoint_with_an_impossible_session_id_is_ignored(place: SessionSpace, space: clia.Space, session: str) -> None:
     count_up(space, 1)
     commit = commit_change(space)
     place.lose_store()
@@ -144,7 +144,7 @@ def test_a_checkpoint_with_an_impossible_session_id_is_ignored(place: Place, spa
         assert again.start("scout", "product").id == "1"
 
 
-def test_a_forged_checkpoint_of_the_start_is_reported_too(place: Place, space: clia.Space) -> None:
+def test_a_forged_checkpoint_of_the_start_is_reported_too(place: SessionSpace, space: clia.Space) -> None:
     start = space.head("scout")
     count_up(space, 1)
     commit = commit_change(space)
@@ -154,7 +154,9 @@ def test_a_forged_checkpoint_of_the_start_is_reported_too(place: Place, space: c
         assert refused("corrupt-journal", lambda: again.fork("scout", "other", start)).fields["commit"] == commit
 
 
-def test_a_fork_at_commits_added_by_git_uses_the_checkpoint_of_the_agents_last_commit(place: Place, space: clia.Space) -> None:
+def test_a_fork_at_commits_added_by_git_uses_the_checkpoint_of_the_agents_last_commit(
+    place: SessionSpace, space: clia.Space
+) -> None:
     count_up(space, 2)
     commit = commit_change(space)
     tree = git("rev-parse", f"{commit}^{{tree}}", cwd=place.root).strip()
@@ -167,7 +169,7 @@ def test_a_fork_at_commits_added_by_git_uses_the_checkpoint_of_the_agents_last_c
     assert git("merge-base", "agents/other", tip, cwd=place.root).strip() == tip, "the fork has those commits"
 
 
-def test_a_lost_session_is_restored_from_the_decision_at_the_head(place: Place, space: clia.Space) -> None:
+def test_a_lost_session_is_restored_from_the_decision_at_the_head(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "talk")
     decision = space.decide("scout", "yes", by="Ann").cid
     place.lose_store()
@@ -181,7 +183,7 @@ def test_a_lost_session_is_restored_from_the_decision_at_the_head(place: Place, 
         assert again.decide("scout", "no").session.result == ["yes", "no"]
 
 
-def test_a_session_that_a_decision_ended_is_not_restored(place: Place, space: clia.Space) -> None:
+def test_a_session_that_a_decision_ended_is_not_restored(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "talk")
     space.decide("scout", "yes")
     assert space.decide("scout", "no").session.status == "finished"
@@ -194,7 +196,7 @@ def test_a_session_that_a_decision_ended_is_not_restored(place: Place, space: cl
         git("update-ref", "-d", "refs/clia/events/scout", cwd=place.root)  # then only the decision itself shows it
 
 
-def test_a_decision_is_the_base_of_the_next_checkpoint(place: Place, space: clia.Space) -> None:
+def test_a_decision_is_the_base_of_the_next_checkpoint(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "talk")
     decision = space.decide("scout", "yes").cid
     assert stored(space, "checkpoint/scout") == ["1", decision, 0, 0]
@@ -203,7 +205,7 @@ def test_a_decision_is_the_base_of_the_next_checkpoint(place: Place, space: clia
     assert (delta["base"], [resume[2] for resume in delta["resumes"]]) == (decision, ["yes"])
 
 
-def test_a_fork_records_its_first_checkpoint_and_its_dump(place: Place, space: clia.Space) -> None:
+def test_a_fork_records_its_first_checkpoint_and_its_dump(place: SessionSpace, space: clia.Space) -> None:
     count_up(space, SNAPSHOT_INTERVAL + 2)
     space.fork("scout", "other")
     genesis = space.genesis("other")

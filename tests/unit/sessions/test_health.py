@@ -9,8 +9,8 @@ import pytest
 import clia
 from clia import errors
 from support.session_spaces import (
-    Place,
-    Spy,
+    EngineSpy,
+    SessionSpace,
     checkpoint,
     commit_change,
     count_up,
@@ -132,7 +132,7 @@ def test_damaged_counts_of_questions_can_be_repaired(space: clia.Space) -> None:
 
 @pytest.mark.parametrize("pointer", [5, [1], {}, None, ["1", "zz", 0, 0], ["1", None, 2, 3], ["1", "0" * 40, "x", 0], "text"])
 def test_a_damaged_pointer_to_the_last_checkpoint_makes_the_next_one_complete(
-    place: Place, space: clia.Space, pointer: Any
+    place: SessionSpace, space: clia.Space, pointer: Any
 ) -> None:
     count_up(space, 2)
     commit_change(space)
@@ -155,12 +155,12 @@ def test_a_damaged_intent_stops_its_agent_and_no_other(space: clia.Space, intent
     assert space.resume("other", 1).resumes == [0, 1]
 
 
-def test_a_repair_does_not_overwrite_a_session_that_was_resumed_meanwhile(place: Place, space: clia.Space) -> None:
+def test_a_repair_does_not_overwrite_a_session_that_was_resumed_meanwhile(place: SessionSpace, space: clia.Space) -> None:
     count_up(space, 2)
     put_value(space, "live/scout/1", {**stored(space, "live/scout/1"), "name": "another"})
     pending_resume = [True]
 
-    class ResumingEngine(Spy):
+    class ResumingEngine(EngineSpy):
         def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
             if pending_resume:
                 pending_resume.clear()

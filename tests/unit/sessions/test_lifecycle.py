@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from support.session_spaces import Place, with_agents
+from support.session_spaces import SessionSpace, with_agents
 from support.spaces import BRIEFING, refused
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def test_sessions_are_listed_live_first_then_by_agent_then_by_number(space: clia
     assert [session.id for session in space.sessions("scout")] == ["11", *(str(number) for number in range(1, 11))]
 
 
-def test_a_configuration_file_that_is_named_must_exist(place: Place, space: clia.Space) -> None:
+def test_a_configuration_file_that_is_named_must_exist(place: SessionSpace, space: clia.Space) -> None:
     path = str(place.root.parent / "none.toml")
     assert refused("no-such-config", lambda: place._replace(config=path).open()).fields == {"path": path}
     with place.open():

@@ -15,10 +15,10 @@ from clia.engine.records import Failure, Turn
 from clia.sessions.replay import SNAPSHOT_INTERVAL
 from support.session_flows import PRODUCT, SUSPENDS_OFTEN
 from support.session_spaces import (
+    EngineSpy,
     Liar,
-    Place,
+    SessionSpace,
     SpiedRun,
-    Spy,
     count_up,
     ends,
     events,
@@ -48,7 +48,7 @@ def snapshot(space: clia.Space) -> list[Any] | None:
 
 
 def test_a_dump_is_written_regularly_and_shortens_replays(space: clia.Space) -> None:
-    spy: Spy = use_engine(space, Spy)
+    spy: EngineSpy = use_engine(space, EngineSpy)
     space.start("scout", "counting", 40)
     spy.counts()
     for value in range(30):
@@ -64,7 +64,7 @@ def test_a_dump_is_written_regularly_and_shortens_replays(space: clia.Space) -> 
 
 def test_reading_a_session_runs_nothing(space: clia.Space) -> None:
     count_up(space, 6)
-    spy: Spy = use_engine(space, Spy)
+    spy: EngineSpy = use_engine(space, EngineSpy)
     assert space.session("scout").resumes == [0, 1, 2, 3, 4, 5]
     assert space.pending()[0].payload == {"turn": 6, "total": 15}
     space.sessions()
@@ -77,7 +77,7 @@ def test_without_a_dump_the_session_is_replayed(space: clia.Space) -> None:
     count_up(space, 6)
     with space.core.store.writing() as transaction:
         assert transaction.values.delete(KEY)
-    spy: Spy = use_engine(space, Spy)
+    spy: EngineSpy = use_engine(space, EngineSpy)
     assert space.resume("scout", 6).pending[0].payload == {"turn": 7, "total": 21}
     assert spy.counts() == (1, 0, 7)
 
@@ -135,7 +135,7 @@ def test_a_damaged_dump_is_ignored_and_the_session_continues(space: clia.Space, 
     assert dump is not None
     assert dump[0] == SNAPSHOT_INTERVAL
     put_value(space, KEY, DAMAGES[damage](dump))
-    spy: Spy = use_engine(space, Spy)
+    spy: EngineSpy = use_engine(space, EngineSpy)
     session = space.resume("scout", 6)
     assert session.status == "suspended"
     assert session.pending[0].payload == {"turn": 7, "total": 21}
@@ -161,7 +161,7 @@ def test_a_fork_does_not_spread_a_damaged_dump(space: clia.Space, damage: str) -
 
 def test_a_fork_with_a_valid_dump_runs_nothing(space: clia.Space) -> None:
     count_up(space, 6)
-    spy: Spy = use_engine(space, Spy)
+    spy: EngineSpy = use_engine(space, EngineSpy)
     space.fork("scout", "other")
     assert spy.counts() == (0, 0, 0)
     space.resume("other", 6)
@@ -170,7 +170,7 @@ def test_a_fork_with_a_valid_dump_runs_nothing(space: clia.Space) -> None:
 
 def test_another_engine_version_replays_and_writes_its_own_dumps(space: clia.Space) -> None:
     count_up(space, 5)
-    spy: Spy = use_engine(space, lambda engine: Spy(engine, version="pydantic-monty 99 rules 1"))
+    spy: EngineSpy = use_engine(space, lambda engine: EngineSpy(engine, version="pydantic-monty 99 rules 1"))
     space.resume("scout", 5)
     assert spy.counts() == (1, 0, 6)
     for value in range(6, 12):
@@ -183,12 +183,12 @@ def test_another_engine_version_replays_and_writes_its_own_dumps(space: clia.Spa
     assert space.session("scout").result == sum(range(20))
 
 
-def test_a_dump_with_several_pending_requests_restores_them_all(place: Place, space: clia.Space) -> None:
+def test_a_dump_with_several_pending_requests_restores_them_all(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "parts", 9)
     for number in (9, 2, 5, 1, 7):
         space.resume("scout", number, f"1.{number}")
     with place.open() as other:
-        spy: Spy = use_engine(other, Spy)
+        spy: EngineSpy = use_engine(other, EngineSpy)
         for number in (3, 8, 4, 6):
             other.resume("scout", number, f"1.{number}")
         assert spy.started == 0
@@ -213,7 +213,7 @@ def test_the_dump_is_deleted_with_the_session(space: clia.Space) -> None:
 
 
 def test_a_handle_that_continues_its_session_neither_replays_nor_loads(space: clia.Space) -> None:
-    spy: Spy = use_engine(space, Spy)
+    spy: EngineSpy = use_engine(space, EngineSpy)
     space.define("counting", SUSPENDS_OFTEN)
     count_up(space, 1)
     spy.counts()
@@ -224,7 +224,7 @@ def test_a_handle_that_continues_its_session_neither_replays_nor_loads(space: cl
     assert spy.counts() == (0, 0, 1)
 
 
-def test_a_kept_run_is_not_used_after_another_handle_resumed_the_session(place: Place, space: clia.Space) -> None:
+def test_a_kept_run_is_not_used_after_another_handle_resumed_the_session(place: SessionSpace, space: clia.Space) -> None:
     count_up(space, 3)
     with place.open() as other:
         for value in range(3, 7):
@@ -234,7 +234,7 @@ def test_a_kept_run_is_not_used_after_another_handle_resumed_the_session(place: 
         assert space.resume("scout", 9).resumes == [*range(10)]
 
 
-def test_a_kept_run_is_not_used_for_another_session(place: Place, space: clia.Space) -> None:
+def test_a_kept_run_is_not_used_for_another_session(place: SessionSpace, space: clia.Space) -> None:
     """Even if agent, position and request are the same."""
     with_agents(
         space, drifting="import random\n\ndef main(input):\n    request('a')\n    request('b')\n    return random.random()\n"
@@ -252,7 +252,7 @@ def test_a_kept_run_is_not_used_for_another_session(place: Place, space: clia.Sp
     assert space.resume("twin", 2).result == result
 
 
-def test_an_answer_that_could_not_be_recorded_does_not_affect_the_run(place: Place, space: clia.Space) -> None:
+def test_an_answer_that_could_not_be_recorded_does_not_affect_the_run(place: SessionSpace, space: clia.Space) -> None:
     failing_steps: list[str] = []
 
     def reached(step: str) -> None:
@@ -273,7 +273,7 @@ def test_an_answer_that_could_not_be_recorded_does_not_affect_the_run(place: Pla
         assert flaky.verify().clean
 
 
-def test_the_store_refuses_an_event_at_an_old_position(place: Place) -> None:
+def test_the_store_refuses_an_event_at_an_old_position(place: SessionSpace) -> None:
     """The agent's lock normally prevents this; the check also covers writers without it."""
     writers: list[clia.Space] = []
 
@@ -306,7 +306,7 @@ def test_threads_that_share_a_handle_do_not_mix_up_their_runs(space: clia.Space)
     assert space.verify().clean
 
 
-class NoDumps(Spy):
+class NoDumps(EngineSpy):
     """An engine that cannot dump."""
 
     def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
@@ -319,13 +319,13 @@ class _NoDump(SpiedRun):
 
 
 def test_an_engine_that_cannot_dump_gives_the_right_result(space: clia.Space) -> None:
-    spy: Spy = use_engine(space, NoDumps)
+    spy: EngineSpy = use_engine(space, NoDumps)
     session = count_up(space, 12, 12)
     assert session.result == sum(range(12))
     assert spy.loaded == 0
 
 
-class CrashingEngine(Spy):
+class CrashingEngine(EngineSpy):
     """An engine whose workers die this many times."""
 
     def __init__(self, engine: Any, deaths: int) -> None:
@@ -362,7 +362,7 @@ def test_a_worker_that_dies_is_replaced_and_the_answer_is_recorded_once(space: c
     assert space.resume("scout", 6).result == 30
 
 
-def test_a_flow_that_kills_three_workers_in_a_row_has_failed(place: Place, space: clia.Space) -> None:
+def test_a_flow_that_kills_three_workers_in_a_row_has_failed(place: SessionSpace, space: clia.Space) -> None:
     crashing: CrashingEngine = use_engine(space, lambda engine: CrashingEngine(engine, 3))
     session = space.start("scout", "product")
     assert session.status == "failed"
@@ -386,7 +386,7 @@ def test_workers_that_die_during_a_replay_do_not_fail_the_session(space: clia.Sp
     assert space.resume("scout", 5).pending
 
 
-class SlowEngine(Spy):
+class SlowEngine(EngineSpy):
     """An engine on a busy machine: unless it is patient, it exceeds a limit at some answer of a replay."""
 
     def __init__(self, engine: Any, limit_at: int, *, patient: bool) -> None:
@@ -403,7 +403,7 @@ class SlowEngine(Spy):
 
 
 class SlowRun(SpiedRun):
-    def __init__(self, run: FlowRun, spy: Spy, limit_at: int) -> None:
+    def __init__(self, run: FlowRun, spy: EngineSpy, limit_at: int) -> None:
         super().__init__(run, spy)
         self._remaining = limit_at
 
@@ -438,7 +438,7 @@ def test_a_replay_that_stays_too_slow_changes_nothing(space: clia.Space, limit_a
     assert space.session("scout").status == "suspended"
 
 
-class UnavailableEngine(Spy):
+class UnavailableEngine(EngineSpy):
     """An engine that cannot run anything now."""
 
     def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
@@ -458,7 +458,7 @@ def test_an_unavailable_engine_changes_nothing(space: clia.Space) -> None:
 # Divergence
 
 
-def test_a_replay_with_another_request_is_divergence_and_loses_nothing(place: Place, space: clia.Space) -> None:
+def test_a_replay_with_another_request_is_divergence_and_loses_nothing(place: SessionSpace, space: clia.Space) -> None:
     count_up(space, 2)
     commit = space.commit("scout", "finding", changes={"a": b"1"})
     space.resume("scout", 2)
@@ -500,7 +500,7 @@ def test_another_last_request_is_divergence_too(space: clia.Space) -> None:
     assert space.session("scout").status == "diverged"
 
 
-def test_a_decision_on_a_diverging_run_leaves_no_commit(place: Place, space: clia.Space) -> None:
+def test_a_decision_on_a_diverging_run_leaves_no_commit(place: SessionSpace, space: clia.Space) -> None:
     space.define("counting", SUSPENDS_OFTEN)
     count_up(space, 2)
     head = space.head("scout")
@@ -523,14 +523,14 @@ def test_a_diverging_fork_from_a_commit_creates_no_agent_and_ends_no_session(spa
     assert space.session("scout").status == "suspended"
 
 
-class EarlyEndEngine(Spy):
+class EarlyEndEngine(EngineSpy):
     """An engine whose runs end where the recorded ones continued."""
 
     def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         return super().start(program._replace(source="def main(input):\n    return 'early'\n"), patient=patient)
 
 
-class ChangedSourceEngine(Spy):
+class ChangedSourceEngine(EngineSpy):
     """An engine that runs a modified source."""
 
     def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
@@ -540,7 +540,7 @@ class ChangedSourceEngine(Spy):
 
 
 @pytest.mark.parametrize("engine", [EarlyEndEngine, ChangedSourceEngine])
-def test_a_replay_that_ends_early_or_differs_is_divergence(space: clia.Space, engine: type[Spy]) -> None:
+def test_a_replay_that_ends_early_or_differs_is_divergence(space: clia.Space, engine: type[EngineSpy]) -> None:
     count_up(space, 2)
     use_engine(space, engine)
     with pytest.raises(errors.Nondeterminism):
@@ -576,7 +576,7 @@ def test_an_unreadable_event_is_reported_with_its_position_and_checkpoints_still
 # Chance and time
 
 
-def test_a_run_is_reproducible_in_any_process_and_another_session_differs(place: Place, space: clia.Space) -> None:
+def test_a_run_is_reproducible_in_any_process_and_another_session_differs(place: SessionSpace, space: clia.Space) -> None:
     first = space.start("scout", "chance", {"turns": 1})
     space.fork("scout", "other")
     space.resume("scout", 1, "1.1")

@@ -12,13 +12,13 @@ from clia.engine.records import Turn
 from clia.sessions.records import SessionRow
 from clia.sessions.replay import KEPT_RUNS_MAX, SNAPSHOT_INTERVAL, KeptRuns, RunKey
 from support.session_flows import PRODUCT
-from support.session_spaces import Place, Spy, Tally, count_up, forget_runs, use_engine, with_agents
+from support.session_spaces import EngineSpy, SessionSpace, Tally, count_up, forget_runs, use_engine, with_agents
 
 if TYPE_CHECKING:
     from clia.engine.records import FlowAnswer, FlowProgram, FlowRun
 
 
-def test_any_number_of_handles_in_a_process_can_resume_a_session(place: Place, space: clia.Space) -> None:
+def test_any_number_of_handles_in_a_process_can_resume_a_session(place: SessionSpace, space: clia.Space) -> None:
     handles = [place.open() for _ in range(70)]
     try:
         space.start("scout", "counting", 100)
@@ -118,10 +118,10 @@ def test_a_run_that_arrives_after_the_last_handle_closed_is_released() -> None:
     assert run.released == 1
 
 
-def test_a_new_handle_continues_the_run_of_another_handle(place: Place, space: clia.Space) -> None:
+def test_a_new_handle_continues_the_run_of_another_handle(place: SessionSpace, space: clia.Space) -> None:
     count_up(space, 1)
     with place.open() as fresh:
-        spy: Spy = use_engine(fresh, Spy, same_place=True)
+        spy: EngineSpy = use_engine(fresh, EngineSpy, same_place=True)
         assert fresh.resume("scout", 1).resumes == [0, 1]
         assert (spy.started, spy.loaded) == (0, 0), "the kept run was used"
     assert space.resume("scout", 2).resumes == [0, 1, 2]

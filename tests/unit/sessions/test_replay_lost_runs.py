@@ -13,9 +13,9 @@ from clia.sessions.replay import SNAPSHOT_INTERVAL
 from clia.testing import components
 from support.session_flows import SUSPENDS
 from support.session_spaces import (
-    Place,
+    EngineSpy,
+    SessionSpace,
     SpiedRun,
-    Spy,
     Tally,
     count_up,
     diverge,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from clia.engine.records import FlowAnswer, FlowProgram, FlowRun
 
 
-def test_a_dump_from_before_a_session_was_reopened_is_not_tried(place: Place, space: clia.Space) -> None:
+def test_a_dump_from_before_a_session_was_reopened_is_not_tried(place: SessionSpace, space: clia.Space) -> None:
     count_up(space, SNAPSHOT_INTERVAL + 2)
     diverge(space)
     with place.open() as honest:
@@ -39,7 +39,7 @@ def test_a_dump_from_before_a_session_was_reopened_is_not_tried(place: Place, sp
         put_value(
             honest, "snapshot/scout/1", [SNAPSHOT_INTERVAL, components(honest).session_backend.engine.version, "", "", "", []]
         )
-        spy: Spy = use_engine(honest, Spy)
+        spy: EngineSpy = use_engine(honest, EngineSpy)
         assert honest.resume("scout", 6).resumes == [*range(SNAPSHOT_INTERVAL + 2), 6]
         assert spy.loaded == 0
 
@@ -57,7 +57,7 @@ def test_a_dump_with_a_wrong_number_of_resumes_is_not_used_even_if_it_would_load
     count_up(space, SNAPSHOT_INTERVAL)
     dump = stored(space, "snapshot/scout/1")
     put_value(space, "snapshot/scout/1", [dump[0] + 100, *dump[1:]])
-    spy: Spy = use_engine(space, Spy)
+    spy: EngineSpy = use_engine(space, EngineSpy)
     assert space.resume("scout", 4).pending[0].payload == {"turn": 5, "total": 10}
     assert (spy.started, spy.loaded) == (1, 0)
 
@@ -66,7 +66,7 @@ def lost_worker_error(code: str = LOST) -> errors.EngineError:
     return errors.EngineError("the process that ran the flow was lost", code=code)
 
 
-class LostInDump(Spy):
+class LostInDump(EngineSpy):
     """An engine whose workers die while they write a dump."""
 
     late = 0
@@ -97,7 +97,7 @@ def test_a_worker_that_dies_while_writing_a_dump_is_not_kept(space: clia.Space) 
     assert stored(space, "snapshot/scout/1") is None
 
 
-class LosesAnswers(Spy):
+class LosesAnswers(EngineSpy):
     """An engine that loses its worker at the next answers to one call, with this error code."""
 
     remaining_losses = 0
@@ -120,7 +120,7 @@ class LosesAnswersRun(SpiedRun):
 
 @pytest.mark.parametrize("code", [LOST, INHERITED])
 @pytest.mark.parametrize("verb", ["resume", "decide"])
-def test_two_losses_in_a_row_are_retried_and_a_third_fails_the_session(place: Place, code: str, verb: str) -> None:
+def test_two_losses_in_a_row_are_retried_and_a_third_fails_the_session(place: SessionSpace, code: str, verb: str) -> None:
     with place.open() as space:
         with_agents(space, "scout", product=SUSPENDS)
         engine: LosesAnswers = use_engine(space, LosesAnswers)
@@ -138,7 +138,7 @@ def test_two_losses_in_a_row_are_retried_and_a_third_fails_the_session(place: Pl
         assert ends(place.root, "scout") == [("1", "failed")]
 
 
-class LosesStarts(Spy):
+class LosesStarts(EngineSpy):
     remaining_losses = 0
 
     def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
@@ -162,7 +162,7 @@ def test_lost_workers_during_a_replay_change_nothing(space: clia.Space) -> None:
 MEMORY = "def main(input):\n    request('x', 0)\n    x = ('a,' * 400000).split(',')\n    return len(x)\n"
 
 
-def test_a_worker_ended_by_the_memory_limit_is_a_limit_and_not_an_exception_of_the_flow(place: Place) -> None:
+def test_a_worker_ended_by_the_memory_limit_is_a_limit_and_not_an_exception_of_the_flow(place: SessionSpace) -> None:
     with place.configured("[flows]\nmemory_mb = 8\n").open() as space:
         with_agents(space, "scout", hungry=MEMORY)
         space.start("scout", "hungry")
@@ -172,7 +172,7 @@ def test_a_worker_ended_by_the_memory_limit_is_a_limit_and_not_an_exception_of_t
         assert session.failure["message"] == "memory: it took more than 8 MiB"
 
 
-def test_a_replay_that_a_lower_limit_stops_does_not_fail_the_session(place: Place) -> None:
+def test_a_replay_that_a_lower_limit_stops_does_not_fail_the_session(place: SessionSpace) -> None:
     """The flow ran within the old limit, so only the replay is refused, and the session stays suspended."""
     source = MEMORY.replace("return len(x)", "n = len(x)\n    x = None\n    return request('x', n)")
     with place.configured("[flows]\nmemory_mb = 256\n").open() as space:

@@ -10,7 +10,7 @@ import pytest
 
 from clia.values.canonical import canonical_bytes
 from clia.values.json_values import CannotCross, inward
-from support.session_spaces import STORES, Place, pending_requests, place, with_agents
+from support.session_spaces import STORES, SessionSpace, pending_requests, session_space_on, with_agents
 from support.spaces import refused
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def test_a_number_without_an_exact_representation_is_refused(bad: float) -> None
 def test_a_flow_sees_the_same_number_after_the_store_is_lost(
     request: pytest.FixtureRequest, tmp_path: Path, store: str, value: Any
 ) -> None:
-    home = place(request, tmp_path, store)
+    home = session_space_on(request, tmp_path, store)
     with home.open() as space:
         with_agents(space, "scout", shown=SHOWN)
         expected = {str(space.head("scout")): pending_requests(space.start("scout", "shown", value))}
@@ -66,7 +66,7 @@ def test_a_flow_sees_the_same_number_after_the_store_is_lost(
 
 
 def test_every_verb_refuses_a_number_that_would_change(tmp_path: Path) -> None:
-    with Place(tmp_path / "repo").open() as space:
+    with SessionSpace(tmp_path / "repo").open() as space:
         with_agents(space, "scout", shown=SHOWN)
         refused("invalid-json", lambda: space.start("scout", "shown", 1e20))
         refused("invalid-json", lambda: space.ask("scout", {"n": 1e20}))

@@ -12,7 +12,7 @@ from support import git
 from support.effects import QUICK, worker_for
 from support.fake_secrets import FAKES
 from support.session_flows import PRODUCT
-from support.session_spaces import Place, all_of_git, with_agents
+from support.session_spaces import SessionSpace, all_of_git, with_agents
 from support.spaces import refused
 
 
@@ -64,7 +64,7 @@ def test_several_pending_requests_are_listed_with_their_payload(space: clia.Spac
 SECRET = FAKES[0]
 
 
-def test_secrets_in_the_kind_and_tag_of_a_request_stay_out_of_the_decision(place: Place, space: clia.Space) -> None:
+def test_secrets_in_the_kind_and_tag_of_a_request_stay_out_of_the_decision(place: SessionSpace, space: clia.Space) -> None:
     half = len(SECRET.text) // 2
     concatenation = f"{SECRET.text[:half]!r} + {SECRET.text[half:]!r}"
     space.define("leaky", f"def main(input):\n    t = {concatenation}\n    return request('human-' + t, {{'q': 1}}, tag=t)\n")
@@ -75,7 +75,7 @@ def test_secrets_in_the_kind_and_tag_of_a_request_stay_out_of_the_decision(place
     assert SECRET.secret.encode() not in all_of_git(place.root)
 
 
-def test_attempts_show_the_tries_of_workers_and_their_errors(place: Place) -> None:
+def test_attempts_show_the_tries_of_workers_and_their_errors(place: SessionSpace) -> None:
     def handle(*_: object) -> Any:
         raise OSError("the line is down")
 
@@ -105,7 +105,9 @@ def test_attempts_show_the_tries_of_workers_and_their_errors(place: Place) -> No
         (None, "Tess", "tess@example.org"),
     ],
 )
-def test_the_person_who_decides_is_the_committer(place: Place, space: clia.Space, by: str | None, name: str, email: str) -> None:
+def test_the_person_who_decides_is_the_committer(
+    place: SessionSpace, space: clia.Space, by: str | None, name: str, email: str
+) -> None:
     space.ask("scout", {"question": "?"})
     decision = space.decide("scout", 1, by=by)
     assert git("log", "-1", "--format=%an|%cn|%ce", decision.cid, cwd=place.root).strip() == f"scout|{name}|{email}"

@@ -8,7 +8,7 @@ import pytest
 
 from support.fake_secrets import FAKES
 from support.session_flows import PRODUCT
-from support.session_spaces import Place, all_of_git, with_agents
+from support.session_spaces import SessionSpace, all_of_git, with_agents
 from support.spaces import refused
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ def space(space: clia.Space) -> clia.Space:
     return with_agents(space, echo=ECHO)
 
 
-def leaks(place: Place) -> list[str]:
+def leaks(place: SessionSpace) -> list[str]:
     return leaks_of(place, FAKES[0].secret)
 
 
-def leaks_of(place: Place, secret: str) -> list[str]:
+def leaks_of(place: SessionSpace, secret: str) -> list[str]:
     """Where a secret occurs: in files of the store, in objects of git, or in file names."""
     content = secret.encode()
     files = [path for path in (place.root / ".git").rglob("*") if path.is_file()]
@@ -44,7 +44,7 @@ def leaks_of(place: Place, secret: str) -> list[str]:
     return places + (["objects"] if content in all_of_git(place.root) else [])
 
 
-def test_the_search_finds_a_leak_if_redaction_is_off(place: Place) -> None:
+def test_the_search_finds_a_leak_if_redaction_is_off(place: SessionSpace) -> None:
     with place.open(redact=False) as space:
         with_agents(space, "scout", echo=ECHO)
         space.start("scout", "echo", {"token": SECRET})
@@ -54,7 +54,7 @@ def test_the_search_finds_a_leak_if_redaction_is_off(place: Place) -> None:
     assert "objects" in leaks(place)
 
 
-def test_secrets_are_removed_from_inputs_answers_reasons_names_and_output(place: Place, space: clia.Space) -> None:
+def test_secrets_are_removed_from_inputs_answers_reasons_names_and_output(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "echo", {"token": SECRET})
     space.commit("scout", "finding", changes={"a": b"1"})
     space.resume("scout", f"the key is {SECRET}", by=f"worker with {SECRET}")
@@ -81,7 +81,9 @@ def test_secrets_are_removed_from_inputs_answers_reasons_names_and_output(place:
 
 
 @pytest.mark.parametrize("verb", ["start", "resume", "decide"])
-def test_an_exception_with_a_secret_is_redacted_in_its_failure_and_in_git(place: Place, space: clia.Space, verb: str) -> None:
+def test_an_exception_with_a_secret_is_redacted_in_its_failure_and_in_git(
+    place: SessionSpace, space: clia.Space, verb: str
+) -> None:
     request_line = {"start": "", "resume": "    request('x')\n", "decide": "    request('human')\n"}[verb]
     space.define("joins", f"def main(input):\n{request_line}    raise ValueError('no entry with ' + input[0] + input[1])\n")
     session = space.start("scout", "joins", [SECRET[:10], SECRET[10:]])
@@ -96,12 +98,12 @@ def test_an_exception_with_a_secret_is_redacted_in_its_failure_and_in_git(place:
     assert leaks_of(place, SECRET) == []
 
 
-def test_a_flow_with_a_secret_is_refused_and_stored_nowhere(place: Place, space: clia.Space) -> None:
+def test_a_flow_with_a_secret_is_refused_and_stored_nowhere(place: SessionSpace, space: clia.Space) -> None:
     refused("invalid-flow", lambda: space.define("leaky", f"def main(input):\n    return '{SECRET}'\n"))
     assert leaks(place) == []
 
 
-def test_a_flow_sees_the_redacted_value_so_that_a_replay_is_the_same(place: Place, space: clia.Space) -> None:
+def test_a_flow_sees_the_redacted_value_so_that_a_replay_is_the_same(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "question", {"kind": "x", "payload": {"token": SECRET}})
     assert space.pending()[0].payload == space.session("scout").input["payload"]
     commit = space.commit("scout", "finding", changes={"a": b"1"})
