@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from support.git_hubs import Hub
     from support.session_spaces import SessionSpace
 
-# Timing belongs to the benchmarks; a run on CI is the same every time, a developer's explores, a soak does so at length.
+# Timing belongs to the benchmarks. A run on CI is deterministic, a developer's explores, and a soak does so at length.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("usual", UNTIMED, max_examples=50, derandomize=bool(os.environ.get("CI")))
 settings.register_profile("soak", UNTIMED, max_examples=3000)
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         postgres.announce()
     elif os.environ.pop("COVERAGE_PROCESS_START", None):
-        # Only this process is measured. Measuring the processes that tests start doubles their time and covers nothing more; a
+        # Only this process is measured. Measuring the processes that tests start doubles their time and adds no coverage; a
         # forked process leaves without writing what it covered.
         os.register_at_fork(after_in_child=_stop_tracing)
 
@@ -65,14 +65,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for a ``life`` is repeated: a few times as a rule, for long in a soak."""
+    """A test with a parameter ``life`` is repeated: a few times, or many times in a soak."""
     if "life" in metafunc.fixturenames:
         metafunc.parametrize("life", range(300 if metafunc.config.getoption("--soak") else 2))
 
 
 @pytest.fixture
 def soak(pytestconfig: pytest.Config) -> bool:
-    """Whether the long version of a test is wanted."""
+    """Whether to run the long version of a test."""
     return bool(pytestconfig.getoption("--soak"))
 
 

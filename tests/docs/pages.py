@@ -1,9 +1,9 @@
 """Runs what a page of the documentation shows.
 
 Invariant: every fenced block of a page is known to the runner, and a page is run from top to bottom in one shell that starts
-in an empty directory, so that what a reader sees is what happens.
+in an empty directory, so that readers get the shown results.
 
-The conventions, which CONTRIBUTING.md tells writers:
+The conventions, as in CONTRIBUTING.md:
 
 - ``console``: a line that starts with ``$ `` is a command, and goes on in lines right below it that start with ``> ``. The
   lines below are what it prints on both streams. ``…`` stands for any text inside a line, with the blanks beside it; a line
@@ -14,7 +14,7 @@ The conventions, which CONTRIBUTING.md tells writers:
 - ``json``, ``yaml``: must parse. The words ``File `NAME`:`` in a paragraph of their own above it put it into that file.
 - ``text``, ``sh``: for reading.
 
-What a reader does with a mouse stands in a block inside an HTML comment: it is run, and not shown.
+Steps that a reader performs with a mouse are in a block inside an HTML comment: it is run, and not shown.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Block(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One thing that the shell does, and what it must print; None: that is not looked at."""
+    """One command of the shell and its expected output; None: not checked."""
 
     line: int
     script: str
@@ -69,7 +69,7 @@ class Step(NamedTuple):
 
     @property
     def beside(self) -> bool:
-        """Whether it goes on while the page does."""
+        """Whether it runs in the background."""
         return self.expected is not None and self.script.endswith(" &")
 
 
@@ -82,45 +82,45 @@ class Failure(NamedTuple):
 
 
 def blocks(text: str) -> list[Block]:
-    """Every fenced block; ``ValueError`` where a fence is written so that it would be missed."""
-    found = []
+    """Every fenced block; ``ValueError`` for a fence in a form that would be missed."""
+    found_blocks = []
     for match in _FENCE.finditer(text):
         named = _FILE.search(text, 0, match.start())
-        found.append(Block(match[2], text.count("\n", 0, match.start(3)) + 1, match[3], named[1] if named else None))
+        found_blocks.append(Block(match[2], text.count("\n", 0, match.start(3)) + 1, match[3], named[1] if named else None))
     outside = _FENCE.sub("", text)
     if _OPENING.search(outside):
         raise ValueError("a fence is indented, or does not end")
-    return found
+    return found_blocks
 
 
 def steps(text: str) -> list[Step]:
-    found: list[Step] = []
+    page_steps: list[Step] = []
     for block in blocks(text):
         if block.language == "console":
-            found += _commands(block)
+            page_steps += _commands(block)
         elif block.language == "python":
-            found.append(Step(block.line, f"python - <<'{_END}'\n{block.text}{_END}", None, 0))
+            page_steps.append(Step(block.line, f"python - <<'{_END}'\n{block.text}{_END}", None, 0))
         elif block.file is not None:
             script = f"mkdir -p \"$(dirname {block.file})\" && cat > {block.file} <<'{_END}'\n{block.text}{_END}"
-            found.append(Step(block.line, script, None, 0))
-    return found
+            page_steps.append(Step(block.line, script, None, 0))
+    return page_steps
 
 
 def _commands(block: Block) -> list[Step]:
-    found: list[Step] = []
+    command_steps: list[Step] = []
     for number, line in enumerate(block.text.splitlines(), block.line):
-        last = found[-1] if found else None
+        last = command_steps[-1] if command_steps else None
         if line.startswith("$ "):
-            found.append(Step(number, line[2:], [], 0))
+            command_steps.append(Step(number, line[2:], [], 0))
         elif last is None or last.expected is None:
             raise ValueError(f"line {number}: a console block starts with a command")
         elif not last.expected and line.startswith("> "):
-            found[-1] = last._replace(script=f"{last.script}\n{line[2:]}")
+            command_steps[-1] = last._replace(script=f"{last.script}\n{line[2:]}")
         elif exits := _EXITS.fullmatch(line):
-            found[-1] = last._replace(code=int(exits[1]))
+            command_steps[-1] = last._replace(code=int(exits[1]))
         else:
             last.expected.append(line)
-    return found
+    return command_steps
 
 
 def run(
@@ -132,8 +132,8 @@ def run(
     all others run in a process that is already loaded (support/warm.py). A page with ``command -v clia`` gets the installed one.
     """
     todo = steps(text)
-    script = home.with_suffix(".sh")  # beside it: a newcomer's home is empty
-    parts = [f"{_beside(each, home) if each.beside else each.script}\nprintf '\\n{_MARK} %d\\n' \"$?\"\n" for each in todo]
+    script = home.with_suffix(".sh")  # beside it, because a new user's home is empty
+    parts = [f"{_beside(step, home) if step.beside else step.script}\nprintf '\\n{_MARK} %d\\n' \"$?\"\n" for step in todo]
     script.write_text("".join([*parts, "trap '' TERM\nkill 0\nwait\n"]), encoding="utf-8")
     variables = environment(home)
     if cold is not None and "command -v clia" not in text:
@@ -144,7 +144,9 @@ def run(
     out = _printed(script, directory, variables | dict(more or {}))
     *outputs, rest = re.split(rf"\n{_MARK} (\d+)\n", out)
     failures = [
-        each for step, out, code in zip(todo, outputs[::2], outputs[1::2], strict=False) if (each := judge(step, out, int(code)))
+        failure
+        for step, out, code in zip(todo, outputs[::2], outputs[1::2], strict=False)
+        if (failure := judge(step, out, int(code)))
     ]
     if len(outputs) // 2 < len(todo):
         failures.append(Failure(todo[len(outputs) // 2].line, f"the shell stopped here:\n{rest}"))
@@ -152,7 +154,7 @@ def run(
 
 
 def _printed(script: Path, directory: Path, variables: Mapping[str, str]) -> str:
-    """What a shell prints that does a script, in a group of processes of its own; nothing that it started outlives it."""
+    """The output of a script in a shell with its own process group, which ends with all that it started."""
     with subprocess.Popen(
         ["sh", str(script)],
         cwd=directory,
@@ -166,12 +168,12 @@ def _printed(script: Path, directory: Path, variables: Mapping[str, str]) -> str
         try:
             return shell.communicate(timeout=TIMEOUT)[0]
         finally:
-            with suppress(ProcessLookupError):  # most often: the script ends all that it started
+            with suppress(ProcessLookupError):  # usually the script has ended all that it started
                 os.killpg(shell.pid, signal.SIGKILL)
 
 
 def _beside(step: Step, home: Path) -> str:
-    """A command that goes on: done when it has printed as many lines as the page shows, or has ended."""
+    """A background command: it is ready when it has printed the lines of the page, or has ended."""
     out = shlex.quote(str(home.with_suffix(f".{step.line}.out")))
     count = len(step.expected or ())
     return "\n".join(
@@ -191,12 +193,12 @@ def judge(step: Step, out: str, code: int) -> Failure | None:
     actual = [line.rstrip() for line in out.splitlines()]
     if step.expected is None or matches(step.expected, actual):
         return None
-    shown = "\n".join(difflib.unified_diff(step.expected, actual, "the page", "the program", lineterm="", n=99))
-    return Failure(step.line, f"{step.script}\nprints something else\n{shown}")
+    diff = "\n".join(difflib.unified_diff(step.expected, actual, "the page", "the program", lineterm="", n=99))
+    return Failure(step.line, f"{step.script}\nprints something else\n{diff}")
 
 
 def matches(expected: list[str], actual: list[str]) -> bool:
-    """Whether lines are as the page shows them, wildcards aside."""
+    """Whether lines match those of the page, with wildcards."""
     parts = []
     for line in expected:
         inside = "[^\n]*".join(re.escape(part) for part in _ANY_TEXT.split(line.rstrip()))
@@ -205,10 +207,10 @@ def matches(expected: list[str], actual: list[str]) -> bool:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """A newcomer's: the installed programs, git, a name, and no settings."""
-    kept = {key: value for key, value in os.environ.items() if key.startswith("COVERAGE_")}
+    """The environment of a new user: the installed programs, git, a name, and no settings."""
+    coverage = {key: value for key, value in os.environ.items() if key.startswith("COVERAGE_")}
     return {
-        **kept,
+        **coverage,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "HOME": str(home),
         "LANG": "C.UTF-8",
@@ -225,7 +227,7 @@ def environment(home: Path) -> dict[str, str]:
 
 @contextmanager
 def fresh() -> Iterator[tuple[Path, Path]]:
-    """An empty directory to work in and an empty home. The names are short: tables are as wide as what stands in them."""
+    """An empty working directory and an empty home. The names are short, because tables are as wide as their content."""
     base = Path(tempfile.mkdtemp(prefix="clia-", dir="/tmp" if Path("/tmp").is_dir() else None)).resolve()
     try:
         for name in ("work", "home"):
@@ -236,19 +238,19 @@ def fresh() -> Iterator[tuple[Path, Path]]:
 
 
 def documents() -> list[Path]:
-    """Every page that people read in this repository."""
+    """Every page for readers in this repository."""
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def cold_commands() -> dict[Path, set[str]]:
-    """The commands that each page is the first to show, as ``session show``: their first run starts the installed program."""
-    seen: set[str] = set()
-    found: dict[Path, set[str]] = {}
+    """The commands that each page is the first to show, such as ``session show``; their first run starts the installed program."""
+    earlier: set[str] = set()
+    commands: dict[Path, set[str]] = {}
     for page in documents():
         scripts = "\n".join(step.script for step in steps(page.read_text(encoding="utf-8")))
-        found[page] = {*map(_named, _COMMAND.findall(scripts))} - seen
-        seen |= found[page]
-    return found
+        commands[page] = {*map(_named, _COMMAND.findall(scripts))} - earlier
+        earlier |= commands[page]
+    return commands
 
 
 def _named(words: tuple[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""What the documentation shows happens, and what it points at is there."""
+"""The documentation: its commands, links and coverage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-import markdown  # type: ignore[import-untyped]  # it comes with mkdocs, and brings no types
+import markdown  # type: ignore[import-untyped]  # it comes with mkdocs and has no types
 import pytest
 import yaml
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PAGES = pages.documents()
 COLD = pages.cold_commands()
 LOOPBACK = "127.0.0.1"
-"""Every machine is it for itself: the one host outside example.org that a page may name."""
+"""The only host outside example.org that a page may name: it means the reader's machine."""
 WRITTEN = [page for page in PAGES if not pages.is_generated(page)]
 
 
@@ -43,7 +43,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
 def server_variables(address: str) -> dict[str, str]:
-    """What tells a page's shell where the PostgreSQL server is."""
+    """Variables with the address of the PostgreSQL server."""
     from psycopg.conninfo import conninfo_to_dict  # 430 ms, and two pages need it
 
     named = {"host": "PGHOST", "user": "PGUSER", "dbname": "PGDATABASE", "options": "PGOPTIONS"}
@@ -51,21 +51,21 @@ def server_variables(address: str) -> dict[str, str]:
 
 
 @every_page
-def test_what_a_page_shows_is_what_happens(page: Path, request: pytest.FixtureRequest) -> None:
+def test_the_commands_of_a_page_print_what_it_shows(page: Path, request: pytest.FixtureRequest) -> None:
     needs_server = name_of(page) in ("docs/how-to/postgres.md", "docs/how-to/forge.md", "docs/how-to/many-machines.md")
     more = server_variables(request.getfixturevalue("postgres_address")) if needs_server else {}
     with pages.fresh() as (work, home):
         failures = pages.run(text_of(page), work, home, more, cold=COLD[page])
-    assert not failures, "\n\n".join(f"{name_of(page)} {each}" for each in failures)
+    assert not failures, "\n\n".join(f"{name_of(page)} {failure}" for failure in failures)
 
 
-def test_the_tutorial_and_every_guide_are_run() -> None:
+def test_the_tutorial_and_every_guide_have_commands() -> None:
     run = {name_of(page) for page in PAGES if pages.steps(text_of(page))}
     guides = {name_of(page) for page in (pages.ROOT / "docs" / "how-to").glob("*.md")}
     assert guides
     tutorials = {f"docs/tutorial{which}.md" for which in ("", "-space", "-sessions", "-forge", "-agents")}
-    others = {"README.md", "docs/index.md", *tutorials}
-    assert guides | others | {"docs/explanation/lineage.md", "docs/explanation/space.md"} <= run
+    other_pages = {"README.md", "docs/index.md", *tutorials}
+    assert guides | other_pages | {"docs/explanation/lineage.md", "docs/explanation/space.md"} <= run
 
 
 @every_page
@@ -84,7 +84,7 @@ def test_every_block_has_a_language_that_is_checked(page: Path) -> None:
 class Parsed(NamedTuple):
     links: list[str]
     headings: list[str]
-    anchors: set[str]  # as the site has them
+    anchors: set[str]  # as on the site
 
 
 class Reader(HTMLParser):
@@ -94,12 +94,12 @@ class Reader(HTMLParser):
         self._in_heading = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
+        attributes = dict(attrs)
         if re.fullmatch(r"h[1-6]", tag):
             self._in_heading = True
             self.found.headings.append("")
-            self.found.anchors.add(given.get("id") or "")
-        self.found.links.extend(value for key in ("href", "src") if (value := given.get(key)) is not None)
+            self.found.anchors.add(attributes.get("id") or "")
+        self.found.links.extend(value for key in ("href", "src") if (value := attributes.get(key)) is not None)
 
     def handle_endtag(self, tag: str) -> None:
         self._in_heading = self._in_heading and not re.fullmatch(r"h[1-6]", tag)
@@ -117,12 +117,12 @@ def parsed(page: Path) -> Parsed:
 
 
 def forge_anchor(heading: str) -> str:
-    """What forges make of a heading."""
+    """The anchor that forges give a heading."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def broken(page: Path, link: str) -> str | None:
-    """What is wrong with a link, on the site or on a forge; None where it is fine."""
+    """The problem of a link, on the site or on a forge; None if it is valid."""
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
         return None
@@ -140,9 +140,9 @@ def broken(page: Path, link: str) -> str | None:
 
 
 @every_page
-def test_every_link_and_anchor_leads_somewhere(page: Path) -> None:
-    found = {link: why for link in parsed(page).links if (why := broken(page, link))}
-    assert not found
+def test_every_link_and_anchor_has_a_target(page: Path) -> None:
+    broken_links = {link: reason for link in parsed(page).links if (reason := broken(page, link))}
+    assert not broken_links
 
 
 def test_contributing_and_the_design_pages_name_files_that_exist() -> None:
@@ -154,7 +154,7 @@ def test_contributing_and_the_design_pages_name_files_that_exist() -> None:
     assert missing == set()
 
 
-def test_a_link_that_leads_nowhere_is_found() -> None:
+def test_a_broken_link_is_found() -> None:
     index = pages.ROOT / "docs" / "index.md"
     assert broken(index, "tutorial.md") is None
     assert broken(index, "#install") is None
@@ -171,7 +171,7 @@ def test_no_page_names_a_machine_or_a_host(page: Path) -> None:
     assert not re.search(rf"(?<!\w)/(?:home|root|tmp|usr|var|Users)/|{re.escape(str(pages.ROOT))}", text)
 
 
-# What is documented
+# Coverage
 
 
 def commands(group: Group, words: str) -> Iterator[str]:
@@ -183,7 +183,7 @@ def commands(group: Group, words: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("command", list(commands(TREE, "clia")))
-def test_every_command_is_told_about_on_a_page_that_a_person_wrote(command: str) -> None:
+def test_every_command_is_on_a_hand_written_page(command: str) -> None:
     assert any(re.search(rf"{re.escape(command)}\b", text_of(page)) for page in WRITTEN)
 
 
@@ -192,10 +192,10 @@ def test_every_command_is_in_the_reference(command: str) -> None:
     assert f"\n## {command}\n" in text_of(pages.ROOT / "docs" / "reference" / "commands.md")
 
 
-def test_the_examples_in_docstrings_are_true() -> None:
+def test_the_examples_in_docstrings_work() -> None:
     examples = 0
     for module in pkgutil.walk_packages(clia.__path__, "clia."):
-        found = doctest.testmod(import_module(module.name))
-        assert found.failed == 0, module.name
-        examples += found.attempted
+        results = doctest.testmod(import_module(module.name))
+        assert results.failed == 0, module.name
+        examples += results.attempted
     assert examples

@@ -1,4 +1,4 @@
-"""The runner itself: it must see what is wrong with a page."""
+"""The runner of pages finds the problems of a page."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from support import program
 
 def failures(text: str) -> list[str]:
     with pages.fresh() as (work, home):
-        return [str(each) for each in pages.run(text, work, home)]
+        return [str(failure) for failure in pages.run(text, work, home)]
 
 
 def console(*lines: str) -> str:
     return "\n".join(["# A page", "", "```console", *lines, "```", ""])
 
 
-def test_a_page_that_says_what_happens_passes() -> None:
+def test_a_correct_page_passes() -> None:
     assert failures(console("$ echo one; echo two >&2", "one", "two", "$ true")) == []
 
 
-def test_a_page_can_be_told_where_a_server_is() -> None:
+def test_a_page_gets_the_variables_of_a_server() -> None:
     with pages.fresh() as (work, home):
         assert pages.run(console("$ echo $PGHOST", "nearby"), work, home, {"PGHOST": "nearby"}) == []
 
 
 def test_a_wrong_output_is_found_and_shown() -> None:
-    (found,) = failures(console("$ echo two", "one"))
-    assert found.startswith("line 4: echo two")
-    assert "-one" in found
-    assert "+two" in found
+    (failure,) = failures(console("$ echo two", "one"))
+    assert failure.startswith("line 4: echo two")
+    assert "-one" in failure
+    assert "+two" in failure
 
 
-@pytest.mark.parametrize(("command", "shown"), [("echo one; echo two", ["one"]), ("true", ["one"]), ("echo one", [])])
-def test_missing_and_additional_lines_are_found(command: str, shown: list[str]) -> None:
-    assert len(failures(console(f"$ {command}", *shown))) == 1
+@pytest.mark.parametrize(("command", "expected"), [("echo one; echo two", ["one"]), ("true", ["one"]), ("echo one", [])])
+def test_missing_and_additional_lines_are_found(command: str, expected: list[str]) -> None:
+    assert len(failures(console(f"$ {command}", *expected))) == 1
 
 
 def test_a_failing_command_is_found_even_with_the_right_output() -> None:
-    (found,) = failures(console("$ echo one; (exit 3)", "one"))
-    assert "exits 3, not 0" in found
+    (failure,) = failures(console("$ echo one; (exit 3)", "one"))
+    assert "exits 3, not 0" in failure
 
 
-def test_another_exit_code_must_be_announced_and_then_must_come() -> None:
+def test_another_exit_code_must_be_stated_and_must_occur() -> None:
     assert failures(console("$ sh -c 'exit 3'", "# exits 3")) == []
     assert "exits 0, not 3" in failures(console("$ true", "# exits 3"))[0]
 
 
-def test_commands_after_a_failure_are_still_judged() -> None:
+def test_commands_after_a_failure_are_still_checked() -> None:
     assert len(failures(console("$ false", "$ echo two", "one"))) == 2
 
 
 def test_a_shell_that_stops_is_found() -> None:
-    (found,) = failures(console("$ exit 0", "$ echo one", "one"))
-    assert "the shell stopped here" in found
+    (failure,) = failures(console("$ exit 0", "$ echo one", "one"))
+    assert "the shell stopped here" in failure
 
 
-def test_the_directory_and_variables_last_for_a_page_and_no_longer() -> None:
+def test_the_directory_and_variables_last_for_one_page() -> None:
     assert failures(console("$ mkdir a && cd a && name=x", '$ echo "$(basename "$PWD") $name"', "a x")) == []
     assert failures(console("$ ls", '$ echo "<$name>"', "<>")) == []
 
@@ -74,23 +74,25 @@ def test_a_wildcard_stands_for_text_in_one_line_and_alone_for_lines() -> None:
     assert not pages.matches(["a.c"], ["abc"])
 
 
-def test_a_command_goes_on_in_lines_with_an_angle() -> None:
+def test_a_command_continues_in_lines_with_an_angle_bracket() -> None:
     assert failures(console("$ cat <<END", "> one", "> two", "> END", "one", "two")) == []
 
 
-def test_a_command_beside_the_page_is_waited_for_and_its_address_is_known() -> None:
-    served = """python -c 'print("serves at http://x.example.org"); print("ready")' &"""  # slower to start than a shell is to go on
+def test_a_background_command_is_waited_for_and_its_address_is_set() -> None:
+    served = (
+        """python -c 'print("serves at http://x.example.org"); print("ready")' &"""  # starts more slowly than the shell continues
+    )
     page = console(f"$ {served}", "serves at …", "ready", "$ echo $FORGE", "http://x.example.org")
     assert failures(page) == []
     assert "+ready" in failures(page.replace("\nready\n", "\nsteady\n"))[0]
 
 
-def test_a_command_beside_the_page_that_ends_too_early_is_found() -> None:
-    (found,) = failures(console("$ echo one &", "one", "two"))
-    assert "-two" in found
+def test_a_background_command_that_ends_too_early_is_found() -> None:
+    (failure,) = failures(console("$ echo one &", "one", "two"))
+    assert "-two" in failure
 
 
-def test_nothing_outlives_a_page() -> None:
+def test_all_processes_end_with_the_page() -> None:
     with pages.fresh() as (work, home):
         page = console("$ mkfifo ../fifo", "$ sh -c 'echo $$ > ../pid; echo up; exec cat ../fifo' &", "up")
         assert pages.run(page, work, home) == []
@@ -103,13 +105,13 @@ def test_a_block_in_a_comment_is_run() -> None:
     assert failures(f"<!--\n{console('$ touch a')}-->\n" + console("$ ls", "a")) == []
 
 
-def test_python_blocks_run_where_the_page_stands() -> None:
+def test_python_blocks_run_in_the_directory_of_the_page() -> None:
     page = console("$ mkdir a && cd a") + "```python\nimport pathlib\n\nassert pathlib.Path.cwd().name == '{}'\n```\n"
     assert failures(page.format("a")) == []
     assert "AssertionError" in failures(page.format("b"))[0]
 
 
-def test_a_named_block_is_put_into_its_file_as_it_is() -> None:
+def test_a_named_block_is_written_to_its_file_unchanged() -> None:
     content = '{"cost": "$5"}'
     page = f"File `a/b.json`:\n\n```json\n{content}\n```\n"
     assert failures(page + console("$ cat a/b.json", content)) == []
@@ -122,7 +124,7 @@ def test_a_fence_that_would_be_missed_is_refused(text: str) -> None:
         pages.steps(text)
 
 
-def test_three_backticks_inside_a_line_are_no_fence() -> None:
+def test_three_backticks_inside_a_line_are_not_a_fence() -> None:
     assert [block.language for block in pages.blocks("Use ```` ```x ```` so:\n\n```text\none\n```\n")] == ["text"]
 
 
@@ -131,6 +133,6 @@ def test_output_without_a_command_is_refused() -> None:
         pages.steps(console("one"))
 
 
-def test_pages_see_a_newcomers_machine() -> None:
+def test_pages_run_in_the_environment_of_a_new_user() -> None:
     page = console("$ ls -A", "$ ls -A ~", "$ git var GIT_AUTHOR_IDENT | cut -d' ' -f1", "You", "$ command -v clia")
     assert failures(page.replace("-v clia", f"-v clia\n{program()}")) == []

@@ -1,4 +1,4 @@
-"""The built site: every page, and nothing that a browser would fetch from somebody else."""
+"""The built site: every page, and no resources from other hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FETCHING = {"src", "srcset", "href", "data", "poster", "action", "background", "
 
 
 class Assets(HTMLParser):
-    """What a page makes a browser fetch from elsewhere; a link that a person follows is not one of them."""
+    """The resources that a browser fetches from other hosts for a page; plain links do not count."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,11 +52,11 @@ def outside(html: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("site")
-    mkdocs = [str(Path(sys.executable).parent / "mkdocs"), "build", "--strict", "--quiet", "--site-dir", str(made)]
-    done = subprocess.run(mkdocs, cwd=pages.ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return made
+    directory = tmp_path_factory.mktemp("site")
+    mkdocs = [str(Path(sys.executable).parent / "mkdocs"), "build", "--strict", "--quiet", "--site-dir", str(directory)]
+    result = subprocess.run(mkdocs, cwd=pages.ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return directory
 
 
 def test_the_site_has_every_page(site: Path) -> None:
@@ -64,12 +64,12 @@ def test_the_site_has_every_page(site: Path) -> None:
         assert (site / page.relative_to(pages.ROOT / "docs")).with_suffix(".html").is_file()
 
 
-def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
+def test_no_page_fetches_from_other_hosts(site: Path) -> None:
     html = {path: outside(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
-    assert {path.name: found for path, found in html.items() if found} == {}
+    assert {path.name: addresses for path, addresses in html.items() if addresses} == {}
     styles = {path: IN_STYLES.findall(path.read_text(encoding="utf-8")) for path in site.rglob("*.css")}
     assert styles
-    assert {path.name: found for path, found in styles.items() if found} == {}
+    assert {path.name: addresses for path, addresses in styles.items() if addresses} == {}
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
         "<script>load('https://example.org/x.js')</script>",
     ],
 )
-def test_what_would_be_fetched_is_found(html: str) -> None:
+def test_foreign_resources_are_found(html: str) -> None:
     assert outside(html)
 
 
-def test_a_plain_link_is_no_asset() -> None:
+def test_a_plain_link_is_not_a_resource() -> None:
     assert outside('<a href="https://example.org/">x</a><img src="img/x.png">') == []

@@ -237,7 +237,7 @@ def test_a_nested_repository_left_by_an_attempt_is_not_committed(place: WorkerSp
         return command.handle(context, payload)
 
     call("1.1", "say hello")  # creates the worktree
-    directory = place.root / ".git" / "clia" / "work" / "scout"
+    directory = Path(place.space.local.run_directories.directory("scout", worker=True))
     git("init", "--quiet", "inner", cwd=directory)  # as a killed program may leave it
     (directory / "inner" / "junk.txt").write_text("junk")
     value = call("1.2", "write good.txt good")

@@ -61,7 +61,7 @@ def test_a_secret_across_the_truncation_of_the_output_is_redacted(visible: int) 
 
 
 def output_tools(**options: bool) -> Tools:
-    return make_tools(utc, {}, "/nowhere", **options)
+    return make_tools(utc, {}, **options)
 
 
 def test_a_secret_that_arrives_in_pieces_is_redacted_in_the_end_of_the_output() -> None:

@@ -1,4 +1,4 @@
-"""What tests of a hub stand on; the files of this folder share it."""
+"""Fixtures of the tests of a hub."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def way(tmp_path: Path, hub: Hub) -> Path:
-    """A way to the hub that one machine alone takes, and that can be gone while others still reach it."""
-    made = tmp_path / "way"
-    made.symlink_to(hub.repository)
-    return made
+    """A path to the hub for one machine, which can be removed while others still reach the hub."""
+    link = tmp_path / "way"
+    link.symlink_to(hub.repository)
+    return link
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hub that was away is asked again at once, and nobody waits long for a lock."""
+    """An unreachable hub is retried at once, and waits for locks are short."""
     monkeypatch.setattr(git_hub, "BACKOFF_SECONDS", 0.0)
     monkeypatch.setattr(git_refs, "PATIENCE", 0.5)

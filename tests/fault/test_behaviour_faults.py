@@ -23,16 +23,16 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarni
 CHAINS = "refs/clia/behaviours/"
 
 
-class Known(NamedTuple):
-    """A behaviour with a current version and two that are proposed."""
+class StoredBehaviour(NamedTuple):
+    """A behaviour with a current version and two proposals."""
 
     name: str
     current: str
-    one: str
-    other: str
+    first_proposal: str
+    second_proposal: str
 
     @classmethod
-    def made(cls, space: clia.Space, name: str) -> Known:
+    def create(cls, space: clia.Space, name: str) -> StoredBehaviour:
         first = space.add_behaviour(name, "a", PROMPT).cid
         return cls(name, first, *(space.propose_behaviour(name, body).cid for body in ("b", "c")))
 
@@ -42,76 +42,81 @@ def opened(root: Path, **more: Any) -> clia.Space:
 
 
 def events(root: Path, name: str) -> list[tuple[str, str]]:
-    """What happened on a chain and to which version, oldest first, as stock git tells."""
+    """The events of a chain and their versions, oldest first, read by stock git."""
     lines = git("log", "--reverse", "--format=%(trailers:key=Clia-Event,valueonly)", CHAINS + name, cwd=root).splitlines()
-    return [(made["event"], made["cid"]) for made in map(json.loads, filter(None, lines))]
+    return [(event["event"], event["cid"]) for event in map(json.loads, filter(None, lines))]
 
 
 # Crashes
 
-VERBS: dict[str, tuple[Callable[[clia.Space, Known], object], str]] = {
-    "propose": (lambda space, known: space.propose_behaviour(known.name, "d", evidence=()), "propose"),
-    "adopt": (lambda space, known: space.adopt_behaviour(known.name, known.one, expect=known.current), "adopt"),
-    "retire": (lambda space, known: space.retire_behaviour(known.name, why="no good"), "retire"),
+VERBS: dict[str, tuple[Callable[[clia.Space, StoredBehaviour], object], str]] = {
+    "propose": (lambda space, behaviour: space.propose_behaviour(behaviour.name, "d", evidence=()), "propose"),
+    "adopt": (
+        lambda space, behaviour: space.adopt_behaviour(behaviour.name, behaviour.first_proposal, expect=behaviour.current),
+        "adopt",
+    ),
+    "retire": (lambda space, behaviour: space.retire_behaviour(behaviour.name, why="no good"), "retire"),
 }
 
 
-def run_verb(root: Path, known: Known, act: Callable[[clia.Space, Known], object], hook: CrashHook) -> None:
-    """The driver."""
+def run_verb(root: Path, behaviour: StoredBehaviour, act: Callable[[clia.Space, StoredBehaviour], object], hook: CrashHook) -> None:
+    """Run a verb with a crash hook."""
     with opened(root, reached=hook) as space:
         hook.armed = True
-        act(space, known)
+        act(space, behaviour)
 
 
-def test_change_killed_at_any_step_is_complete_or_absent_and_blocks_nobody(tmp_path: Path) -> None:
+def test_a_change_killed_at_any_step_is_complete_or_absent_and_leaves_no_lock(tmp_path: Path) -> None:
     root = tmp_path.resolve()
     with clia.init(root, settings=settings()) as space:
         for verb, (act, event) in VERBS.items():
-            points = crash_points(partial(run_verb, root, Known.made(space, f"{verb}-whole"), act))
+            points = crash_points(partial(run_verb, root, StoredBehaviour.create(space, f"{verb}-whole"), act))
             moved = CrashPoint("committed", 1)
             assert {CrashPoint("objects-written", 1), CrashPoint("ref-locked", 1), moved} <= set(points)
             for number, point in enumerate(points):
-                known = Known.made(space, f"{verb}-{number}")
-                before = events(root, known.name)
-                crash(partial(run_verb, root, known, act), point)
-                done = events(root, known.name)[len(before) :]
-                assert [each for each, _ in done] == ([event] if number >= points.index(moved) else []), point
-                act_again(space, known, act, done=bool(done))
-                assert len(events(root, known.name)) == len(before) + 1
-                check_read_by_git(root, space, known.name)
+                behaviour = StoredBehaviour.create(space, f"{verb}-{number}")
+                before = events(root, behaviour.name)
+                crash(partial(run_verb, root, behaviour, act), point)
+                new_events = events(root, behaviour.name)[len(before) :]
+                assert [kind for kind, _ in new_events] == ([event] if number >= points.index(moved) else []), point
+                act_again(space, behaviour, act, applied=bool(new_events))
+                assert len(events(root, behaviour.name)) == len(before) + 1
+                check_read_by_git(root, space, behaviour.name)
         assert space.verify().clean
     git("fsck", "--strict", "--no-dangling", cwd=root)
     assert not list((root / ".git/refs").rglob("*.lock"))
 
 
-def act_again(space: clia.Space, known: Known, act: Callable[[clia.Space, Known], object], *, done: bool) -> None:
-    """Whoever comes next does it, unless it was done; no lock is in the way."""
+def act_again(
+    space: clia.Space, behaviour: StoredBehaviour, act: Callable[[clia.Space, StoredBehaviour], object], *, applied: bool
+) -> None:
+    """Repeat the change; it is refused only if it was applied, and no lock blocks it."""
     code = ""
     try:
-        act(space, known)
+        act(space, behaviour)
     except CliaError as err:
         code = err.code
     again = {VERBS["propose"][0]: "", VERBS["adopt"][0]: "stale-behaviour", VERBS["retire"][0]: "nothing-adopted"}
-    assert code == (again[act] if done else "")
+    assert code == (again[act] if applied else "")
 
 
 def check_read_by_git(root: Path, space: clia.Space, name: str) -> None:
-    """What we say of a chain is what stock git shows."""
-    known = space.behaviour(name)
+    """Check a chain against what stock git shows."""
+    behaviour = space.behaviour(name)
     listed = git("ls-tree", "-r", "--name-only", CHAINS + name, cwd=root).split()
-    assert sorted(f"versions/{each.cid}.json" for each in known.versions) == [
-        each for each in listed if each.startswith("versions/")
+    assert sorted(f"versions/{version.cid}.json" for version in behaviour.versions) == [
+        path for path in listed if path.startswith("versions/")
     ]
     current = git("show", f"{CHAINS}{name}:current", cwd=root).strip() if "current" in listed else None
-    assert current == known.current
-    assert len(git("log", "--format=%H", CHAINS + name, cwd=root).split()) == len(known.history)
+    assert current == behaviour.current
+    assert len(git("log", "--format=%H", CHAINS + name, cwd=root).split()) == len(behaviour.history)
 
 
 # Races
 
 
 def race(root: Path, *acts: Callable[[clia.Space], object]) -> list[str]:
-    """Each in a process of its own, at once; the codes of the errors, or nothing, in order of the acts."""
+    """Run the acts in concurrent processes; return their error codes, or "", in order."""
     paper, barrier = Paper(f"{root}.paper"), FORK.Barrier(len(acts))
 
     def job(number: int, act: Callable[[clia.Space], object]) -> None:
@@ -125,42 +130,48 @@ def race(root: Path, *acts: Callable[[clia.Space], object]) -> list[str]:
 
     before = len(paper.read("said"))
     run_all([partial(job, number, act) for number, act in enumerate(acts)])
-    return [code for _, code in sorted(paper.read("said")[before:], key=lambda each: int(each[0]))]
+    return [code for _, code in sorted(paper.read("said")[before:], key=lambda row: int(row[0]))]
 
 
-def test_of_two_that_adopt_at_once_one_wins_where_they_insist_and_both_count_where_they_do_not(tmp_path: Path) -> None:
-    """Who lost is told so, and nothing of it is on the chain. Proposals never get in each other's way; the same one is one."""
+def test_of_two_concurrent_adoptions_one_wins_if_they_expect_a_version_and_both_apply_otherwise(tmp_path: Path) -> None:
+    """The loser gets an error and leaves nothing on the chain. Proposals never conflict; equal ones are one."""
     root = tmp_path.resolve() / "repo"
     with clia.init(root, settings=settings()) as space:
         space.spawn("scout", clia.Briefing(title="Look"))
         work = space.commit("scout", "finding", {"a": b"a"})
         for life in range(3):
-            known = Known.made(space, f"insisting-{life}")
-            ways = [known.one, known.other]
-            adopt = [partial(clia.Space.adopt_behaviour, name=known.name, version=each, expect=known.current) for each in ways]
+            behaviour = StoredBehaviour.create(space, f"insisting-{life}")
+            ways = [behaviour.first_proposal, behaviour.second_proposal]
+            adopt = [
+                partial(clia.Space.adopt_behaviour, name=behaviour.name, version=version, expect=behaviour.current)
+                for version in ways
+            ]
             codes = race(root, *adopt)
             assert sorted(codes) == ["", "stale-behaviour"]
             winner = ways[codes.index("")]
-            assert events(root, known.name)[3:] == [("adopt", winner)]
-            assert space.behaviour(known.name).current == winner
-        known = Known.made(space, "easy")
+            assert events(root, behaviour.name)[3:] == [("adopt", winner)]
+            assert space.behaviour(behaviour.name).current == winner
+        behaviour = StoredBehaviour.create(space, "easy")
         propose = partial(clia.Space.propose_behaviour, name="easy")
-        acts = [partial(clia.Space.adopt_behaviour, name="easy", version=each) for each in (known.one, known.other)]
+        acts = [
+            partial(clia.Space.adopt_behaviour, name="easy", version=version)
+            for version in (behaviour.first_proposal, behaviour.second_proposal)
+        ]
         acts += [partial(propose, body=body) for body in ("d", "d", "e")]
         assert race(root, *acts) == [""] * 5
-        done = events(root, "easy")[3:]
-        assert sorted(event for event, _ in done) == ["adopt", "adopt", "propose", "propose"]
-        versions = {each.body: each for each in space.behaviour("easy").versions}
+        new_events = events(root, "easy")[3:]
+        assert sorted(event for event, _ in new_events) == ["adopt", "adopt", "propose", "propose"]
+        versions = {version.body: version for version in space.behaviour("easy").versions}
         assert sorted(versions) == ["a", "b", "c", "d", "e"]
         assert {versions["b"].state, versions["c"].state} == {"former", "current"}
         assert space.propose_behaviour("easy", "d", evidence=[work]).evidence == (work,)
         assert space.propose_behaviour("easy", "d", evidence=[work]).cid == versions["d"].cid
-        assert len(events(root, "easy")) == 3 + len(done) + 1
+        assert len(events(root, "easy")) == 3 + len(new_events) + 1
         assert space.verify().clean
 
 
-def test_a_chain_that_plain_git_moves_in_between_is_read_again(tmp_path: Path) -> None:
-    """The change is made on top of it, unless what it insists on has changed."""
+def test_a_chain_moved_by_plain_git_is_read_again(tmp_path: Path) -> None:
+    """The change is applied on top of it, unless the expected version has changed."""
     root = tmp_path.resolve()
     moved: list[str] = []
 
@@ -172,14 +183,14 @@ def test_a_chain_that_plain_git_moves_in_between_is_read_again(tmp_path: Path) -
 
     meddling: list[str] = []
     with clia.init(root, settings=settings(reached=meddle)) as space:
-        known = Known.made(space, "tone")
+        behaviour = StoredBehaviour.create(space, "tone")
         meddling.append(f"{CHAINS}tone^{{tree}}")
-        space.adopt_behaviour("tone", known.one, expect=known.current)
+        space.adopt_behaviour("tone", behaviour.first_proposal, expect=behaviour.current)
         assert git("log", "-2", "--format=%H", CHAINS + "tone", cwd=root).split()[1] == moved[0]
         before = git("rev-parse", f"{CHAINS}tone~2^{{tree}}", cwd=root).strip()
         moved.clear()
-        meddling.append(before)  # by hand, somebody makes the first version current again
+        meddling.append(before)  # plain git makes the first version current again
         with pytest.raises(CliaError) as caught:
-            space.adopt_behaviour("tone", known.other, expect=known.one)
+            space.adopt_behaviour("tone", behaviour.second_proposal, expect=behaviour.first_proposal)
         assert caught.value.code == "stale-behaviour"
         assert git("rev-parse", CHAINS + "tone", cwd=root).strip() == moved[0]

@@ -1,4 +1,4 @@
-"""Durable writes: many writers, and death at any instant."""
+"""Durable writes: many writers, and kills at any moment."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def many_notes(path: str, writer: int, count: int) -> None:
         journal("scout", Note(f"writer {writer} note {number}"), WriteLocation(path))
 
 
-def watch(path: Path, stop: Any, found: Any) -> None:
-    """Reads the file all the time; every state it sees must be a whole document."""
-    seen, last = 0, b""
+def watch(path: Path, stop: Any, counts: Any) -> None:
+    """Read the file continuously; every state must be a complete document."""
+    changes, last = 0, b""
     try:
-        while not stop.wait(0.001):  # it takes no core from the writers
+        while not stop.wait(0.001):  # leave the cores to the writers
             now = path.read_bytes() if path.exists() else b""
             if now != last:
                 json.loads(now)
-                seen, last = seen + 1, now
+                changes, last = changes + 1, now
     finally:
-        found.put(seen)
+        counts.put(changes)
 
 
 @pytest.mark.parametrize("there_already", [True, False], ids=["existing file", "first write"])
@@ -52,26 +52,26 @@ def test_eight_processes_append_entries_and_none_is_lost(tree: Tree, there_alrea
     before: dict[str, Any] = {"slug": "scout", "x-unknown": {"kept": [1, 2.50, "é"]}, "entries": [{"old": True}], "last": None}
     if there_already:
         tree.agency("w", **before)
-    stop, found = FORK.Event(), FORK.Queue()
-    watcher = FORK.Process(target=watch, args=(path, stop, found))
+    stop, counts = FORK.Event(), FORK.Queue()
+    watcher = FORK.Process(target=watch, args=(path, stop, counts))
     entries = (100 if soak else 30) if there_already else 20
     writers = [FORK.Process(target=many_notes, args=(tree.path("w"), number, entries)) for number in range(PROCESSES)]
-    for each in (watcher, *writers):
-        each.start()
-    for each in writers:
-        each.join()
+    for process in (watcher, *writers):
+        process.start()
+    for appender in writers:
+        appender.join()
     stop.set()
-    assert found.get() > 0
+    assert counts.get() > 0
     watcher.join()
-    assert [each.exitcode for each in (watcher, *writers)] == [0] * (PROCESSES + 1)
+    assert [process.exitcode for process in (watcher, *writers)] == [0] * (PROCESSES + 1)
     after = documents.parse(path.read_bytes(), str(path))
     old = before["entries"] if there_already else []
     assert after["entries"][: len(old)] == old
-    summaries = [each["summary"] for each in after["entries"][len(old) :]]
+    summaries = [entry["summary"] for entry in after["entries"][len(old) :]]
     assert len(summaries) == PROCESSES * entries
     assert len(set(summaries)) == PROCESSES * entries
     for writer in range(PROCESSES):
-        own = [each for each in summaries if each.startswith(f"writer {writer} ")]
+        own = [summary for summary in summaries if summary.startswith(f"writer {writer} ")]
         assert own == [f"writer {writer} note {number}" for number in range(entries)]
     if there_already:
         assert {key: after[key] for key in ("x-unknown", "last")} == {key: before[key] for key in ("x-unknown", "last")}
@@ -85,12 +85,12 @@ def test_the_same_key_from_many_processes_makes_one_entry(tree: Tree) -> None:
         journal("scout", Note("once", idempotency_key="k"), WriteLocation(tree.path("w")))
 
     writers = [FORK.Process(target=write) for _ in range(PROCESSES)]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join()
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
     path = tree.root / "w/.clia/agents/scout/scout@w.agency.triad.json"
-    assert [each["summary"] for each in json.loads(path.read_text())["entries"]] == ["once"]
+    assert [entry["summary"] for entry in json.loads(path.read_text())["entries"]] == ["once"]
 
 
 DIE_AT = """
@@ -125,11 +125,11 @@ def test_killed_at_a_named_step_leaves_the_old_file_or_the_new_one(tree: Tree, s
         assert not path.exists()
     journal("scout", Note("after"), WriteLocation(tree.path("w")))
     assert summaries(path) == [*old, *(["new"] if published else []), "after"]
-    assert os.listdir(path.parent) == [path.name], "the next writer sweeps what the dead one left"
+    assert os.listdir(path.parent) == [path.name], "the next writer removes the files of a killed one"
 
 
 def summaries(path: Path) -> list[str]:
-    return [each["summary"] for each in documents.parse(path.read_bytes(), str(path))["entries"]]
+    return [entry["summary"] for entry in documents.parse(path.read_bytes(), str(path))["entries"]]
 
 
 FOREVER = """
@@ -145,7 +145,7 @@ while True:
 """
 
 
-def test_killed_at_any_instant_loses_nothing_that_was_acknowledged(tree: Tree, life: int) -> None:
+def test_a_kill_at_any_moment_loses_no_acknowledged_entry(tree: Tree, life: int) -> None:
     tree.repository("w")
     path = tree.root / "w/.clia/agents/scout/scout@w.agency.triad.json"
     order = random.Random(life)  # noqa: S311  # a moment, not a secret
@@ -155,15 +155,15 @@ def test_killed_at_any_instant_loses_nothing_that_was_acknowledged(tree: Tree, l
         acknowledged = -1
         for _ in range(order.randrange(1, 40)):
             acknowledged = int(process.stdout.readline())
-        spin = order.randrange(0, 4000)  # somewhere inside the next write
+        spin = order.randrange(0, 4000)  # inside of the next write
         while spin:
             spin -= 1
         process.kill()
         acknowledged = int((process.stdout.read().splitlines() or [str(acknowledged)])[-1])
         process.wait()
         process.stdout.close()
-        own = [each for each in summaries(path) if each.startswith(f"{number} ")]
-        assert own[: acknowledged + 1] == [f"{number} {each}" for each in range(acknowledged + 1)]
+        own = [summary for summary in summaries(path) if summary.startswith(f"{number} ")]
+        assert own[: acknowledged + 1] == [f"{number} {index}" for index in range(acknowledged + 1)]
         assert len(own) <= acknowledged + 2
 
 
@@ -199,22 +199,22 @@ writing.consolidate("old", "new", writing.WriteLocation(sys.argv[1]), apply=True
 def test_a_consolidation_killed_at_any_step_loses_no_byte_and_can_be_finished(tree: Tree) -> None:
     finished = False
     for step in range(1, 200):
-        where = f"w{step}"
-        tree.repository(where)
-        tree.agent(where, "new", title="new")
-        tree.agent(where, "old", title="old")
-        tree.agency(where, "old", entries=[1])
-        tree.write(f"{where}/.clia/agents/old/sub/note.md", "note")
-        home = tree.root / where / ".clia/agents/old"
-        contents = {str(each.relative_to(home)): each.read_bytes() for each in home.rglob("*") if each.is_file()}
-        died = subprocess.run([sys.executable, "-c", CONSOLIDATE_AND_DIE, tree.path(where), str(step)], check=False)
-        archive = tree.root / where / ".clia/agents/new/legacy-imports/old"
+        directory = f"w{step}"
+        tree.repository(directory)
+        tree.agent(directory, "new", title="new")
+        tree.agent(directory, "old", title="old")
+        tree.agency(directory, "old", entries=[1])
+        tree.write(f"{directory}/.clia/agents/old/sub/note.md", "note")
+        home = tree.root / directory / ".clia/agents/old"
+        contents = {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+        died = subprocess.run([sys.executable, "-c", CONSOLIDATE_AND_DIE, tree.path(directory), str(step)], check=False)
+        archive = tree.root / directory / ".clia/agents/new/legacy-imports/old"
         for name, data in contents.items():
-            copies = [each for each in (home / name, archive / name) if each.exists()]
+            copies = [copy for copy in (home / name, archive / name) if copy.exists()]
             assert copies, f"step {step}: {name} is gone"
-            assert all(each.read_bytes() == data for each in copies)
+            assert all(copy.read_bytes() == data for copy in copies)
         if home.exists():
-            consolidate("old", "new", WriteLocation(tree.path(where)), apply=True)
+            consolidate("old", "new", WriteLocation(tree.path(directory)), apply=True)
         assert not home.exists()
         assert {name: (archive / name).read_bytes() for name in contents} == contents
         receipt = json.loads((archive.parent / "old.receipt.json").read_text())

@@ -1,4 +1,4 @@
-"""Sudden death at every named step of what spaces do with each other, and two processes that do it at once."""
+"""Federation verbs killed at every named step, and run by two processes at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarni
 
 
 class FederationVerb(NamedTuple):
-    """Something to die in, on one side, and what its steps must be among others."""
+    """A verb to kill, its side, and steps that it must reach."""
 
     side: str
     act: Callable[[clia.Space], object]
@@ -43,7 +43,7 @@ OTHER = "clia:33333333-0000-4000-8000-000000000000:11qYAYKxCrfVS_7TyWQHOg7hcvPap
 
 
 class SpacePair(NamedTuple):
-    """Two spaces: ``owner`` speaks and has something new to say, ``hearer`` tracks what it said before."""
+    """Two spaces: ``owner`` has unannounced work, ``hearer`` tracks its earlier announcements."""
 
     root: Path
 
@@ -79,20 +79,20 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> SpacePair:
         hearer.sync("ay")
         owner.trace("scout", "console", "seen")
         owner.commit_with_trace("scout", "finding", changes={"a.txt": b"1"})
-        owner.announce("bee")  # what a sync is to hear
-        owner.commit("helper", "finding", changes={"b.txt": b"2"})  # what is still to be announced
+        owner.announce("bee")  # for the next sync
+        owner.commit("helper", "finding", changes={"b.txt": b"2"})  # not announced yet
     return place
 
 
 def run_verb(place: SpacePair, verb: FederationVerb, hook: CrashHook) -> None:
-    """The driver."""
+    """Run a verb with a crash hook."""
     with place.open(verb.side, hook) as space:
         hook.armed = True
         verb.act(space)
 
 
 def crash_and_continue(place: SpacePair, name: str, point: CrashPoint) -> None:
-    """Kill a verb; then both sides are sound, the verb can be repeated, and the two agree in the end."""
+    """Kill a verb; then both sides are sound, the verb can be repeated, and both sides converge."""
     verb = VERBS[name]
     crash(partial(run_verb, place, verb), point)
     check_sound(place)
@@ -103,12 +103,12 @@ def crash_and_continue(place: SpacePair, name: str, point: CrashPoint) -> None:
 
 
 def again(space: clia.Space, name: str) -> None:
-    """Repeat a verb, whether it was done or not."""
+    """Repeat a verb that may have been applied."""
     if name == "rotate" and len(space.key().chain) > 1:
-        return  # and nobody has told the peers
-    if name == "remove" and not any(each.name == "ay" for each in space.peers()):
+        return  # and it was not announced to the peers
+    if name == "remove" and not any(peer.name == "ay" for peer in space.peers()):
         return
-    if name == "add" and any(each.name == "new" for each in space.peers()):
+    if name == "add" and any(peer.name == "new" for peer in space.peers()):
         return
     if name == "revoke" and not space.allowed("ay", "agent-commit", "head-move"):
         return
@@ -124,7 +124,7 @@ def check_sound(place: SpacePair) -> None:
 
 
 def converge(place: SpacePair, name: str) -> None:
-    """The owner goes on; the hearer follows to where it is, where it still may, and hears nothing twice."""
+    """The owner continues; the hearer follows as far as its grants allow, and accepts nothing twice."""
     with place.open("owner") as owner:
         owner.commit("scout", "finding", changes={"after.txt": b"after"})
         owner.announce("bee")
@@ -135,18 +135,18 @@ def converge(place: SpacePair, name: str) -> None:
             hearer.add_peer("ay", key.text, str(place.root / "owner"))
             for kind, trigger in USUAL:
                 hearer.grant("ay", kind, trigger)
-        heard = hearer.sync("ay")[0]
-        assert {each.code for each in heard.refused} <= {"capability-denied", "revoked-key", "gap"}
+        sync = hearer.sync("ay")[0]
+        assert {refusal.code for refusal in sync.refused} <= {"capability-denied", "revoked-key", "gap"}
         assert hearer.peer("ay").keys[-1] == key.key
         following = place.refs("hearer", "refs/clia/remotes/ay/agents/") == place.refs("owner", "refs/heads/agents/")
         assert following == (name != "revoke")
         assert (nothing := hearer.sync("ay")[0]).accepted == 0
         assert not nothing.moves
-        said = place.refs("owner", "refs/clia/announce/").values()
-        assert [*place.refs("hearer", "refs/clia/remotes/ay/announce").values()] == [*said]
+        announced = place.refs("owner", "refs/clia/announce/").values()
+        assert [*place.refs("hearer", "refs/clia/remotes/ay/announce").values()] == [*announced]
     check_sound(place)
-    left = place.root / "hearer/.git/clia/quarantine"
-    assert not [each for each in left.iterdir() if each.is_dir()]
+    quarantine = place.root / "hearer/.git/clia/quarantine"
+    assert not [path for path in quarantine.iterdir() if path.is_dir()]
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -161,7 +161,7 @@ def test_verb_killed_at_any_step_leaves_both_spaces_sound_and_can_be_repeated(
 
 
 def repeatedly(place: SpacePair, side: str, act: Callable[[clia.Space], object]) -> None:
-    """Does something several times, while another process is at it; only a clean refusal may come of it."""
+    """Repeat a verb while another process runs it too; only clean refusals are allowed."""
     with place.open(side) as space:
         for _ in range(5):
             try:

@@ -1,4 +1,4 @@
-"""Many listeners and many deciders at once: nothing lost, nothing twice, no errors."""
+"""Many concurrent listeners and deciders: no event is lost or repeated, and there are no errors."""
 
 from __future__ import annotations
 

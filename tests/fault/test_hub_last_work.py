@@ -1,5 +1,5 @@
-"""The last work of an agent, wherever it is: nobody goes on without it, whoever has it may publish it, and a server that cannot
-write for a while fails nothing."""
+"""The last work of an agent: no machine continues without it, any machine that has it may publish it, and a server that cannot
+write for a while causes no failures."""
 
 from __future__ import annotations
 
@@ -32,196 +32,199 @@ exec git-receive-pack "$@"
 """
 
 
-def goes_on(space: clia.Space, how: str) -> Any:
-    if how == "merge":
+def continue_from(space: clia.Space, verb: str) -> Any:
+    if verb == "merge":
         return space.merge("lead", "sub")
     return space.spawn_from("new", BRIEFING, "sub")
 
 
-@pytest.mark.parametrize("how", ["merge", "spawn"])
-@pytest.mark.parametrize("gone", ["hub", "way"])
-def test_nobody_goes_on_from_an_agent_without_its_last_work(
-    tmp_path: Path, hub: Hub, way: Path, store: str, how: str, gone: str
+@pytest.mark.parametrize("verb", ["merge", "spawn"])
+@pytest.mark.parametrize("missing", ["hub", "way"])
+def test_no_machine_continues_from_an_agent_without_its_last_work(
+    tmp_path: Path, hub: Hub, way: Path, store: str, verb: str, missing: str
 ) -> None:
-    """Somebody was told that it is done: a merge without it would leave it out in silence."""
-    with machine(tmp_path / "one", hub._replace(url=str(way)), store) as one, machine(tmp_path / "two", hub, store) as two:
+    """The work was acknowledged: a merge without it would silently drop it."""
+    with (
+        machine(tmp_path / "one", hub._replace(url=str(way)), store) as machine_one,
+        machine(tmp_path / "two", hub, store) as machine_two,
+    ):
         for name in ("lead", "sub"):
-            one.spawn(name, BRIEFING)
-        two.hub_sync()
+            machine_one.spawn(name, BRIEFING)
+        machine_two.hub_sync()
         way.unlink()
-        last = work(one, "sub", "last")
-        head = two.head("lead")
-        if gone == "hub":
+        last = work(machine_one, "sub", "last")
+        head = machine_two.head("lead")
+        if missing == "hub":
             with away(hub):
-                refused("work-elsewhere", partial(goes_on, two, how))
-        refused("work-elsewhere", partial(goes_on, two, how))
-        assert (two.head("lead"), two.agents()) == (head, ["lead", "sub"])
+                refused("work-elsewhere", partial(continue_from, machine_two, verb))
+        refused("work-elsewhere", partial(continue_from, machine_two, verb))
+        assert (machine_two.head("lead"), machine_two.agents()) == (head, ["lead", "sub"])
         way.symlink_to(hub.repository)
-        one.hub_sync()
-        goes_on(two, how)
-        assert two.core.graph.descends(two.head("lead" if how == "merge" else "new"), last)
+        machine_one.hub_sync()
+        continue_from(machine_two, verb)
+        assert machine_two.core.graph.descends(machine_two.head("lead" if verb == "merge" else "new"), last)
 
 
 def test_a_flow_that_merges_waits_for_the_last_work(tmp_path: Path, hub: Hub, way: Path, store: str) -> None:
     with (
-        machine(tmp_path / "one", hub._replace(url=str(way)), store) as one,
-        machine(tmp_path / "two", hub, store) as two,
-        closing(two.running.queue),
+        machine(tmp_path / "one", hub._replace(url=str(way)), store) as machine_one,
+        machine(tmp_path / "two", hub, store) as machine_two,
+        closing(machine_two.running.queue),
     ):
-        one.define("merges", MERGES)
+        machine_one.define("merges", MERGES)
         for name in ("lead", "sub"):
-            one.spawn(name, BRIEFING)
-        two.hub_sync()
+            machine_one.spawn(name, BRIEFING)
+        machine_two.hub_sync()
         way.unlink()
-        last = work(one, "sub", "last")
-        two.start("lead", "merges")
-        run(two, tmp_path / "two")
-        assert two.session("lead").live, "nothing failed, and nothing was merged"
+        last = work(machine_one, "sub", "last")
+        machine_two.start("lead", "merges")
+        run(machine_two, tmp_path / "two")
+        assert machine_two.session("lead").live, "the session is neither failed nor finished"
         way.symlink_to(hub.repository)
-        one.hub_sync()
-        run(two, tmp_path / "two", to_the_end=True)
-        assert two.session("lead").status == "finished"
-        assert two.core.graph.descends(two.head("lead"), last)
+        machine_one.hub_sync()
+        run(machine_two, tmp_path / "two", to_the_end=True)
+        assert machine_two.session("lead").status == "finished"
+        assert machine_two.core.graph.descends(machine_two.head("lead"), last)
 
 
-# Whoever has all of it
+# Machines that have all of it
 
 
-def test_whoever_has_all_that_another_machine_owes_may_publish_it(tmp_path: Path, hub: Hub, store: str) -> None:
-    """A clone that was restored, or brought to another disk, is another machine: it has what its old self owed."""
-    with machine(tmp_path / "one", hub, store) as one:
-        one.spawn("scout", BRIEFING)
+def test_a_machine_with_all_unpublished_work_of_another_one_may_publish_it(tmp_path: Path, hub: Hub, store: str) -> None:
+    """A clone that was restored or moved to another disk is a new machine: it has the unpublished work of the old one."""
+    with machine(tmp_path / "one", hub, store) as machine_one:
+        machine_one.spawn("scout", BRIEFING)
         with away(hub):
-            last = work(one, "scout", "last")
+            last = work(machine_one, "scout", "last")
     shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
     shutil.rmtree(tmp_path / "one")
-    with opened(tmp_path / "two", store) as two:
-        two.hub_sync()
+    with opened(tmp_path / "two", store) as machine_two:
+        machine_two.hub_sync()
         assert at_hub(hub)[HEADS + "scout"] == last
-        assert owed(two) == []
-        assert work(two, "scout", "more") == at_hub(hub)[HEADS + "scout"]
+        assert owed(machine_two) == []
+        assert work(machine_two, "scout", "more") == at_hub(hub)[HEADS + "scout"]
 
 
-def test_whoever_has_all_of_it_may_work_on(tmp_path: Path, hub: Hub, store: str) -> None:
-    with machine(tmp_path / "one", hub, store) as one:
-        one.spawn("scout", BRIEFING)
+def test_a_machine_with_all_of_the_work_may_continue(tmp_path: Path, hub: Hub, store: str) -> None:
+    with machine(tmp_path / "one", hub, store) as machine_one:
+        machine_one.spawn("scout", BRIEFING)
         with away(hub):
-            work(one, "scout", "last")
+            work(machine_one, "scout", "last")
             shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
-            with opened(tmp_path / "two", store) as two:
-                more = work(two, "scout", "more")
-                refused("work-elsewhere", lambda: work(one, "scout", "too"))
-        with opened(tmp_path / "two", store) as two:
-            two.hub_sync()
+            with opened(tmp_path / "two", store) as machine_two:
+                more = work(machine_two, "scout", "more")
+                refused("work-elsewhere", lambda: work(machine_one, "scout", "too"))
+        with opened(tmp_path / "two", store) as machine_two:
+            machine_two.hub_sync()
         assert at_hub(hub)[HEADS + "scout"] == more
-        assert owed(one) == []
-        assert work(one, "scout", "too") == one.head("scout")
+        assert owed(machine_one) == []
+        assert work(machine_one, "scout", "too") == machine_one.head("scout")
 
 
-def test_a_copy_that_was_made_before_anything_was_shared_is_a_machine_of_its_own(tmp_path: Path, hub: Hub, store: str) -> None:
+def test_a_copy_from_before_the_hub_is_a_separate_machine(tmp_path: Path, hub: Hub, store: str) -> None:
     clia.init(tmp_path / "one", settings=settings(store=store)).close()
     shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
-    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
-        assert one.core.clone != two.core.clone
+    with machine(tmp_path / "one", hub, store) as machine_one, machine(tmp_path / "two", hub, store) as machine_two:
+        assert machine_one.core.clone != machine_two.core.clone
 
 
-@pytest.mark.parametrize("how", ["work", "sync"])
-def test_work_that_the_hub_has_is_not_waited_for(tmp_path: Path, hub: Hub, store: str, how: str) -> None:
-    """Who owed it died when the hub had it, and before it could say so."""
-    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
-        one.spawn("scout", BRIEFING)
-        two.hub_sync()
+@pytest.mark.parametrize("method", ["work", "sync"])
+def test_work_that_the_hub_has_is_not_waited_for(tmp_path: Path, hub: Hub, store: str, method: str) -> None:
+    """Its machine was killed after the push and before it recorded that."""
+    with machine(tmp_path / "one", hub, store) as machine_one, machine(tmp_path / "two", hub, store) as machine_two:
+        machine_one.spawn("scout", BRIEFING)
+        machine_two.hub_sync()
         with away(hub):
-            last = work(one, "scout", "last")
+            last = work(machine_one, "scout", "last")
         git("push", "--quiet", str(hub.repository), HEADS + "scout", cwd=tmp_path / "one")
-        assert owed(two) == ["scout"]
-        if how == "sync":
-            two.hub_sync()
-            assert (owed(two), two.head("scout")) == ([], last)
-        assert two.core.graph.descends(work(two, "scout", "more"), last)
-        assert [each.what for each in two.hub_sync()] == []
-        assert owed(two) == []
+        assert owed(machine_two) == ["scout"]
+        if method == "sync":
+            machine_two.hub_sync()
+            assert (owed(machine_two), machine_two.head("scout")) == ([], last)
+        assert machine_two.core.graph.descends(work(machine_two, "scout", "more"), last)
+        assert [synced_ref.what for synced_ref in machine_two.hub_sync()] == []
+        assert owed(machine_two) == []
 
 
 # Giving up
 
 
-def test_what_a_machine_owes_is_not_given_up_while_the_hub_is_away(tmp_path: Path, hub: Hub, way: Path, store: str) -> None:
-    """A third machine that has not seen what was published would go on from before it."""
+def test_unpublished_work_is_not_given_up_while_the_hub_is_unreachable(tmp_path: Path, hub: Hub, way: Path, store: str) -> None:
+    """A third machine without the published work would continue from an older commit."""
     with (
-        machine(tmp_path / "one", hub._replace(url=str(way)), store) as one,
-        machine(tmp_path / "two", hub, store) as two,
-        machine(tmp_path / "three", hub, store) as three,
+        machine(tmp_path / "one", hub._replace(url=str(way)), store) as machine_one,
+        machine(tmp_path / "two", hub, store) as machine_two,
+        machine(tmp_path / "three", hub, store) as machine_three,
     ):
-        one.spawn("scout", BRIEFING)
-        for each in (two, three):
-            each.hub_sync()
-        published = work(one, "scout", "published")
+        machine_one.spawn("scout", BRIEFING)
+        for other_machine in (machine_two, machine_three):
+            other_machine.hub_sync()
+        published = work(machine_one, "scout", "published")
         way.unlink()
-        work(one, "scout", "lost")
+        work(machine_one, "scout", "lost")
         with away(hub):
-            refused("hub-away", lambda: two.hub_sync(abandon=["scout"]))
-            assert owed(two) == ["scout"]
-            refused("work-elsewhere", lambda: work(three, "scout", "too"))
-        refused("nothing-elsewhere", lambda: two.hub_sync(abandon=["scout", "nobody"]))
-        assert owed(two) == ["scout"], "all or nothing"
-        two.hub_sync(abandon=["scout"])
+            refused("hub-away", lambda: machine_two.hub_sync(abandon=["scout"]))
+            assert owed(machine_two) == ["scout"]
+            refused("work-elsewhere", lambda: work(machine_three, "scout", "too"))
+        refused("nothing-elsewhere", lambda: machine_two.hub_sync(abandon=["scout", "nobody"]))
+        assert owed(machine_two) == ["scout"], "all or nothing"
+        machine_two.hub_sync(abandon=["scout"])
         with away(hub):
-            refused("work-elsewhere", lambda: work(three, "scout", "too"))
-            assert two.core.graph.descends(work(two, "scout", "next"), published)
+            refused("work-elsewhere", lambda: work(machine_three, "scout", "too"))
+            assert machine_two.core.graph.descends(work(machine_two, "scout", "next"), published)
 
 
 # A server that cannot write
 
 
-def test_a_server_that_cannot_write_for_a_while_is_worked_without(tmp_path: Path, hub: Hub, store: str) -> None:
-    """Its disk is full, say: it can be read, and what was sent is not wrong."""
+def test_work_continues_while_the_server_cannot_write(tmp_path: Path, hub: Hub, store: str) -> None:
+    """For example with a full disk: it can be read, and the push is not at fault."""
     server = tmp_path / "receive"
     server.write_text(FULL)
     server.chmod(0o755)
     full = tmp_path / "receive.full"
-    with machine(tmp_path / "one", hub, store) as one, closing(one.running.queue):
+    with machine(tmp_path / "one", hub, store) as machine_one, closing(machine_one.running.queue):
         git("config", "remote.hub.receivepack", str(server), cwd=tmp_path / "one")
-        one.define("commits", COMMITS)
-        one.spawn("scout", BRIEFING)
+        machine_one.define("commits", COMMITS)
+        machine_one.spawn("scout", BRIEFING)
         before = at_hub(hub)[HEADS + "scout"]
         full.touch()
-        work(one, "scout", "alone")
-        assert (owed(one), at_hub(hub)[HEADS + "scout"]) == (["scout"], before)
-        error = refused("hub-away", one.hub_sync)
+        work(machine_one, "scout", "alone")
+        assert (owed(machine_one), at_hub(hub)[HEADS + "scout"]) == (["scout"], before)
+        error = refused("hub-away", machine_one.hub_sync)
         assert "cannot accept pushes now: unable to write" in error.message
-        one.start("scout", "commits")
-        run(one, tmp_path / "one")
+        machine_one.start("scout", "commits")
+        run(machine_one, tmp_path / "one")
         full.unlink()
-        run(one, tmp_path / "one", to_the_end=True)
-        assert one.session("scout").status == "finished"
-        one.hub_sync()
-        assert at_hub(hub)[HEADS + "scout"] == one.head("scout")
+        run(machine_one, tmp_path / "one", to_the_end=True)
+        assert machine_one.session("scout").status == "finished"
+        machine_one.hub_sync()
+        assert at_hub(hub)[HEADS + "scout"] == machine_one.head("scout")
 
 
-def test_a_hub_that_refuses_for_a_while_fails_no_session(tmp_path: Path, hub: Hub, store: str) -> None:
-    with machine(tmp_path / "one", hub, store) as one, closing(one.running.queue):
-        one.define("commits", COMMITS)
-        one.spawn("scout", BRIEFING)
-        one.start("scout", "commits")
+def test_a_temporary_refusal_by_the_hub_fails_no_session(tmp_path: Path, hub: Hub, store: str) -> None:
+    with machine(tmp_path / "one", hub, store) as machine_one, closing(machine_one.running.queue):
+        machine_one.define("commits", COMMITS)
+        machine_one.spawn("scout", BRIEFING)
+        machine_one.start("scout", "commits")
         hook = set_hook(hub, "pre-receive", "echo 'closed for today'; exit 1")
-        run(one, tmp_path / "one")
-        run(one, tmp_path / "one")
-        assert one.session("scout").live
+        run(machine_one, tmp_path / "one")
+        run(machine_one, tmp_path / "one")
+        assert machine_one.session("scout").live
         hook.unlink()
-        run(one, tmp_path / "one", to_the_end=True)
-        assert one.session("scout").status == "finished"
+        run(machine_one, tmp_path / "one", to_the_end=True)
+        assert machine_one.session("scout").status == "finished"
 
 
-def test_a_step_waits_where_people_have_the_branch(tmp_path: Path, hub: Hub, store: str) -> None:
-    """Of the agent that is merged: it has moved at the hub, and its files are open here."""
-    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
-        one.define("step", STEP)
+def test_a_step_waits_while_the_branch_is_checked_out(tmp_path: Path, hub: Hub, store: str) -> None:
+    """The branch of the merged agent has moved at the hub and is checked out here."""
+    with machine(tmp_path / "one", hub, store) as machine_one, machine(tmp_path / "two", hub, store) as machine_two:
+        machine_one.define("step", STEP)
         for name in ("lead", "sub"):
-            one.spawn(name, BRIEFING)
-        two.hub_sync()
+            machine_one.spawn(name, BRIEFING)
+        machine_two.hub_sync()
         git("worktree", "add", "--quiet", str(tmp_path / "tree"), "agents/sub", cwd=tmp_path / "two")
-        work(one, "sub", "last")
-        refused("branch-checked-out", lambda: two.merge("lead", "sub"))
+        work(machine_one, "sub", "last")
+        refused("branch-checked-out", lambda: machine_two.merge("lead", "sub"))
         git("switch", "--quiet", "--detach", cwd=tmp_path / "tree")
-        two.merge("lead", "sub")
+        machine_two.merge("lead", "sub")

@@ -1,4 +1,4 @@
-"""Whatever befalls one machine of several, the others go on, and nothing is lost or done twice."""
+"""Faults of one machine of several: the others continue, and nothing is lost or done twice."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 PATIENCE = 120.0
 """Seconds to wait before a test fails."""
 FROM_INTENT_ON = ["intent-recorded", "ref-locked", "hub-moved", "notes-bound"]
-"""The steps of a verb at which something is begun and not finished."""
+"""The steps of a verb between its start and its end."""
 
 
 def test_verb_killed_at_any_step_is_finished_or_undone_by_another_machine(
@@ -81,7 +81,7 @@ def send(process: BaseProcess, number: signal.Signals) -> None:
 
 
 @contextmanager
-def killed_at_last(*processes: BaseProcess) -> Iterator[None]:
+def kill_if_alive(*processes: BaseProcess) -> Iterator[None]:
     try:
         yield
     finally:
@@ -94,67 +94,67 @@ def check_each_step_once(machines: Machines, agents: Sequence[str], steps: int) 
     with machines.open("one") as space:
         space.hub_sync()
         for agent in agents:
-            found = space.session(agent)
-            assert (found.status, found.result) == ("finished", [number * 10 for number in range(steps)]), found.failure
-            resumed = Counter(each["resume"][0] for each in space.journal(agent) if each["event"] == "resumed")
+            session = space.session(agent)
+            assert (session.status, session.result) == ("finished", [number * 10 for number in range(steps)]), session.failure
+            resumed = Counter(event["resume"][0] for event in space.journal(agent) if event["event"] == "resumed")
             assert resumed == Counter(range(1, steps + 1))
             assert list(endings(space, agent)) == ["finished"]
         report = space.verify()
         assert report.clean, report.findings
 
 
-def test_workers_of_two_machines_wait_for_a_server_that_is_restarted_and_do_each_step_once(tmp_path: Path) -> None:
+def test_workers_of_two_machines_wait_for_a_restarted_server_and_do_each_step_once(tmp_path: Path) -> None:
     with own_server() as server:
         machines = Machines(str(tmp_path), server.url)
         with machines.join("one") as space:
             machines.join("two").close()
             agents = with_sessions(space, 8, 2)
         workers = [machines.start(machine, machine) for machine in ("one", "two")]
-        with killed_at_last(*workers):
+        with kill_if_alive(*workers):
             wait_for(lambda: {name for name, *_ in machines.tried()} == {"one", "two"}, *workers)
             server.stop()
-            assert any(each.exitcode is None for each in workers)
+            assert any(worker.exitcode is None for worker in workers)
             server.start()
-            assert [exit_code(each, PATIENCE) for each in workers] == [0, 0]
+            assert [exit_code(worker, PATIENCE) for worker in workers] == [0, 0]
         check_each_step_once(machines, agents, 2)
         with fresh(machines) as clone:
             assert clone.verify().clean
             for agent in agents:
-                assert [each.subject for each in clone.session_log(agent) if each.kind == "finding"] == ["step 1", "step 0"]
+                assert [commit.subject for commit in clone.session_log(agent) if commit.kind == "finding"] == ["step 1", "step 0"]
 
 
 @pytest.mark.parametrize("fault", ["silent", "silent for long", "stopped"])
-def test_a_worker_cut_off_while_it_holds_a_lease_is_told_that_another_has_answered(
+def test_a_worker_cut_off_during_its_lease_learns_that_another_has_answered(
     tmp_path: Path, postgres_address: str, fault: str
 ) -> None:
-    """Its way to the server falls silent, and opens again or breaks; or the system lets it stand still."""
+    """Its connection becomes silent and recovers or breaks, or the process is stopped."""
     store = postgres_url(postgres_address)
     machines = Machines(str(tmp_path), store)
     with machines.join("one") as space:
         machines.join("two").close()
         agents = with_sessions(space, 1, 1)
-    held = hold(machines, "w1")
-    with partition_of(store) as way, killed_at_last(first := start(machines._replace(store=way.store), "one", "w1")):
+    hold_file = hold(machines, "w1")
+    with partition_of(store) as way, kill_if_alive(first := start(machines._replace(store=way.store), "one", "w1")):
 
         def cut_off() -> bool:
-            """Who is cut off in the middle of a transaction keeps all others waiting, and that is another test's matter."""
+            """Not in the middle of a transaction, which would block all others; another test covers that."""
             way.fall_silent() if fault != "stopped" else send(first, signal.SIGSTOP)
             if not is_busy(store, "w1"):
                 return True
-            come_back(cut=False)
+            reconnect(cut=False)
             return False
 
-        def come_back(*, cut: bool) -> None:
+        def reconnect(*, cut: bool) -> None:
             way.heal(cut=cut) if fault != "stopped" else send(first, signal.SIGCONT)
 
         wait_for(lambda: len(machines.tried()) == 1, first)
         wait_for(cut_off, first)
         second = start(machines, "two", "w2")
-        with killed_at_last(second):
+        with kill_if_alive(second):
             assert exit_code(second, PATIENCE) == 0
         check_each_step_once(machines, agents, 1)
-        held.unlink()
-        come_back(cut=fault == "silent for long")
+        hold_file.unlink()
+        reconnect(cut=fault == "silent for long")
         assert exit_code(first, PATIENCE) == 0
     assert machines.tried() == [("w1", "a0", "1.1"), ("w2", "a0", "1.1")]
     assert machines.paper.read("ended") == [("w2", "1", "0", "0"), ("w1", "0", "1", "0")]  # answered, gone, given up
@@ -167,20 +167,20 @@ def test_a_worker_cut_off_while_it_holds_a_lease_is_told_that_another_has_answer
 NAP = 'def main(input):\n    return request("timer", {"seconds": input})\n'
 HOUR = 3600.0
 LEASES = (1.0, 6.0, 30.0)
-"""Seconds. A busy machine may be too slow to renew a short lease in time; then a longer one is tried."""
+"""Seconds. A busy machine may be too slow to renew a short lease; then a longer one is used."""
 LOOKS = 20
-"""How often a worker at least looks for work while another one holds a request."""
+"""How often a worker must look for work while another one holds a request."""
 
 
 def joined_with_clock(machines: Machines, machine: str, ahead: float, monkeypatch: pytest.MonkeyPatch) -> clia.Space:
-    """A machine whose own clock is so many seconds ahead."""
+    """A machine whose clock is this number of seconds ahead."""
     with monkeypatch.context() as patch:
         patch.setattr(opening, "clock_of", lambda _: lambda: datetime.now(UTC) + timedelta(seconds=ahead))
         return machines.join(machine)
 
 
 def worker_on(space: clia.Space, root: Path, name: str, handlers: dict[str, Any], lease: float = LEASES[-1], **more: Any) -> Worker:
-    """A worker that goes by the clock of its space, as those that people start do."""
+    """A worker with the clock of its space, like ``clia worker``."""
     tools = make_tools(space.running.clock, {})
     config = Config(worker=QUICK._replace(lease_seconds=lease))
     return worker_for(space, root, handlers, config, queue=space.running.queue, tools=tools, name=name, **more)
@@ -192,10 +192,10 @@ def done_in_time(worker: Worker) -> None:
     assert not thread.is_alive()
 
 
-def test_machines_whose_clocks_are_two_hours_apart_go_by_one_clock(
+def test_machines_with_clocks_two_hours_apart_use_one_clock(
     tmp_path: Path, postgres_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One is an hour ahead and one an hour behind: timers, leases and commits are by the server's, and the fleet shows both."""
+    """One is an hour ahead, one behind: timers, leases and commits use the server's clock, and the fleet shows both offsets."""
     machines = Machines(str(tmp_path), postgres_url(postgres_address))
     began = datetime.now(UTC)
     with (
@@ -205,53 +205,53 @@ def test_machines_whose_clocks_are_two_hours_apart_go_by_one_clock(
         ahead.define("nap", NAP)
         for agent, asks, answers in (("early", behind, ahead), ("late", ahead, behind)):
             asks.spawn(agent, BRIEFING)
-            asked = monotonic()
+            started_at = monotonic()
             asks.start(agent, "nap", 1)
             done_in_time(worker_on(answers, machines.root("one"), f"for {agent}", {}))
-            assert monotonic() - asked >= 1
+            assert monotonic() - started_at >= 1
             assert asks.session(agent).status == "finished"
             answers.commit(agent, "finding", changes={"a.txt": b"1"})
         check_leases(machines, ahead, behind)
         for number, space in enumerate((ahead, behind)):
             HeartbeatWriter(space, ProcessInfo(WORKER, f"w{number}")).beat()
-        off = {each.name: each.clock_off for each in behind.fleet().workers}
+        off = {worker.name: worker.clock_off for worker in behind.fleet().workers}
         behind.hub_sync()
     assert off == {"w0": pytest.approx(HOUR, abs=PATIENCE), "w1": pytest.approx(-HOUR, abs=PATIENCE)}
     refs = ("refs/heads/agents/*", "refs/clia/events/*", "refs/notes/clia/*")
-    times = git("log", "--format=%ct", *(f"--glob={each}" for each in refs), cwd=machines.root("two")).split()
+    times = git("log", "--format=%ct", *(f"--glob={ref_prefix}" for ref_prefix in refs), cwd=machines.root("two")).split()
     assert len(times) > 8
-    assert all(began.timestamp() - 5 <= int(each) <= datetime.now(UTC).timestamp() + 5 for each in times)
+    assert all(began.timestamp() - 5 <= int(commit_time) <= datetime.now(UTC).timestamp() + 5 for commit_time in times)
 
 
 def check_leases(machines: Machines, ahead: clia.Space, behind: clia.Space) -> None:
-    """Each holds a request while the other looks for work: nothing is taken. What is not renewed is taken when its lease ends."""
+    """Each holds a request while the other looks for work: a renewed lease is kept, an expired one is taken over."""
     for name, holds, looks in (("one", ahead, behind), ("two", behind, ahead)):
         assert any(lease_is_respected(machines, holds, looks, f"{name}-{number}") for number in range(len(LEASES)))
 
 
 def lease_is_respected(machines: Machines, holds: clia.Space, looks: clia.Space, prefix: str) -> bool:
-    """False where the lease was not renewed in time, so that it rightly went to the other."""
+    """False if the lease was not renewed in time, so that the other took over."""
     lease = LEASES[int(prefix[-1])]
     agents = [f"{prefix}-{which}" for which in ("kept", "left")]
     holds.define(f"steps-{prefix}", STEPS)
     for agent in agents:
         holds.spawn(agent, BRIEFING)
         holds.start(agent, f"steps-{prefix}", 1)
-    left = Task(agents[1], "1.1", "step")
-    assert holds.running.queue.claim([left], "gone", holds.running.clock().timestamp(), 0.6) is not None
-    seen, tried = Looks(), list[str]()
+    lost_task = Task(agents[1], "1.1", "step")
+    assert holds.running.queue.claim([lost_task], "gone", holds.running.clock().timestamp(), 0.6) is not None
+    observed, tried = Looks(), list[str]()
 
     def step(context: Context, payload: Any) -> Any:
         tried.append(context.agent)
-        assert context.agent != agents[0] or seen.enough.wait(PATIENCE)
+        assert context.agent != agents[0] or observed.enough.wait(PATIENCE)
         return payload
 
     with Renewals(holds.running.queue) as renewals:
         first = worker_on(holds, machines.root("one"), "holds", {"step": step}, lease, kinds=frozenset(["step"]))
         thread = in_background(first, until_idle=True)
         wait_for(lambda: agents[0] in tried)
-        seen.until = monotonic() + 1.5 * lease
-        done_in_time(worker_on(looks, machines.root("two"), "looks", {"step": step}, tell=seen))
+        observed.until = monotonic() + 1.5 * lease
+        done_in_time(worker_on(looks, machines.root("two"), "looks", {"step": step}, tell=observed))
         thread.join(PATIENCE)
     assert [looks.session(agent).status for agent in agents] == ["finished", "finished"]
     if renewals.longest_gap >= lease:
@@ -261,7 +261,7 @@ def lease_is_respected(machines: Machines, holds: clia.Space, looks: clia.Space,
 
 
 class Renewals:
-    """Measures the longest time for which a claim of a queue was not renewed: an upper bound of what the server saw."""
+    """Measures the longest time between renewals of a claim: an upper bound of what the server saw."""
 
     _names = ("claim", "keep", "done")
 
@@ -293,7 +293,7 @@ class Renewals:
 
 
 class Looks:
-    """Counts how often a worker has looked for work, and says when that was often and long enough."""
+    """Counts the looks of a worker for work, and reports when they are enough."""
 
     def __init__(self) -> None:
         self.left, self.until = LOOKS, 0.0
@@ -314,44 +314,44 @@ HOLDERS = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND 
 
 @contextmanager
 def receiving() -> Iterator[tuple[str, list[str]]]:
-    """A receiver of webhooks: its address, and the ids of what it got."""
-    got: list[str] = []
+    """A receiver of webhooks: its address, and the ids of the deliveries."""
+    ids: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            got.append(json.loads(self.rfile.read(int(self.headers["content-length"])))["id"])
+            ids.append(json.loads(self.rfile.read(int(self.headers["content-length"])))["id"])
             self.send_response(204)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nothing: the test says what matters."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/hook", got
+            yield f"http://127.0.0.1:{server.server_port}/hook", ids
         finally:
             server.shutdown()
             thread.join()
 
 
 def served(machines: Machines, url: str) -> tuple[str, str]:
-    """Two machines, each told of the hook; a token of somebody who may do everything, and the id of the space."""
+    """Two machines with the webhook configured; return an admin's token and the id of the space."""
     with machines.join("one") as space:
         space.spawn("scout", BRIEFING)
         users = users_of(space)
         users.add("tess", "admin", "Tess", "tess@example.org")
-        token, known = users.make_token("tess")[0], space.id
+        token, space_id = users.make_token("tess")[0], space.id
     machines.join("two").close()
     for machine in ("one", "two"):
         git("config", "clia.durable", "false", cwd=machines.root(machine))
         (machines.root(machine) / ".git/clia/config.toml").write_text(HOOK.format(url=url))
-    return token, known
+    return token, space_id
 
 
-def taken_anew(store: str, space: str) -> Callable[[], bool]:
-    """Hangs up on whoever tells a hook, as a server does that is started again; whether somebody else tells it now."""
+def lock_moves(store: str, space: str) -> Callable[[], bool]:
+    """End the connection of the delivering forge, as a server restart does; return whether another one took over."""
     number = lock_number(f"lock {space} webhooks-ci")
     with psycopg.connect(store, autocommit=True) as connection:
         before = connection.execute(HOLDERS, [number]).fetchall()
@@ -365,33 +365,35 @@ def taken_anew(store: str, space: str) -> Callable[[], bool]:
     return is_taken
 
 
-def test_forges_on_two_machines_are_one(tmp_path: Path, postgres_address: str) -> None:
-    """A login holds at both, a decision at one shows at the other, and a hook is told once, also if a lock was lost unnoticed."""
+def test_forges_on_two_machines_share_everything(tmp_path: Path, postgres_address: str) -> None:
+    """Logins are valid at both, decisions appear at both, and a webhook is delivered once, even after an unnoticed lock loss."""
     store = postgres_url(postgres_address)
     machines = Machines(str(tmp_path.resolve()), store)
     with ExitStack() as stack:
-        url, got = stack.enter_context(receiving())
+        url, delivered = stack.enter_context(receiving())
         token, space = served(machines, url)
         env = {"HOOK_SECRET": "a-secret-of-the-hook-0123456789"}
-        one, two = (stack.enter_context(ForgeProcess(machines.root(each), "--store", store, env=env)) for each in ("one", "two"))
-        first, second = Api(one.address, token), Api(two.address, token)
-        cookie = logged_in(one)
-        assert [Api(each.address)("GET", "/s/repo/inbox", cookie=cookie).status for each in (one, two)] == [200, 200]
-        with second.events() as there:
+        forge_one, two = (
+            stack.enter_context(ForgeProcess(machines.root(name), "--store", store, env=env)) for name in ("one", "two")
+        )
+        first, second = Api(forge_one.address, token), Api(two.address, token)
+        cookie = logged_in(forge_one)
+        assert [Api(forge.address)("GET", "/s/repo/inbox", cookie=cookie).status for forge in (forge_one, two)] == [200, 200]
+        with second.events() as stream:
             request = first.ask()
-            there.until(lambda event: event.name == "change" and event.data.get("asked") == [request["id"]])
+            stream.until(lambda event: event.name == "change" and event.data.get("asked") == [request["id"]])
             assert request["id"] in second("GET", "/s/repo/inbox", cookie=cookie).text
             cid = first.decide(request).json()["cid"]
-            there.decision(cid)
+            stream.decision(cid)
         assert second.done("GET", "/api/v1/spaces/repo/pending")["items"] == []
         eventually(lambda: second("GET", f"/s/repo/commits/{cid}", cookie=cookie).status == 200)
-        eventually(lambda: len(got) >= 2)
-        eventually(taken_anew(store, space))
+        eventually(lambda: len(delivered) >= 2)
+        eventually(lock_moves(store, space))
         for api in (first, second, first):
             api.decide(api.ask())
-        eventually(lambda: len(set(got)) == 8)
-        doubled = {each: number for each, number in Counter(got).items() if number > 1}
-        assert len(doubled) <= 1, doubled  # what both were telling when one of them found that it had lost its lock
+        eventually(lambda: len(set(delivered)) == 8)
+        doubled = {delivery: number for delivery, number in Counter(delivered).items() if number > 1}
+        assert len(doubled) <= 1, doubled  # in delivery by both when one found that it had lost its lock
 
 
 def logged_in(forge: ForgeProcess) -> str:

@@ -1,4 +1,4 @@
-"""Three machines, one hub and one PostgreSQL: whatever is killed or away, every session comes to its end, each step once."""
+"""Three machines, one hub and one PostgreSQL: every session ends, each step once, despite kills and outages."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ STEPS = 2
 
 
 class Fleet:
-    """A worker on each machine; one that is killed is followed by another on the same machine."""
+    """A worker on each machine; a killed one is replaced on the same machine."""
 
     def __init__(self, machines: Machines) -> None:
         self.machines = machines
         self.at_work = {machine: machines.start(machine, f"{machine}-0") for machine in MACHINES}
         self.killed = 0
 
-    def wait_for_tries(self, number: int) -> None:
+    def wait_for_attempts(self, number: int) -> None:
         while len(self.machines.tried()) < number and not self._are_done():
             threading.Event().wait(0.02)
 
     def _are_done(self) -> bool:
-        assert {each.exitcode for each in self.at_work.values()} <= {None, 0}
-        return all(each.exitcode == 0 for each in self.at_work.values())
+        assert {process.exitcode for process in self.at_work.values()} <= {None, 0}
+        return all(process.exitcode == 0 for process in self.at_work.values())
 
     def kill(self, machine: str) -> None:
         victim = self.at_work[machine]
@@ -43,29 +43,29 @@ class Fleet:
         self.at_work[machine] = self.machines.start(machine, f"{machine}-{self.killed}")
 
     def wait(self) -> set[int | None]:
-        return {exit_code(each) for each in self.at_work.values()}
+        return {exit_code(process) for process in self.at_work.values()}
 
     def __enter__(self) -> Fleet:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for each in self.at_work.values():
-            each.kill()
-            each.join()
+        for process in self.at_work.values():
+            process.kill()
+            process.join()
 
 
 def check_each_step_once(machines: Machines, agents: Iterable[str]) -> None:
-    """By what was acknowledged, by what git says, and in a clone that was never there."""
+    """Check the acknowledged results, git, and a new clone."""
     calls = Counter(range(1, STEPS + 1))
     with machines.open("one") as space:
         space.hub_sync()
         status = space.hub_status()
         assert (status.owed, status.forks, status.elsewhere) == ((), (), ())
         for agent in agents:
-            found = space.session(agent)
-            wanted = ("finished", [number * 10 for number in range(STEPS)])
-            assert (found.status, found.result) == wanted, (agent, found.failure)
-            assert Counter(each["resume"][0] for each in space.journal(agent) if each["event"] == "resumed") == calls
+            session = space.session(agent)
+            expected = ("finished", [number * 10 for number in range(STEPS)])
+            assert (session.status, session.result) == expected, (agent, session.failure)
+            assert Counter(event["resume"][0] for event in space.journal(agent) if event["event"] == "resumed") == calls
             assert list(endings(space, agent)) == ["finished"]
         assert space.verify().clean
     with fresh(machines) as clone:
@@ -73,27 +73,27 @@ def check_each_step_once(machines: Machines, agents: Iterable[str]) -> None:
         assert report.clean, report.findings
         assert clone.agents() == sorted(agents)
         for agent in agents:
-            made = [each.subject for each in clone.session_log(agent) if each.kind == "finding"]
-            assert made == [f"step {number}" for number in reversed(range(STEPS))]
+            subjects = [commit.subject for commit in clone.session_log(agent) if commit.kind == "finding"]
+            assert subjects == [f"step {number}" for number in reversed(range(STEPS))]
             assert list(endings(clone, agent)) == ["finished"]
 
 
-def test_three_machines_finish_all_sessions_although_three_workers_are_killed_and_the_hub_is_away_for_a_while(
+def test_three_machines_finish_all_sessions_despite_killed_workers_and_an_outage_of_the_hub(
     tmp_path: Path, postgres_address: str, soak: bool
 ) -> None:
     machines = Machines(str(tmp_path), postgres_url(postgres_address))
-    spaces = [machines.join(each) for each in MACHINES]
+    spaces = [machines.join(machine_name) for machine_name in MACHINES]
     sessions = 300 if soak else 18
     agents = with_sessions(spaces[0], sessions, STEPS)
-    for each in spaces:
-        each.close()
+    for opened in spaces:
+        opened.close()
     tries = sessions * STEPS
     with Fleet(machines) as fleet:
         for part, machine in enumerate(MACHINES, 1):
-            fleet.wait_for_tries(tries * part // 6)
+            fleet.wait_for_attempts(tries * part // 6)
             fleet.kill(machine)
         with away(Hub(str(machines.hub), machines.hub)):
-            fleet.wait_for_tries(len(machines.tried()) + max(4, tries // 10))
+            fleet.wait_for_attempts(len(machines.tried()) + max(4, tries // 10))
         assert fleet.wait() == {0}
         assert fleet.killed == len(MACHINES)
     check_each_step_once(machines, agents)

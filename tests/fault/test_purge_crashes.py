@@ -29,14 +29,14 @@ LEAK = b"swordfish"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A space with a branch of people and one agent on it."""
-    made = tmp_path / "space"
-    with clia.init(made, settings=settings()) as space:
-        (made / "a").write_text("1\n")
-        git("add", "a", cwd=made)
-        git("commit", "-qm", "start", cwd=made)
+    """A space with the user's branch and one agent on it."""
+    path = tmp_path / "space"
+    with clia.init(path, settings=settings()) as space:
+        (path / "a").write_text("1\n")
+        git("add", "a", cwd=path)
+        git("commit", "-qm", "start", cwd=path)
         space.spawn_at("scout", BRIEFING, "main")
-    return made
+    return path
 
 
 @pytest.fixture
@@ -45,20 +45,20 @@ def space(root: Path) -> Iterator[clia.Space]:
         yield opened
 
 
-def before(thing: object, name: str) -> None:
-    """Let this process die before it calls a function."""
-    setattr(thing, name, kill_self)
+def before(owner: object, name: str) -> None:
+    """Kill this process when it calls a function."""
+    setattr(owner, name, kill_self)
 
 
-def after(thing: object, name: str, only: Callable[..., bool] = lambda *_: True) -> None:
-    """Let this process die after it called a function."""
-    call = getattr(thing, name)
+def after(owner: object, name: str, only: Callable[..., bool] = lambda *_: True) -> None:
+    """Kill this process after it called a function."""
+    call = getattr(owner, name)
 
     def last(*words: Any, **more: Any) -> Any:
         result = call(*words, **more)
         return kill_self() if only(*words) else result
 
-    setattr(thing, name, last)
+    setattr(owner, name, last)
 
 
 DEATHS: dict[str, Callable[[], None]] = {
@@ -76,7 +76,7 @@ def test_a_purge_that_was_killed_is_finished_by_the_next(root: Path, at: str) ->
         space.trace("scout", "console", "fine")
         space.commit_with_trace("scout", "finding", changes={"b": b"0"})
         space.trace("scout", "console", f"it is {LEAK.decode()}")
-        made = space.commit_with_trace("scout", "finding", changes={"b": b"1"})
+        cid = space.commit_with_trace("scout", "finding", changes={"b": b"1"})
     git("update-ref", "--create-reflog", TRACKED, NOTES, cwd=root)
 
     def purge() -> None:
@@ -87,9 +87,9 @@ def test_a_purge_that_was_killed_is_finished_by_the_next(root: Path, at: str) ->
     assert_killed(purge)
     with clia.open(root, settings=settings()) as space:
         space.trace_purge("scout", LEAK.decode())
-        trace = space.trace_for(made)
+        trace = space.trace_for(cid)
         assert trace is not None
-        assert [each["text"] for each in trace.entries] == ["it is [purged]"]
+        assert [entry["text"] for entry in trace.entries] == ["it is [purged]"]
         assert len(space.session_traces("scout")) == 2
         assert space.verify().clean
     assert LEAK not in every_byte(root)
@@ -99,7 +99,7 @@ def test_a_purge_that_was_killed_is_finished_by_the_next(root: Path, at: str) ->
 
 
 def every_byte(root: Path) -> bytes:
-    """All objects, unpacked, and the store's files."""
+    """All objects, uncompressed, and the store's files."""
     command = ["git", "cat-file", "--batch-all-objects", "--batch"]
     objects = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout
     return objects + b"".join(file.read_bytes() for file in (root / ".git/clia").glob("space.db*"))

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A space with a branch of people and one agent on it."""
-    made = tmp_path / "space"
-    with clia.init(made, settings=settings()) as space:
-        (made / "a").write_text("1\n")
-        git("add", "a", cwd=made)
-        git("commit", "-qm", "start", cwd=made)
+    """A space with the user's branch and one agent on it."""
+    path = tmp_path / "space"
+    with clia.init(path, settings=settings()) as space:
+        (path / "a").write_text("1\n")
+        git("add", "a", cwd=path)
+        git("commit", "-qm", "start", cwd=path)
         space.spawn_at("scout", BRIEFING, "main")
-    return made
+    return path
 
 
 @pytest.fixture
@@ -40,10 +40,10 @@ def space(root: Path) -> Iterator[clia.Space]:
         yield opened
 
 
-def test_a_lock_is_free_although_a_child_of_a_fork_still_lives(tmp_path: Path) -> None:
+def test_a_lock_is_free_although_a_forked_child_is_alive(tmp_path: Path) -> None:
     locks = FileLocks(str(tmp_path / "locks"))
-    ours, theirs = FORK.Pipe()
-    child = FORK.Process(target=theirs.recv)
+    parent_end, child_end = FORK.Pipe()
+    child = FORK.Process(target=child_end.recv)
     with locks.hold("scout"):
         child.start()
     try:
@@ -51,19 +51,19 @@ def test_a_lock_is_free_although_a_child_of_a_fork_still_lives(tmp_path: Path) -
             assert free
             assert child.is_alive()
         with locks.attempt("scout") as free:
-            assert free, "what was attempted is let go of too"
+            assert free, "an attempted lock is released too"
     finally:
-        ours.send("go")
+        parent_end.send("go")
         child.join()
 
 
 def stopping() -> Callable[[str], None]:
-    """Stops the process inside the first lock of a ref that it takes."""
-    seen: list[str] = []
+    """Stop the process inside of its first lock of a ref."""
+    stops: list[str] = []
 
     def reached(step: str) -> None:
-        if step == "ref-locked" and not seen:
-            seen.append(step)
+        if step == "ref-locked" and not stops:
+            stops.append(step)
             os.kill(os.getpid(), signal.SIGSTOP)
 
     return reached
@@ -76,7 +76,7 @@ def land(root: Path, name: str, more: clia.Settings) -> None:
 
 @contextmanager
 def locked_by_git(root: Path, ref: str) -> Iterator[None]:
-    """Stock git, alive, inside the lock of a ref that it is about to move."""
+    """Stock git, running, inside of the lock of a ref that it is about to move."""
     words = ["git", "update-ref", "--stdin"]
     with subprocess.Popen(words, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdin is not None
@@ -91,7 +91,7 @@ def locked_by_git(root: Path, ref: str) -> Iterator[None]:
             holder.stdin.close()
 
 
-def test_the_lock_that_git_holds_on_a_branch_of_people_is_never_broken(
+def test_the_lock_of_a_running_git_on_a_users_branch_is_never_broken(
     root: Path, space: clia.Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tip, lock = space.find("main"), root / ".git/refs/heads/main.lock"
@@ -119,7 +119,7 @@ def test_two_landings_on_one_branch_both_succeed_although_one_is_stopped_in_betw
         _, status = os.waitpid(first.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         second, second_pipe = started(lambda: land(root, "rival", settings()))
-        assert not second_pipe.poll(git_refs.STALE_AFTER + 0.5), "the second waits as long as the first one lives"
+        assert not second_pipe.poll(git_refs.STALE_AFTER + 0.5), "the second must wait while the first one is alive"
         assert space.find("main") in (tip, space.head("scout"))
     finally:
         os.kill(first.pid, signal.SIGCONT)

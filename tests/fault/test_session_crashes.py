@@ -38,13 +38,15 @@ def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.parametrize("name", VERBS)
 def test_verb_killed_at_any_step_is_either_done_or_undone(template: SessionTemplate, tmp_path: Path, name: str, soak: bool) -> None:
     """Alone, or while another process runs the same verb."""
-    where = (str(template.home), template.address, str(tmp_path))
+    location = (str(template.home), template.address, str(tmp_path))
     if soak:
-        apart(crash_at_each_point, *where, name, ["beside", "alone"])
+        apart(crash_at_each_point, *location, name, ["beside", "alone"])
     elif template.address is None:
-        apart(crash_at_each_point, *where, name, ["beside"], NAMED)
+        apart(crash_at_each_point, *location, name, ["beside"], NAMED)
     else:
-        apart(crash_at_each_point, *where, name, ["alone"], AROUND_THE_STORE if name not in ALIKE else ["engine-ran", "committed"])
+        apart(
+            crash_at_each_point, *location, name, ["alone"], AROUND_THE_STORE if name not in ALIKE else ["engine-ran", "committed"]
+        )
 
 
 @pytest.mark.parametrize("template", ["sqlite"], indirect=True)

@@ -1,4 +1,4 @@
-"""Sessions whose worker, disk, store or server goes away: a clear error or a second try, nothing half done, nothing lost."""
+"""Sessions whose engine process, disk, store or server fails: a clear error or a retry, and nothing incomplete or lost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def refs(root: Path) -> str:
 
 
 def everything(place: SessionCrashSpace, space: clia.Space) -> Any:
-    """All that a verb could have changed: refs, and every row and stream of the store."""
+    """Everything that a verb could change: refs, and every row and stream of the store."""
     with space.core.store.reading() as view:
         values = view.values.scan("")
         streams = {name: view.streams.read(name) for name in view.streams.names("")}
@@ -76,27 +76,27 @@ def main(input):
 
 
 def workers() -> list[int]:
-    """The processes that the engine has started for this one."""
+    """The processes that the engine has started for this process."""
     tasks = Path("/proc/self/task")
     children = [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
     return [pid for pid in children if b"monty" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 class Killer:
-    """Kills the worker in the middle of a turn, so often: a flow that prints is heard while it runs."""
+    """Kills the worker during a turn, a number of times, when the running flow prints."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = 0
-        self.only: str | None = None  # the turn in which it strikes; None: in any
+        self.only: str | None = None  # the turn in which it kills; None: in any
         original = runs.PrintBuffer.take
 
         def take(printed: Any, stream: Any, text: str) -> None:
             original(printed, stream, text)
             if self.left and (self.only is None or text.strip() == self.only):
                 self.left -= 1
-                found = workers()
-                assert found
-                for pid in found:
+                pids = workers()
+                assert pids
+                for pid in pids:
                     os.kill(pid, signal.SIGKILL)
 
         monkeypatch.setattr(runs.PrintBuffer, "take", take)
@@ -125,12 +125,12 @@ TURNS: dict[str, Callable[[clia.Space, str | None], object]] = {
 
 
 @pytest.mark.parametrize("name", TURNS)
-def test_a_verb_whose_worker_dies_once_is_done_all_the_same(
+def test_a_verb_whose_worker_is_killed_once_succeeds(
     noisy: tuple[SessionCrashSpace, clia.Space], killer: Killer, name: str
 ) -> None:
     place, space = noisy
-    for each, act in TURNS.items():
-        killer.left = 1 if each == name else 0
+    for turn_name, act in TURNS.items():
+        killer.left = 1 if turn_name == name else 0
         act(space, None)
         assert killer.left == 0
     assert space.session("scout").result == ["one", "two"]
@@ -140,33 +140,33 @@ def test_a_verb_whose_worker_dies_once_is_done_all_the_same(
 
 
 @pytest.mark.parametrize("name", TURNS)
-def test_a_flow_that_every_worker_dies_of_has_failed_and_its_record_is_whole(
+def test_a_flow_that_kills_every_worker_fails_with_a_complete_record(
     noisy: tuple[SessionCrashSpace, clia.Space], killer: Killer, name: str
 ) -> None:
     place, space = noisy
-    for each, act in TURNS.items():
-        components(space).replay.close()  # so that the turns before are replayed, in which nobody dies
-        killer.only = each
-        killer.left = 100 if each == name else 0
-        act(space, name)  # in that turn it never ends by itself
-        if each == name:
+    for turn_name, act in TURNS.items():
+        components(space).replay.close()  # so that the earlier turns are replayed without a kill
+        killer.only = turn_name
+        killer.left = 100 if turn_name == name else 0
+        act(space, name)  # in this turn the flow never ends by itself
+        if turn_name == name:
             break
-    found = space.session("scout")
-    assert found.status == "failed"
-    assert found.failure is not None
-    assert found.failure["reason"] == "limit"
-    assert "3 workers in a row died of it" in found.failure["message"]
+    session = space.session("scout")
+    assert session.status == "failed"
+    assert session.failure is not None
+    assert session.failure["reason"] == "limit"
+    assert "3 workers in a row died of it" in session.failure["message"]
     assert killer.left == 97
     killer.left = 0
     check_nothing_lost(place, space)
     assert space.start("scout", "noisy").status == "suspended"
 
 
-# A disk that is full, a repository that may not be changed
+# A full disk, a read-only repository
 
 
 def refusal(place: SessionCrashSpace, name: str) -> CliaError | None:
-    """How a verb was refused; None where it found room enough."""
+    """The refusal of a verb; None if there was enough space."""
     try:
         with place.open("victim") as space:
             VERBS[name].act(space)
@@ -176,13 +176,13 @@ def refusal(place: SessionCrashSpace, name: str) -> CliaError | None:
 
 
 def check_whole(place: SessionCrashSpace, name: str) -> None:
-    """With room again: the verb was done, or was never begun and works."""
+    """With free space again, the verb was applied, or was not and works."""
     with place.open() as space:
         check_done(place, space, VERBS[name], VERBS[name].done_by(space))
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_on_a_full_disk_a_verb_is_refused_and_leaves_nothing_half_done(
+def test_on_a_full_disk_a_verb_is_refused_and_leaves_nothing_incomplete(
     template: SessionTemplate, tmp_path: Path, name: str, soak: bool
 ) -> None:
     refusals = []
@@ -194,12 +194,12 @@ def test_on_a_full_disk_a_verb_is_refused_and_leaves_nothing_half_done(
             filler.unlink()
             check_whole(place, name)
     assert refusals[0] is not None
-    for each in filter(None, refusals):
-        assert "full" in each.message or "No space left" in each.message, each.to_json()
+    for error in filter(None, refusals):
+        assert "full" in error.message or "No space left" in error.message, error.to_json()
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_where_no_file_may_grow_a_verb_is_refused_and_changes_nothing(place: SessionCrashSpace, name: str) -> None:
+def test_under_a_file_size_limit_a_verb_is_refused_and_changes_nothing(place: SessionCrashSpace, name: str) -> None:
     with place.open("victim") as space:
         before = everything(place, space)  # the store is open
         with no_file_beyond(0), pytest.raises((GitError, StoreError)):
@@ -208,7 +208,7 @@ def test_where_no_file_may_grow_a_verb_is_refused_and_changes_nothing(place: Ses
     check_whole(place, name)
 
 
-def test_a_repository_that_may_not_be_changed_shows_its_sessions_and_refuses_every_verb(template: SessionTemplate) -> None:
+def test_a_read_only_repository_shows_its_sessions_and_refuses_every_verb(template: SessionTemplate) -> None:
     with tempfile.TemporaryDirectory() as home:
         os.chmod(home, 0o711)  # noqa: S103  # for nobody, who has no business in the directory of a test
         place = template.copied(Path(home) / "here")
@@ -219,14 +219,14 @@ def test_a_repository_that_may_not_be_changed_shows_its_sessions_and_refuses_eve
         check_whole(place, "resume")
 
 
-# A server that is gone for a moment
+# A short outage of the server
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     try:
-        with own_server() as made:
-            yield made
+        with own_server() as new_server:
+            yield new_server
     except postgres.NoPostgres as err:
         pytest.fail(str(err), pytrace=False)
 
@@ -239,10 +239,10 @@ OUTAGES = {
     "fork": ("notes-bound", True),
     "cancel": ("intent-recorded", True),
 }
-"""By verb: the step at which the server goes, and whether the verb is finished when it is back."""
+"""By verb: the step at which the server stops, and whether the verb is complete when it is back."""
 
 
-def test_a_server_that_goes_away_in_a_verb_is_named_and_nothing_is_lost(server: Server, tmp_path: Path) -> None:
+def test_a_server_that_stops_during_a_verb_is_named_and_nothing_is_lost(server: Server, tmp_path: Path) -> None:
     home = tmp_path / "made"
     root = home / "space"
     make_template(str(home), f"host={server.directory} user=clia dbname=postgres options=''")
@@ -251,13 +251,13 @@ def test_a_server_that_goes_away_in_a_verb_is_named_and_nothing_is_lost(server: 
         verb = VERBS[name]
         armed = [True]
 
-        def reached(each: str, step: str = step, armed: list[bool] = armed) -> None:
-            if each == step and armed:
+        def reached(point: str, step: str = step, armed: list[bool] = armed) -> None:
+            if point == step and armed:
                 armed.clear()
                 server.stop()
 
         with place.open("victim", reached) as space:
-            space.core.store.pool().timeout = 0.5  # type: ignore[attr-defined]  # nobody wants to wait half a minute here
+            space.core.store.pool().timeout = 0.5  # type: ignore[attr-defined]  # instead of half a minute
             with pytest.raises(StoreError) as caught:
                 verb.act(space)
             assert caught.value.retryable, caught.value.to_json()

@@ -1,4 +1,4 @@
-"""A space whose disk is full, read-only or damaged: a clear error, nothing half-written, and reading goes on."""
+"""A space whose disk is full, read-only or damaged: a clear error, no partial writes, and reading works."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 DISK = 2 << 20
-TEXT = "x" * 6000  # does not compress to nothing, and fills more than a block with its neighbours
+TEXT = "x" * 6000  # incompressible, and fills more than a block together with the others
 WRITES: dict[str, Act] = {
     "spawn": lambda s: s.spawn("fresh", BRIEFING),
     "commit": lambda s: s.commit("scout", "finding", changes={"new.txt": os.urandom(20_000)}),
@@ -41,7 +41,7 @@ WRITES: dict[str, Act] = {
 
 
 FINISHED_LATER = ("archive", "commit with trace", "land")
-"""What may fail past its point of no return: the next who opens the space finishes it."""
+"""Verbs that can fail after their point of no return; the next process that opens the space finishes them."""
 REFUSED_AGAIN = (NoSuchAgent,)
 """An archived agent cannot be archived again."""
 
@@ -63,7 +63,7 @@ class DiskSpace(NamedTuple):
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two agents with a trace each, a relation, and a branch of people that is checked out nowhere."""
+    """Two agents with a trace each, a relation, and a user's branch that is not checked out."""
     home = tmp_path_factory.mktemp("template")
     place = DiskSpace(home / "space", Paper(str(home / "paper")))
     place.root.mkdir()
@@ -78,7 +78,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
             writer.commit(name, f"{name}.txt", name, with_trace=True)
             writer.trace(name, f"{name} pending")
         writer.relate("scout", "advises", "helper")
-        space.relations()  # the index has read it all
+        space.relations()  # the index is complete
     return home
 
 
@@ -105,7 +105,7 @@ def still_reads(space: clia.Space) -> None:
 
 
 def refusal(place: DiskSpace, name: str) -> CliaError | None:
-    """How a verb was refused; None where it found room enough."""
+    """The refusal of a verb; None if there was enough space."""
     try:
         with place.open() as space:
             WRITES[name](space)
@@ -115,7 +115,7 @@ def refusal(place: DiskSpace, name: str) -> CliaError | None:
 
 
 def check_whole(place: DiskSpace, name: str, before: str, refused: CliaError | None) -> None:
-    """With room again: all is as it was before the refusal or as it should have become, and the verb works."""
+    """With free space again, the state is that of before or after the verb, and the verb works."""
     with place.open() as space:
         check_nothing_lost(place.root, place.paper, space)
         if refused is not None:
@@ -126,7 +126,7 @@ def check_whole(place: DiskSpace, name: str, before: str, refused: CliaError | N
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_on_a_full_disk_a_verb_is_refused_and_leaves_nothing_half_done(
+def test_on_a_full_disk_a_verb_is_refused_and_leaves_nothing_incomplete(
     template: Path, tmp_path: Path, name: str, soak: bool
 ) -> None:
     refusals = []
@@ -140,12 +140,12 @@ def test_on_a_full_disk_a_verb_is_refused_and_leaves_nothing_half_done(
             refusals.append(refused)
             check_whole(place, name, before, refused)
     assert refusals[0] is not None
-    for each in filter(None, refusals):
-        assert "full" in each.message or "No space left" in each.message, each.to_json()
+    for error in filter(None, refusals):
+        assert "full" in error.message or "No space left" in error.message, error.to_json()
 
 
-def test_white_box_a_commit_that_the_disk_did_not_take_is_not_acknowledged(template: Path, tmp_path: Path) -> None:
-    """White box: libgit2 itself says nothing, and by chance a verb fails before or after in another way."""
+def test_white_box_a_commit_that_was_not_written_is_not_acknowledged(template: Path, tmp_path: Path) -> None:
+    """White box: libgit2 reports no error, and verbs usually fail earlier or later in another way."""
     with small_disk(tmp_path / "disk", DISK) as disk:
         place = copied(template, disk)
         with place.open() as space:
@@ -156,7 +156,7 @@ def test_white_box_a_commit_that_the_disk_did_not_take_is_not_acknowledged(templ
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_where_no_file_may_grow_a_verb_is_refused_and_leaves_nothing_half_done(place: DiskSpace, name: str) -> None:
+def test_under_a_file_size_limit_a_verb_is_refused_and_leaves_nothing_incomplete(place: DiskSpace, name: str) -> None:
     before = refs(place.root)
 
     def attempt() -> None:
@@ -172,11 +172,11 @@ def test_where_no_file_may_grow_a_verb_is_refused_and_leaves_nothing_half_done(p
     assert refs(place.root) == before
 
 
-# A repository that may not be changed
+# A read-only repository
 
 
 def as_nobody(act: Callable[[], None]) -> None:
-    """In a process without root's rights, which no permission of a file stops."""
+    """Run in a process without root's rights, because file permissions do not apply to root."""
 
     def run() -> None:
         become_nobody()
@@ -187,18 +187,18 @@ def as_nobody(act: Callable[[], None]) -> None:
 
 @pytest.fixture
 def open_place(template: Path) -> Iterator[DiskSpace]:
-    """As ``place``, where everyone may go: nobody has no business in the directory of a test."""
+    """Like ``place``, in a directory that every user may enter, unlike pytest's."""
     with tempfile.TemporaryDirectory() as home:
         os.chmod(home, 0o711)  # noqa: S103  # for nobody, who looks into it
         yield copied(template, Path(home) / "here")
 
 
-def test_a_repository_that_may_not_be_changed_can_be_read(open_place: DiskSpace) -> None:
+def test_a_read_only_repository_can_be_read(open_place: DiskSpace) -> None:
     def read() -> None:
         with open_place.open() as space:
             still_reads(space)
             assert space.trace_pending("scout")[0]["text"] == "scout pending"
-            assert [each[:3] for each in space.relations()] == [("scout", "advises", "helper")]
+            assert [edge[:3] for edge in space.relations()] == [("scout", "advises", "helper")]
             assert space.verify().clean
 
     with read_only(open_place.root.parent):
@@ -206,7 +206,7 @@ def test_a_repository_that_may_not_be_changed_can_be_read(open_place: DiskSpace)
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_a_repository_that_may_not_be_changed_refuses_to_be(open_place: DiskSpace, name: str) -> None:
+def test_a_read_only_repository_refuses_changes(open_place: DiskSpace, name: str) -> None:
     before = refs(open_place.root)
 
     def attempt() -> None:
@@ -222,18 +222,18 @@ def test_a_repository_that_may_not_be_changed_refuses_to_be(open_place: DiskSpac
 
 
 @pytest.mark.parametrize("folder", ["objects", "refs/heads/agents", "refs/notes/clia/trace", "clia"])
-def test_one_folder_that_may_not_be_changed_is_named_at_once(open_place: DiskSpace, folder: str) -> None:
+def test_a_read_only_folder_is_named_at_once(open_place: DiskSpace, folder: str) -> None:
     def attempt() -> None:
         refused = refusal(open_place, "commit with trace")
         assert refused is not None
         assert refused.code in ("file-error", "git-error", "store-read-only"), refused.to_json()
         assert "ermission" in refused.message or "read" in refused.message, refused.to_json()
 
-    where = open_place.root / ".git" / folder
+    directory = open_place.root / ".git" / folder
     with read_only(open_place.root.parent):
         for path in (open_place.root.parent, *open_place.root.parent.rglob("*")):
             path.chmod(path.stat().st_mode | 0o200)
-        for path in (where, *where.rglob("*")):
+        for path in (directory, *directory.rglob("*")):
             path.chmod(path.stat().st_mode & ~0o222)
         as_nobody(attempt)
     check_whole(open_place, "commit with trace", "", None)
@@ -296,21 +296,21 @@ def test_a_damaged_head_refuses_commits_and_changes_nothing(place: DiskSpace, da
                 act()
             assert caught.value.code in ("corrupt-object", "no-such-object"), caught.value.to_json()
         still_reads(space)
-        assert [each["text"] for each in space.trace_pending("helper")] == ["helper pending"]
+        assert [entry["text"] for entry in space.trace_pending("helper")] == ["helper pending"]
         assert not space.verify().clean
     assert (place.root / ".git/refs/heads/agents/helper").read_text() == before
 
 
-# A store that is missing, damaged, locked or of another time
+# A store that is missing, damaged, locked or newer
 
 
-def test_without_its_store_a_space_has_all_that_was_recorded(place: DiskSpace) -> None:
+def test_without_its_store_a_space_has_everything_that_is_in_git(place: DiskSpace) -> None:
     for file in place.store.parent.glob("space.db*"):
         file.unlink()
     with place.open() as space:
         still_reads(space)
-        assert space.trace_pending("scout") == []  # what was not bound was nowhere else
-        assert [each[:3] for each in space.relations()] == [("scout", "advises", "helper")]
+        assert space.trace_pending("scout") == []  # pending entries were only in the store
+        assert [edge[:3] for edge in space.relations()] == [("scout", "advises", "helper")]
         assert space.verify().clean
         space.trace("scout", "console", "again")
         space.commit_with_trace("scout", "finding", changes={"on.txt": b"it goes on"})
@@ -326,7 +326,7 @@ def torn(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [damaged, torn])
-def test_a_damaged_store_is_said_to_be_and_git_keeps_everything(place: DiskSpace, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_store_is_reported_and_git_keeps_everything(place: DiskSpace, damage: Callable[[Path], None]) -> None:
     with closing(sqlite3.connect(place.store)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     before = refs(place.root)
@@ -343,7 +343,7 @@ def test_a_damaged_store_is_said_to_be_and_git_keeps_everything(place: DiskSpace
         assert space.verify().clean
 
 
-def test_a_store_of_a_newer_clia_is_left_alone(place: DiskSpace) -> None:
+def test_a_store_of_a_newer_clia_is_not_changed(place: DiskSpace) -> None:
     with closing(sqlite3.connect(place.store)) as database:
         database.execute("PRAGMA user_version = 99")
     before = refs(place.root)
@@ -353,11 +353,11 @@ def test_a_store_of_a_newer_clia_is_left_alone(place: DiskSpace) -> None:
     assert refs(place.root) == before
 
 
-def test_a_locked_store_refuses_in_time_what_needs_it(place: DiskSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_store_is_an_error_after_the_timeout(place: DiskSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_store, "TIMEOUT", 0.05)  # instead of the usual half minute
-    with place.open() as space, closing(sqlite3.connect(place.store, isolation_level=None)) as other:
+    with place.open() as space, closing(sqlite3.connect(place.store, isolation_level=None)) as writer:
         before = refs(place.root)
-        other.execute("BEGIN IMMEDIATE")
+        writer.execute("BEGIN IMMEDIATE")
         for name in ("spawn", "commit with trace", "trace"):
             with pytest.raises(StoreError) as caught:
                 WRITES[name](space)
@@ -366,7 +366,7 @@ def test_a_locked_store_refuses_in_time_what_needs_it(place: DiskSpace, monkeypa
             assert refs(place.root) == before
         still_reads(space)
         space.commit("scout", "finding", changes={"on.txt": b"needs no store"})
-        other.execute("ROLLBACK")
+        writer.execute("ROLLBACK")
         WRITES["spawn"](space)
         WRITES["commit with trace"](space)
         check_nothing_lost(place.root, place.paper, space)

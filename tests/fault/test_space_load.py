@@ -1,4 +1,4 @@
-"""A space under many writers at once, with git's own upkeep beside them."""
+"""A space with many concurrent writers and git's own maintenance."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarni
 
 
 class SpaceLoad(NamedTuple):
-    """A space, what was acknowledged in it, and how long it is worked on."""
+    """A space, the record of acknowledged changes, and the amount of work."""
 
     root: Path
     paper: Paper
@@ -50,12 +50,12 @@ def work(load: SpaceLoad, number: int, together: Any) -> None:
 
 
 def take_part(writer: Writer, number: int, rounds: int, together: Any) -> None:
-    """One writer's share: an agent of its own, a sub-agent, every second one merges its neighbour, and all share one."""
+    """The work of one writer: its own agent, sub-agents, a merge for every second writer, and a shared agent."""
     own = f"a{number}"
     writer.spawn(own)
     together.wait()
-    for each in range(rounds):
-        text = f"{own} round {each}"
+    for round_ in range(rounds):
+        text = f"{own} round {round_}"
         writer.trace(own, f"first of {text}")
         writer.commit(own, f"{own}/full", text, base=writer.space.head(own))
         writer.commit(own, f"{own}/delta", text)
@@ -63,7 +63,7 @@ def take_part(writer: Writer, number: int, rounds: int, together: Any) -> None:
         writer.commit(own, f"{own}/traced", text, with_trace=True)
         if number % 2 == 0:
             writer.merge(own, f"a{number + 1}")
-        writer.spawn(f"{own}-sub{each}", own)
+        writer.spawn(f"{own}-sub{round_}", own)
         writer.trace(SHARED, f"shared by {text}")
         commit_on_head(writer, SHARED, f"full-{number}", text)
         writer.commit(SHARED, f"delta-{number}", text)
@@ -73,7 +73,7 @@ def take_part(writer: Writer, number: int, rounds: int, together: Any) -> None:
 
 
 def commit_on_head(writer: Writer, name: str, path: str, text: str) -> None:
-    """The full value on top of the head that was read; who was overtaken reads again."""
+    """Commit the full tree on the head that was read; after a lost race, read again."""
     while True:
         try:
             writer.commit(name, path, text, base=writer.space.head(name))
@@ -82,18 +82,18 @@ def commit_on_head(writer: Writer, name: str, path: str, text: str) -> None:
         return
 
 
-def keep_house(load: SpaceLoad, stop: Any, rounds: Any) -> None:
-    """``git gc`` with its usual grace, and ``git pack-refs``, again and again."""
+def run_git_maintenance(load: SpaceLoad, stop: Any, rounds: Any) -> None:
+    """Repeat ``git gc`` with its usual grace period, and ``git pack-refs``."""
     while not stop.is_set():
         for words in (["gc", "--quiet"], ["pack-refs", "--all"]):
-            # Where a writer holds what it wants to lock, git leaves it for the next time.
-            done = subprocess.run(["git", *words], cwd=load.root, capture_output=True, check=False)
-            rounds.value += done.returncode == 0
+            # If a writer holds a lock that git needs, git leaves it for the next time.
+            result = subprocess.run(["git", *words], cwd=load.root, capture_output=True, check=False)
+            rounds.value += result.returncode == 0
 
 
 def processes_at_work(load: SpaceLoad, count: int) -> None:
     together, stop, rounds = FORK.Barrier(count), FORK.Event(), FORK.Value("i", 0)
-    keeper, _ = started(lambda: keep_house(load, stop, rounds))
+    keeper, _ = started(lambda: run_git_maintenance(load, stop, rounds))
     try:
         run_all([lambda number=number: work(load, number, together) for number in range(count)], at_once=count)  # type: ignore[misc]
     finally:
@@ -119,38 +119,38 @@ def check(load: SpaceLoad, count: int) -> None:
 def agents(count: int, rounds: int) -> Iterator[str]:
     for number in range(count):
         yield f"a{number}"
-        yield from (f"a{number}-sub{each}" for each in range(rounds))
+        yield from (f"a{number}-sub{round_}" for round_ in range(rounds))
 
 
 def last_contents(count: int, rounds: int) -> Iterator[tuple[str, str]]:
-    """What the shared agent must hold in the end: each writer's last words, also those on its own agent."""
+    """The final files of the shared agent: each writer's last text, also that of its own agent."""
     for number in range(count):
         last = f"a{number} round {rounds - 1}"
         yield from ((f"{kind}-{number}", last) for kind in ("full", "delta", "traced"))
         yield from ((f"a{number}/{kind}", last) for kind in ("full", "delta", "traced"))
 
 
-def test_forty_processes_beside_gc_lose_and_double_nothing(tmp_path: Path, soak: bool) -> None:
+def test_forty_processes_beside_gc_lose_and_duplicate_nothing(tmp_path: Path, soak: bool) -> None:
     load = new_load(tmp_path, rounds=40 if soak else 1)
     processes_at_work(load, PROCESSES)
     check(load, PROCESSES)
 
 
-def test_durable_processes_beside_gc_lose_and_double_nothing(tmp_path: Path, soak: bool) -> None:
+def test_durable_processes_beside_gc_lose_and_duplicate_nothing(tmp_path: Path, soak: bool) -> None:
     count = PROCESSES if soak else 8
     load = new_load(tmp_path, rounds=10 if soak else 1, durable=True)
     processes_at_work(load, count)
     check(load, count)
 
 
-def test_processes_with_a_store_in_postgres_lose_and_double_nothing(tmp_path: Path, postgres_address: str, soak: bool) -> None:
+def test_processes_with_a_store_in_postgres_lose_and_duplicate_nothing(tmp_path: Path, postgres_address: str, soak: bool) -> None:
     count = PROCESSES if soak else 8
     load = new_load(tmp_path, 10 if soak else 1, postgres_url(postgres_address))
     processes_at_work(load, count)
     check(load, count)
 
 
-def test_threads_on_one_handle_lose_and_double_nothing(tmp_path: Path, soak: bool) -> None:
+def test_threads_on_one_handle_lose_and_duplicate_nothing(tmp_path: Path, soak: bool) -> None:
     count = 8
     load = new_load(tmp_path, rounds=50 if soak else 3)
     run_all([lambda: threads_at_work(load, count)])
@@ -158,7 +158,7 @@ def test_threads_on_one_handle_lose_and_double_nothing(tmp_path: Path, soak: boo
 
 
 def threads_at_work(load: SpaceLoad, count: int) -> None:
-    """In a process of its own: how often threads take turns is a setting of the whole process."""
+    """Run in a separate process, because the switch interval of threads is a setting of the whole process."""
     sys.setswitchinterval(1e-5)
     complaints: list[BaseException] = []
     together = threading.Barrier(count)
@@ -172,10 +172,10 @@ def threads_at_work(load: SpaceLoad, count: int) -> None:
 
     with load.open() as space:
         threads = [threading.Thread(target=share, args=(number,)) for number in range(count)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     if complaints:
         raise complaints[0]
 
@@ -188,7 +188,7 @@ def test_an_agent_whose_ref_git_is_packing_is_archived_once_git_is_done(tmp_path
 
     def reached(step: str) -> None:
         steps.append(step)
-        if steps.count("ref-locked") == 4:  # the new ref is made; the old one could not be removed twice
+        if steps.count("ref-locked") == 4:  # the new ref exists; the old one could not be removed twice
             lock.unlink()
 
     with clia.open(load.root, settings=settings(reached=reached)) as space:

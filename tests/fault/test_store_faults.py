@@ -1,4 +1,4 @@
-"""Stores under many writers, sudden death, damaged files and lost connections."""
+"""Stores with many writers, killed processes, damaged files and lost connections."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Where(NamedTuple):
 
     @property
     def brief(self) -> float:
-        """A timeout for those who wait in vain; a busy machine can still connect in it."""
+        """A timeout for waits that must fail; long enough to connect on a busy machine."""
         return 0.05 if self.kind == "sqlite" else 3.0
 
 
@@ -61,15 +61,15 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A store with something in it, closed."""
-    made = tmp_path / "space.db"
-    put(SqliteStore(str(made), "one"), "k", "v").close()
-    return made
+    """A closed store with a value."""
+    store_path = tmp_path / "space.db"
+    put(SqliteStore(str(store_path), "one"), "k", "v").close()
+    return store_path
 
 
 @contextmanager
-def opened(where: Where, timeout: float = 30.0) -> Iterator[Store]:
-    store = where.open(timeout)
+def opened(address: Where, timeout: float = 30.0) -> Iterator[Store]:
+    store = address.open(timeout)
     try:
         yield store
     finally:
@@ -84,8 +84,8 @@ def put(store: Store, key: str, value: Any) -> Store:
 
 def get(store: Store, key: str = "k") -> Any:
     with store.reading() as view:
-        found = view.values.get(key)
-    return found and found.value
+        row = view.values.get(key)
+    return row and row.value
 
 
 def bodies(store: Store, stream: str) -> list[Any]:
@@ -93,8 +93,8 @@ def bodies(store: Store, stream: str) -> list[Any]:
         return [entry.body for entry in view.streams.read(stream)]
 
 
-def append_many(where: Where, writer: int) -> None:
-    with opened(where) as store:
+def append_many(address: Where, writer: int) -> None:
+    with opened(address) as store:
         for number in range(APPENDS):
             landed = False
             while not landed:
@@ -105,22 +105,22 @@ def append_many(where: Where, writer: int) -> None:
                     landed = True
 
 
-def test_many_processes_append_with_an_expectation_and_nothing_is_lost_or_doubled(where: Where) -> None:
-    writers = [FORK.Process(target=append_many, args=(where, number)) for number in range(PROCESSES)]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join()
-    assert [each.exitcode for each in writers] == [0] * PROCESSES
-    with opened(where) as store:
-        found = bodies(store, "s")
-    assert sorted(found) == [[writer, number] for writer in range(PROCESSES) for number in range(APPENDS)]
+def test_many_processes_append_with_an_expected_position_and_lose_and_duplicate_nothing(address: Where) -> None:
+    writers = [FORK.Process(target=append_many, args=(address, number)) for number in range(PROCESSES)]
+    for process in writers:
+        process.start()
+    for process in writers:
+        process.join()
+    assert [process.exitcode for process in writers] == [0] * PROCESSES
+    with opened(address) as store:
+        entries = bodies(store, "s")
+    assert sorted(entries) == [[writer, number] for writer in range(PROCESSES) for number in range(APPENDS)]
     for writer in range(PROCESSES):
-        assert [number for who, number in found if who == writer] == list(range(APPENDS))
+        assert [number for author, number in entries if author == writer] == list(range(APPENDS))
 
 
-def stop_inside(where: Where, ready: Any) -> None:
-    with where.open().writing() as change:
+def stop_inside(address: Where, ready: Any) -> None:
+    with address.open().writing() as change:
         change.streams.append("s", ["never"])
         change.values.put("k", "never")
         change.edges.add([Edge(*"abcde")])
@@ -128,26 +128,26 @@ def stop_inside(where: Where, ready: Any) -> None:
         signal.pause()
 
 
-def stop_inside_after_many(where: Where, ready: Any) -> None:
-    with where.open().writing() as change:
+def stop_inside_after_many(address: Where, ready: Any) -> None:
+    with address.open().writing() as change:
         change.streams.append("s", ["never", "ever"])
         ready.set()
         signal.pause()
 
 
 @pytest.mark.parametrize("stop", [stop_inside, stop_inside_after_many])
-def test_a_process_that_is_stopped_inside_a_transaction_does_not_keep_others_from_writing_for_ever(
+def test_a_process_stopped_inside_a_transaction_does_not_block_writers_forever(
     postgres_address: str, monkeypatch: pytest.MonkeyPatch, stop: Callable[[Where, Any], None]
 ) -> None:
-    where = Where("postgres", postgres_address)
+    address = Where("postgres", postgres_address)
     ready = FORK.Event()
-    writer = FORK.Process(target=stop, args=(where, ready))
-    with monkeypatch.context() as patch:  # only in the process that stops: ours may be slow
+    writer = FORK.Process(target=stop, args=(address, ready))
+    with monkeypatch.context() as patch:  # only in the stopped process, because ours may be slow
         patch.setattr(postgres_server, "IDLE_SECONDS", 2.0)
         writer.start()
     try:
         assert ready.wait(60)
-        with opened(where) as store:
+        with opened(address) as store:
             assert get(put(store, "k", "v")) == "v"
             assert bodies(store, "s") == []
     finally:
@@ -155,11 +155,11 @@ def test_a_process_that_is_stopped_inside_a_transaction_does_not_keep_others_fro
         writer.join()
 
 
-def test_a_writer_killed_inside_its_transaction_leaves_nothing_and_blocks_nobody(where: Where) -> None:
-    with opened(where) as store:
+def test_a_writer_killed_inside_its_transaction_leaves_nothing_and_no_lock(address: Where) -> None:
+    with opened(address) as store:
         put(store, "k", "v")
         ready = FORK.Event()
-        writer = FORK.Process(target=stop_inside, args=(where, ready))
+        writer = FORK.Process(target=stop_inside, args=(address, ready))
         writer.start()
         ready.wait()
         assert get(store) == "v"
@@ -172,20 +172,20 @@ def test_a_writer_killed_inside_its_transaction_leaves_nothing_and_blocks_nobody
             assert change.edges.standing() == []
 
 
-def write_pairs(where: Where, told: int) -> None:
-    store = where.open()
+def write_pairs(address: Where, pipe_end: int) -> None:
+    store = address.open()
     for number in range(10**6):
         with store.writing() as change:
             change.streams.append("a", [number])
             change.streams.append("b", [number])
-        os.write(told, b".")
+        os.write(pipe_end, b".")
 
 
-def test_whatever_was_acknowledged_before_a_kill_is_there_and_nothing_is_half(where: Where, life: int) -> None:
-    reading, told = os.pipe()
-    writer = FORK.Process(target=write_pairs, args=(where, told))
+def test_acknowledged_writes_survive_a_kill_and_none_is_partial(address: Where, life: int) -> None:
+    reading, pipe_end = os.pipe()
+    writer = FORK.Process(target=write_pairs, args=(address, pipe_end))
     writer.start()
-    os.close(told)
+    os.close(pipe_end)
     acknowledged = 0
     while acknowledged < life * 5 + 1:
         acknowledged += len(os.read(reading, life * 5 + 1 - acknowledged))
@@ -195,39 +195,39 @@ def test_whatever_was_acknowledged_before_a_kill_is_there_and_nothing_is_half(wh
     while more := os.read(reading, 1000):
         acknowledged += len(more)
     os.close(reading)
-    with opened(where) as store:
+    with opened(address) as store:
         assert bodies(store, "a") == bodies(store, "b") == list(range(len(bodies(store, "a"))))
         assert 0 < acknowledged <= len(bodies(store, "a")) <= acknowledged + 1
 
 
-def use_inherited(store: Store, go: Any, done: Any) -> None:
+def use_inherited(store: Store, go: Any, finished: Any) -> None:
     put(store, "child 1", 1)
-    done.set()
+    finished.set()
     go.wait()
     put(store, "child 2", 2)
 
 
-def test_a_store_goes_on_in_a_forked_process_and_loses_nothing_when_the_parent_closes_it(where: Where) -> None:
-    store = put(where.open(), "k", "v")
-    go, done = FORK.Event(), FORK.Event()
-    child = FORK.Process(target=use_inherited, args=(store, go, done))
+def test_a_store_works_in_a_forked_process_after_the_parent_closes_it(address: Where) -> None:
+    store = put(address.open(), "k", "v")
+    go, finished = FORK.Event(), FORK.Event()
+    child = FORK.Process(target=use_inherited, args=(store, go, finished))
     child.start()
-    assert done.wait(60)
+    assert finished.wait(60)
     put(store, "parent", 3)
-    store.close()  # the last one who closes an SQLite database removes its journal
+    store.close()  # the last process that closes an SQLite database removes its journal
     go.set()
     child.join()
     assert child.exitcode == 0
-    with opened(where) as again, again.reading() as view:
+    with opened(address) as again, again.reading() as view:
         assert view.values.scan("") == [("child 1", 1), ("child 2", 2), ("k", "v"), ("parent", 3)]
 
 
-def use_in_child(store: Store, transaction: Any, found: Any) -> None:
-    found.put(code_of(lambda: transaction.values.put("k", "child")))
-    found.put(code_of(lambda: get(store)))
-    other = threading.Thread(target=lambda: found.put(code_of(lambda: get(store))))
-    other.start()
-    other.join()
+def use_in_child(store: Store, transaction: Any, codes: Any) -> None:
+    codes.put(code_of(lambda: transaction.values.put("k", "child")))
+    codes.put(code_of(lambda: get(store)))
+    thread = threading.Thread(target=lambda: codes.put(code_of(lambda: get(store))))
+    thread.start()
+    thread.join()
 
 
 def code_of(attempt: Callable[[], object]) -> str:
@@ -238,23 +238,23 @@ def code_of(attempt: Callable[[], object]) -> str:
     return "fine"
 
 
-def test_a_transaction_stays_in_the_process_that_began_it(where: Where) -> None:
-    with opened(where) as store:
-        found = FORK.Queue()
+def test_a_transaction_stays_in_the_process_that_began_it(address: Where) -> None:
+    with opened(address) as store:
+        codes = FORK.Queue()
         with store.writing() as change:
-            child = FORK.Process(target=use_in_child, args=(store, change, found))
+            child = FORK.Process(target=use_in_child, args=(store, change, codes))
             child.start()
             child.join()
             change.values.put("k", "parent")
-        # SQLite's memory of its locks is torn by the fork; a connection of its own is enough for PostgreSQL.
-        assert [found.get() for _ in range(3)] == [
-            "store-forked", "nested-transaction", "store-forked" if where.kind == "sqlite" else "fine",
+        # The fork breaks SQLite's record of its locks; PostgreSQL only needs a separate connection.
+        assert [codes.get() for _ in range(3)] == [
+            "store-forked", "nested-transaction", "store-forked" if address.kind == "sqlite" else "fine",
         ]  # fmt: skip
         assert get(store) == "parent"
 
 
-def test_waiting_for_other_writers_ends(where: Where) -> None:
-    with opened(where) as holder, opened(where, timeout=where.brief) as store:
+def test_waiting_for_other_writers_ends(address: Where) -> None:
+    with opened(address) as holder, opened(address, timeout=address.brief) as store:
         put(holder, "k", "v")
         assert get(store) == "v"
         codes = []
@@ -267,20 +267,20 @@ def test_waiting_for_other_writers_ends(where: Where) -> None:
                     put(store, "k", "x")
                 codes.append((caught.value.code, caught.value.retryable))
 
-            other = threading.Thread(target=attempt)
-            other.start()
-            other.join()
+            thread = threading.Thread(target=attempt)
+            thread.start()
+            thread.join()
         assert codes == [("store-locked", True)]
         put(store, "k", "x")
         assert get(holder) == "x"
 
 
-def test_a_failure_that_the_block_swallowed_still_undoes_all_of_it(where: Where, tmp_path: Path) -> None:
-    with opened(where) as store:
+def test_a_failure_caught_in_the_block_still_rolls_back_the_transaction(address: Where, tmp_path: Path) -> None:
+    with opened(address) as store:
         put(store, "k", "v")
         with pytest.raises(StoreError), store.writing() as change:  # noqa: PT012 (the block is what is tried)
             change.values.put("k", "lost")
-            with broken(where), suppress(StoreError):
+            with broken(address), suppress(StoreError):
                 change.values.put("big", "x" * 20_000_000)
             with suppress(StoreError):
                 change.values.put("after", "lost")
@@ -290,7 +290,7 @@ def test_a_failure_that_the_block_swallowed_still_undoes_all_of_it(where: Where,
         assert get(store) == "w"
 
 
-def test_a_single_refusal_that_the_block_swallowed_undoes_all_of_it_too(path: Path) -> None:
+def test_a_refusal_caught_in_the_block_rolls_back_the_transaction_too(path: Path) -> None:
     with sqlite3.connect(path) as direct:
         direct.execute(
             "CREATE TRIGGER refuse BEFORE INSERT ON clia_values WHEN NEW.key = 'bad' BEGIN SELECT RAISE(ABORT, 'no'); END"
@@ -305,10 +305,10 @@ def test_a_single_refusal_that_the_block_swallowed_undoes_all_of_it_too(path: Pa
 
 
 @contextmanager
-def broken(where: Where) -> Iterator[None]:
-    """A disk that takes no more, or a server that hangs up."""
-    if where.kind == "postgres":
-        hang_up(where.address)
+def broken(address: Where) -> Iterator[None]:
+    """A full disk, or a server that closes connections."""
+    if address.kind == "postgres":
+        hang_up(address.address)
         yield
         return
     with no_file_beyond(4_000_000):
@@ -317,8 +317,8 @@ def broken(where: Where) -> Iterator[None]:
 
 def hang_up(address: str) -> None:
     with psycopg.connect(address, autocommit=True) as admin:
-        others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        admin.execute(f"SELECT pg_terminate_backend(pid, 5000) {others}")
+        others_clause = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        admin.execute(f"SELECT pg_terminate_backend(pid, 5000) {others_clause}")
 
 
 # SQLite
@@ -333,7 +333,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_named_with_what_to_do_and_left_alone(path: Path, damage: str) -> None:
+def test_a_damaged_file_is_reported_with_a_hint_and_not_changed(path: Path, damage: str) -> None:
     damaged = DAMAGES[damage](path.read_bytes())
     path.write_bytes(damaged)
     with opened(Where("sqlite", str(path))) as store:
@@ -347,7 +347,7 @@ def test_a_damaged_file_is_named_with_what_to_do_and_left_alone(path: Path, dama
     assert path.read_bytes() == damaged
 
 
-def test_an_entry_that_is_no_json_is_named(path: Path) -> None:
+def test_an_entry_that_is_not_json_is_named(path: Path) -> None:
     with sqlite3.connect(path) as direct:
         direct.execute("UPDATE clia_values SET value = '{' WHERE key = 'k'")
     direct.close()
@@ -378,13 +378,13 @@ def test_a_path_that_cannot_be_a_file_is_named(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["a b", "a?b#c%20", "é"])
-def test_any_name_of_a_directory_will_do(tmp_path: Path, name: str) -> None:
+def test_a_directory_can_have_any_name(tmp_path: Path, name: str) -> None:
     with opened(Where("sqlite", str(tmp_path / name / "space.db"))) as store:
         assert get(put(store, "k", "v")) == "v"
     assert (tmp_path / name / "space.db").exists()
 
 
-def test_a_newer_format_is_left_alone(path: Path) -> None:
+def test_a_newer_format_is_not_changed(path: Path) -> None:
     with sqlite3.connect(path) as direct:
         direct.execute("PRAGMA user_version = 99")
     direct.close()
@@ -395,7 +395,7 @@ def test_a_newer_format_is_left_alone(path: Path) -> None:
             assert caught.value.fields == {"path": str(path), "version": 99, "known": KNOWN}
 
 
-def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_database_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as direct:
         direct.execute("CREATE TABLE theirs (x)")
@@ -409,7 +409,7 @@ def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_program_that_holds_the_database_itself_is_waited_for_in_vain(path: Path) -> None:
+def test_waiting_for_a_program_that_locks_the_database_ends_with_an_error(path: Path) -> None:
     direct = sqlite3.connect(path, isolation_level=None)
     direct.execute("BEGIN IMMEDIATE")
     with opened(Where("sqlite", str(path)), timeout=0.05) as store:
@@ -421,31 +421,34 @@ def test_a_program_that_holds_the_database_itself_is_waited_for_in_vain(path: Pa
         assert get(put(store, "k", "x")) == "x"
 
 
-def test_making_the_store_waits_its_turn_too(tmp_path: Path) -> None:
-    with open(tmp_path / "space.db.lock", "w") as held, opened(Where("sqlite", str(tmp_path / "space.db")), timeout=0.05) as store:
-        fcntl.flock(held, fcntl.LOCK_EX)
+def test_creating_the_store_waits_for_the_lock(tmp_path: Path) -> None:
+    with (
+        open(tmp_path / "space.db.lock", "w") as lock_file,
+        opened(Where("sqlite", str(tmp_path / "space.db")), timeout=0.05) as store,
+    ):
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         for attempt in (lambda: get(store), lambda: put(store, "k", "v")):
             with pytest.raises(StoreError) as caught:
                 attempt()
             assert caught.value.code == "store-locked"
-        fcntl.flock(held, fcntl.LOCK_UN)
+        fcntl.flock(lock_file, fcntl.LOCK_UN)
         assert get(store) is None
 
 
 def in_another_thread(call: Callable[[], object]) -> str:
     codes: list[str] = []
-    other = threading.Thread(target=lambda: codes.append(code_of(call)))
-    other.start()
-    other.join()
+    thread = threading.Thread(target=lambda: codes.append(code_of(call)))
+    thread.start()
+    thread.join()
     return codes[0]
 
 
-def test_scrubbing_that_a_reader_or_a_writer_holds_up_says_so(where: Where) -> None:
-    with opened(where) as holder, opened(where, timeout=where.brief) as store:
+def test_scrubbing_blocked_by_a_reader_or_writer_is_an_error(address: Where) -> None:
+    with opened(address) as holder, opened(address, timeout=address.brief) as store:
         put(holder, "k", "v")
         with holder.reading() as view:
             assert view.values.get("k") == ("v", 1)
-            assert in_another_thread(lambda: put(store, "k", "w")) == "fine"  # or the reader would see nothing old
+            assert in_another_thread(lambda: put(store, "k", "w")) == "fine"  # otherwise the reader would have nothing old to see
             assert in_another_thread(store.scrub) == "store-locked"
         with holder.writing() as change:
             assert change.values.get("k") == ("w", 2)
@@ -454,7 +457,7 @@ def test_scrubbing_that_a_reader_or_a_writer_holds_up_says_so(where: Where) -> N
         assert get(store) == "w"
 
 
-def test_a_store_that_was_moved_aside_is_written_to_no_more(path: Path) -> None:
+def test_a_store_that_was_moved_away_refuses_writes(path: Path) -> None:
     with opened(Where("sqlite", str(path))) as store:
         assert get(store) == "v"
         for name in ("space.db", "space.db-wal", "space.db-shm"):
@@ -468,7 +471,7 @@ def test_a_store_that_was_moved_aside_is_written_to_no_more(path: Path) -> None:
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A directory that everyone may enter, unlike pytest's own."""
+    """A directory that every user may enter, unlike pytest's."""
     with tempfile.TemporaryDirectory(prefix="clia-store-") as directory:
         Path(directory).chmod(0o755)
         yield Path(directory)
@@ -476,7 +479,7 @@ def shared() -> Iterator[Path]:
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Root may write everywhere; a test of permissions is for someone else."""
+    """Run as another user, because file permissions do not apply to root."""
     if os.geteuid():
         yield
         return
@@ -488,16 +491,16 @@ def as_nobody() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("state", ["at rest", "with a writer"])
-def test_what_may_only_be_read_is_read_and_not_written(shared: Path, state: str) -> None:
+def test_a_read_only_store_is_read_and_not_written(shared: Path, state: str) -> None:
     path = shared / "space.db"
     writer = put(SqliteStore(str(path), "one"), "k", "v")
     if state == "at rest":
         writer.close()
     path.chmod(0o444)
     shared.chmod(0o555)
-    ready, done = FORK.Event(), FORK.Event()
-    # In another process: two openings in one process would share what they may do.
-    keeper = FORK.Process(target=keep_open, args=(path, ready, done))
+    ready, finished = FORK.Event(), FORK.Event()
+    # In another process: two connections of one process would share their access.
+    keeper = FORK.Process(target=keep_open, args=(path, ready, finished))
     if state == "with a writer":
         writer.close()
         keeper.start()
@@ -512,25 +515,25 @@ def test_what_may_only_be_read_is_read_and_not_written(shared: Path, state: str)
             assert caught.value.fields["path"] == str(path)
             assert "writable" in caught.value.hints[0]
     finally:
-        done.set()
+        finished.set()
         shared.chmod(0o755)
         if state == "with a writer":
             keeper.join()
 
 
-def keep_open(path: Path, ready: Any, done: Any) -> None:
+def keep_open(path: Path, ready: Any, finished: Any) -> None:
     path.chmod(0o644)
     path.parent.chmod(0o755)
     store = put(SqliteStore(str(path), "one"), "other", "w")
-    for suffix in ("", "-wal", "-shm"):  # they are private until the owner opens them to others
+    for suffix in ("", "-wal", "-shm"):  # they are private until the owner changes the mode
         Path(f"{path}{suffix}").chmod(0o444)
     path.parent.chmod(0o555)
     ready.set()
-    done.wait()
+    finished.wait()
     os._exit(0 if get(store) == "v" else 1)
 
 
-def test_a_file_that_may_only_be_read_in_a_directory_of_ours(shared: Path) -> None:
+def test_a_read_only_file_in_a_writable_directory(shared: Path) -> None:
     path = shared / "space.db"
     put(SqliteStore(str(path), "one"), "k", "v").close()
     path.chmod(0o444)
@@ -543,7 +546,7 @@ def test_a_file_that_may_only_be_read_in_a_directory_of_ours(shared: Path) -> No
         assert caught.value.code == "store-read-only"
 
 
-def test_a_file_that_may_not_be_read_is_named(shared: Path) -> None:
+def test_an_unreadable_file_is_named(shared: Path) -> None:
     path = shared / "space.db"
     put(SqliteStore(str(path), "one"), "k", "v").close()
     path.chmod(0)
@@ -567,7 +570,7 @@ def test_lost_connections_are_replaced(postgres_address: str) -> None:
         assert get(put(store, "k", "w")) == "w"
 
 
-def test_a_connection_lost_while_committing_is_not_called_a_failure_to_be_tried_again(postgres_address: str) -> None:
+def test_a_connection_lost_during_commit_is_not_retryable(postgres_address: str) -> None:
     with opened(Where("postgres", postgres_address)) as store:
         put(store, "k", "v")
         with pytest.raises(StoreError) as caught, store.writing() as change:  # noqa: PT012 (the block is what is tried)
@@ -577,7 +580,7 @@ def test_a_connection_lost_while_committing_is_not_called_a_failure_to_be_tried_
         assert get(store) == "v"
 
 
-def test_undoing_over_a_lost_connection_keeps_the_exception_of_the_block(postgres_address: str) -> None:
+def test_a_rollback_over_a_lost_connection_keeps_the_exception_of_the_block(postgres_address: str) -> None:
     with opened(Where("postgres", postgres_address)) as store:
         with pytest.raises(ZeroDivisionError), store.writing() as change:  # noqa: PT012 (the block is what is tried)
             change.values.put("k", "w")
@@ -586,7 +589,7 @@ def test_undoing_over_a_lost_connection_keeps_the_exception_of_the_block(postgre
         assert get(store) is None
 
 
-def test_a_server_that_has_gone_is_an_error_within_the_time_given(postgres_address: str) -> None:
+def test_a_stopped_server_is_an_error_within_the_timeout(postgres_address: str) -> None:
     with opened(Where("postgres", postgres_address), timeout=3.0) as store:
         put(store, "k", "v")
         with psycopg.connect(postgres_address, autocommit=True) as admin:
@@ -619,13 +622,13 @@ def test_an_address_that_does_not_work_is_refused_without_its_password(address: 
     assert caught.value.__suppress_context__
 
 
-def test_a_password_that_the_server_repeats_is_struck_out(postgres_address: str) -> None:
+def test_a_password_in_a_message_of_the_server_is_redacted(postgres_address: str) -> None:
     with pytest.raises(StoreError) as caught:
         put(PostgresStore(f"{postgres_address} user=hunter2 password=hunter2", "one"), "k", "v")
     assert 'role "***" does not exist' in caught.value.fields["reason"]
 
 
-def test_a_newer_format_in_postgres_is_left_alone(postgres_address: str) -> None:
+def test_a_newer_format_in_postgres_is_not_changed(postgres_address: str) -> None:
     with opened(Where("postgres", postgres_address)) as store:
         put(store, "k", "v")
     with psycopg.connect(postgres_address) as admin:
@@ -636,7 +639,7 @@ def test_a_newer_format_in_postgres_is_left_alone(postgres_address: str) -> None
         assert caught.value.fields["version"] == 99
 
 
-def test_a_table_that_is_gone_is_a_clean_error(postgres_address: str) -> None:
+def test_a_missing_table_is_a_clean_error(postgres_address: str) -> None:
     with opened(Where("postgres", postgres_address)) as store:
         put(store, "k", "v")
         with psycopg.connect(postgres_address) as admin:
@@ -647,7 +650,7 @@ def test_a_table_that_is_gone_is_a_clean_error(postgres_address: str) -> None:
         assert "clia_values" in caught.value.message
 
 
-def test_a_database_that_does_not_keep_every_character_is_refused(postgres_address: str) -> None:
+def test_a_database_without_unicode_is_refused(postgres_address: str) -> None:
     with psycopg.connect(postgres_address, autocommit=True) as admin:
         name = f"{admin.info.dbname}_ascii"
         admin.execute(f"""CREATE DATABASE "{name}" ENCODING 'SQL_ASCII' TEMPLATE template0""")
@@ -655,7 +658,7 @@ def test_a_database_that_does_not_keep_every_character_is_refused(postgres_addre
         put(PostgresStore(f"{postgres_address} dbname={name}", "one"), "k", "v")
 
 
-def test_a_store_in_postgres_without_its_driver_says_what_to_install() -> None:
+def test_a_missing_postgres_driver_is_reported_with_the_command_to_install() -> None:
     program = (
         "import sys; sys.modules['psycopg'] = None\n"
         "from clia.store.postgres_store import PostgresStore\n"
@@ -663,5 +666,5 @@ def test_a_store_in_postgres_without_its_driver_says_what_to_install() -> None:
         "try: PostgresStore('postgresql://h/x', 'one')\n"
         "except StoreError as err: print(err.code, *err.hints)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "store-extra-missing pip install 'clia[postgres]'\n"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "store-extra-missing pip install 'clia[postgres]'\n"

@@ -1,4 +1,4 @@
-"""Stores that an older clia made: brought forward once, beside old code that goes on, and whole after a kill."""
+"""Stores of an older clia: migrated once, usable by old code at the same time, and intact after a kill."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 PROCESSES = 4
 
-# Word for word what the release before wrote and ran: not to be changed with the code.
+# Exactly what the release before wrote and ran; do not change it with the code.
 FIRST_SCHEMA = """
 CREATE TABLE clia_streams (space {text} NOT NULL, stream {text} NOT NULL, last BIGINT NOT NULL,
    PRIMARY KEY (space, stream)){packed};
@@ -76,7 +76,7 @@ class Old(NamedTuple):
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
-        """As old code is, in a transaction."""
+        """A transaction of old code."""
         if self.kind == "sqlite":
             with closing(sqlite3.connect(self.address)) as connection, connection:
                 yield connection
@@ -109,29 +109,29 @@ class Old(NamedTuple):
             self.run(connection, ADD, "one", *"abcde")
 
     def mark(self) -> int:
-        """What old code looks at before it does anything: it refuses what is above ``KNOWN_THEN``."""
+        """The version that old code checks first; it refuses versions above ``KNOWN_THEN``."""
         with self.connected() as connection:
             sql = "PRAGMA user_version" if self.kind == "sqlite" else "SELECT version FROM clia_schema"
             return int(connection.execute(sql).fetchone()[0])
 
     def steps(self) -> list[int] | None:
-        """The steps that were taken; None where there is nothing of them."""
+        """The applied steps; None if there is no record of steps."""
         tables, indexes = "SELECT name FROM sqlite_master", "SELECT name FROM sqlite_master"
         if self.kind == "postgres":
             tables = "SELECT tablename FROM pg_tables WHERE schemaname = ANY (current_schemas(false))"
             indexes = "SELECT indexname FROM pg_indexes WHERE schemaname = ANY (current_schemas(false))"
         with self.connected() as connection:
-            made = ("clia_steps",) in connection.execute(tables).fetchall()
-            assert made == (("clia_values_live",) in connection.execute(indexes).fetchall())
-            return [number for (number,) in connection.execute("SELECT number FROM clia_steps")] if made else None
+            has_steps = ("clia_steps",) in connection.execute(tables).fetchall()
+            assert has_steps == (("clia_values_live",) in connection.execute(indexes).fetchall())
+            return [number for (number,) in connection.execute("SELECT number FROM clia_steps")] if has_steps else None
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Old:
     address = str(tmp_path / "space.db") if request.param == "sqlite" else request.getfixturevalue("postgres_address")
-    made = Old(request.param, address)
-    made.make()
-    return made
+    old_store = Old(request.param, address)
+    old_store.make()
+    return old_store
 
 
 def write(old: Old, number: int, go: Any) -> None:
@@ -140,23 +140,23 @@ def write(old: Old, number: int, go: Any) -> None:
         change.streams.append("s", [number])
 
 
-def test_many_bring_a_store_forward_once_and_nothing_in_it_changes(old: Old) -> None:
+def test_concurrent_processes_migrate_a_store_once_and_keep_its_content(old: Old) -> None:
     go = FORK.Barrier(PROCESSES)
     writers = [FORK.Process(target=write, args=(old, number, go)) for number in range(PROCESSES)]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join()
-    assert [each.exitcode for each in writers] == [0] * PROCESSES
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * PROCESSES
     assert old.steps() == [step.number for step in schema.STEPS]
     with closing(old.open()) as store, store.writing() as change:
         assert change.values.scan("") == DATA
         assert change.values.put("gone", "back", expected=0) == 4
-        assert sorted(str(each.body) for each in change.streams.read("s")) == ["0", "1", "2", "3", "first"]
+        assert sorted(str(entry.body) for entry in change.streams.read("s")) == ["0", "1", "2", "3", "first"]
         assert change.edges.standing() == [Edge(*"abcde")]
 
 
-def test_old_code_goes_on_beside_a_store_that_was_brought_forward(old: Old) -> None:
+def test_old_code_works_on_a_migrated_store(old: Old) -> None:
     with closing(old.open()) as store:
         with store.writing() as change:
             change.values.put("new", 1)
@@ -167,11 +167,11 @@ def test_old_code_goes_on_beside_a_store_that_was_brought_forward(old: Old) -> N
             old.run(connection, PUT, "one", "k2", 1, None)
             assert old.run(connection, MOVE_END, "one", "s", 1).fetchone() == (2,)
             old.run(connection, APPEND, "one", "s", 2, '"second"')
-            found = old.run(connection, SCAN, "one", "", "\U0010ffff").fetchall()
-            assert found == [("k1", '"old"'), ("new", "1")]
+            rows = old.run(connection, SCAN, "one", "", "\U0010ffff").fetchall()
+            assert rows == [("k1", '"old"'), ("new", "1")]
         assert store.scan("") == [("k1", "old"), ("new", 1)]
         with store.reading() as view:
-            assert [each.body for each in view.streams.read("s")] == ["first", "second"]
+            assert [entry.body for entry in view.streams.read("s")] == ["first", "second"]
 
 
 def stop_inside(old: Old, ready: Any) -> None:
@@ -182,12 +182,12 @@ def stop_inside(old: Old, ready: Any) -> None:
         ready.set()
         signal.pause()
 
-    schema.statements_of = hanging  # type: ignore[assignment]  # in a process that was forked for it
+    schema.statements_of = hanging  # type: ignore[assignment]  # in a process that was forked for this
     write(old, 0, ready)
 
 
 class _Ready(NamedTuple):
-    """Set by whoever has come that far; nobody waits for it before."""
+    """Set when this point is reached."""
 
     event: Any
 
@@ -198,7 +198,7 @@ class _Ready(NamedTuple):
         self.event.set()
 
 
-def test_whoever_is_killed_in_the_middle_of_a_step_leaves_the_store_as_it_was(old: Old) -> None:
+def test_a_kill_during_a_step_leaves_the_store_unchanged(old: Old) -> None:
     ready = FORK.Event()
     writer = FORK.Process(target=stop_inside, args=(old, _Ready(ready)))
     writer.start()
@@ -213,7 +213,7 @@ def test_whoever_is_killed_in_the_middle_of_a_step_leaves_the_store_as_it_was(ol
     assert old.steps() == [step.number for step in schema.STEPS]
 
 
-def test_steps_of_newer_code_are_no_hindrance_unless_they_say_so(old: Old, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_newer_code_are_accepted_unless_they_are_marked_as_breaking(old: Old, monkeypatch: pytest.MonkeyPatch) -> None:
     newer = [schema.MigrationStep(98, ("CREATE TABLE clia_more (x {text})",)), schema.MigrationStep(99, (), min_known=99)]
     for steps in (newer[:1], newer):
         with monkeypatch.context() as patch:
@@ -228,24 +228,24 @@ def test_steps_of_newer_code_are_no_hindrance_unless_they_say_so(old: Old, monke
     assert (caught.value.fields["version"], caught.value.fields["known"]) == (99, schema.KNOWN)
 
 
-def test_a_new_store_has_taken_every_step_and_may_be_used_by_old_code(tmp_path: Path, postgres_address: str) -> None:
-    for made in (Old("sqlite", str(tmp_path / "space.db")), Old("postgres", postgres_address)):
-        with closing(made.open()) as store:
+def test_a_new_store_has_every_step_and_can_be_used_by_old_code(tmp_path: Path, postgres_address: str) -> None:
+    for new_store in (Old("sqlite", str(tmp_path / "space.db")), Old("postgres", postgres_address)):
+        with closing(new_store.open()) as store:
             assert store.scan("") == []
-        assert made.steps() == [step.number for step in schema.STEPS]
-        assert made.mark() == 1
+        assert new_store.steps() == [step.number for step in schema.STEPS]
+        assert new_store.mark() == 1
 
 
-def test_live_values_are_found_without_walking_over_deleted_ones(tmp_path: Path) -> None:
-    made = Old("sqlite", str(tmp_path / "space.db"))
-    with closing(made.open()) as store:
+def test_live_values_are_found_without_scanning_deleted_ones(tmp_path: Path) -> None:
+    new_store = Old("sqlite", str(tmp_path / "space.db"))
+    with closing(new_store.open()) as store:
         assert store.scan("") == []
-    with made.connected() as connection:
+    with new_store.connected() as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {SCAN}", ("one", "a", "b")).fetchall()
     assert "clia_values_live" in str(plan)
 
 
-def test_whoever_only_reads_an_old_file_does_with_it_as_it_is(tmp_path: Path) -> None:
+def test_an_old_read_only_file_is_read_without_a_migration(tmp_path: Path) -> None:
     old = Old("sqlite", str(tmp_path / "space.db"))
     old.make()
     with open(f"{old.address}.lock", "w") as lock, closing(old.open()) as store:
@@ -254,8 +254,8 @@ def test_whoever_only_reads_an_old_file_does_with_it_as_it_is(tmp_path: Path) ->
     assert old.steps() is None
 
 
-def test_a_step_waits_for_no_writer_for_long_and_is_taken_the_next_time(postgres_address: str) -> None:
-    """Whoever starts while an old writer is slow works with the store as it is; others are not kept waiting behind it."""
+def test_a_step_does_not_wait_long_for_a_writer_and_is_applied_the_next_time(postgres_address: str) -> None:
+    """A process that starts during a slow old writer uses the store without the step and does not block others."""
     old = Old("postgres", postgres_address)
     old.make()
     with old.connected() as connection:
@@ -268,7 +268,7 @@ def test_a_step_waits_for_no_writer_for_long_and_is_taken_the_next_time(postgres
     assert old.steps() == [step.number for step in schema.STEPS]
 
 
-def test_whoever_may_not_make_tables_works_with_the_store_as_it_is(postgres_address: str) -> None:
+def test_a_role_that_cannot_create_tables_uses_the_store_without_the_step(postgres_address: str) -> None:
     old = Old("postgres", postgres_address)
     old.make()
     with psycopg.connect(postgres_address, autocommit=True) as admin:

@@ -1,4 +1,4 @@
-"""Workers that are killed, handlers that kill, stores that go away: each request is answered, and once."""
+"""Killed workers, handlers that kill them, and unreachable stores: each request is answered once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> DriverSpace:
 
 
 @pytest.mark.parametrize("step", ["claimed", "handling", "handled", "answered"])
-def test_a_worker_that_is_killed_is_followed_by_another(place: DriverSpace, step: str) -> None:
+def test_a_killed_worker_is_followed_by_another(place: DriverSpace, step: str) -> None:
     place.made(1, 2)
     assert exit_code(start(place, "first", step)) == KILLED
     assert exit_code(start(place, "second")) == 0
@@ -50,15 +50,15 @@ def test_a_request_that_kills_every_worker_is_given_up(place: DriverSpace) -> No
     check_answered_once(place, 1, ["given up after 2 attempts: its workers were lost, or their answers could not be recorded"])
 
 
-def wait_for(condition: Callable[[], bool], goes_on: Callable[[], bool]) -> None:
-    """Until whoever is at work has done something."""
+def wait_for(condition: Callable[[], bool], is_running: Callable[[], bool]) -> None:
+    """Wait until a running worker fulfils a condition."""
     never = threading.Event()
     while not condition():
-        assert goes_on(), "it ended before"
+        assert is_running(), "the worker ended before"
         never.wait(0.01)
 
 
-def test_a_program_dies_with_its_worker_and_the_next_attempt_starts_clean(place: DriverSpace, tmp_path: Path) -> None:
+def test_a_program_ends_with_its_killed_worker_and_the_next_attempt_starts_clean(place: DriverSpace, tmp_path: Path) -> None:
     mark = tmp_path / "hanging"
     script = f"append log.txt line\nhang-once {mark}\nsay done"
     with clia.init(place.root, settings=settings(store=place.store)) as space:
@@ -71,15 +71,15 @@ def test_a_program_dies_with_its_worker_and_the_next_attempt_starts_clean(place:
     victim.join()
     assert exit_code(start(place, "second")) == 0
     with place.open() as space:
-        found = space.session("scout").result
-        assert (found["exit_code"], found["output"]) == (0, "done\n")
-        assert space.files("scout") == {"log.txt": b"line\n"}  # and not the first attempt's line too
+        result = space.session("scout").result
+        assert (result["exit_code"], result["output"]) == (0, "done\n")
+        assert space.files("scout") == {"log.txt": b"line\n"}  # without the line of the first attempt
         assert len(space.session_log("scout")) == 2
     assert not os.path.exists(f"/proc/{mark.read_text()}")
     git("fsck", "--strict", cwd=place.root)
 
 
-# A server that is gone for ten seconds
+# An outage of the server for ten seconds
 
 
 GONE_FOR = 10.0
@@ -94,7 +94,7 @@ def main(input):
 
 
 class Outage:
-    """A server that goes while a handler is at work, whose answer comes while it is away."""
+    """A server that stops during a handler, which answers during the outage."""
 
     def __init__(self, place: DriverSpace, server: Server, at: tuple[str, int]) -> None:
         self.place = place
@@ -114,15 +114,15 @@ class Outage:
         (self.noticed.set if status.trouble else self.noticed.clear)()
 
     def answer_all(self) -> bool:
-        """As a person with the command line does: one answer to all that is asked now, by a handle of its own."""
+        """Answer all pending questions with a separate handle, as the command line does."""
         with self.place.open() as space:
-            waiting = [each for each in space.pending() if each.kind == "human"]
-            for each in waiting:
-                space.decide(each.agent, "yes", "looks right", by="Tess", request_id=each.id)
+            waiting = [request for request in space.pending() if request.kind == "human"]
+            for request in waiting:
+                space.decide(request.agent, "yes", "looks right", by="Tess", request_id=request.id)
             return bool(space.pending())
 
     def happen(self) -> None:
-        """The server goes; people try all the time, and are told, until it is back."""
+        """Stop the server; people keep trying and get errors until it is back."""
         before = git("for-each-ref", cwd=self.place.root)
         self.server.stop()
         assert self.noticed.wait(60)
@@ -131,7 +131,7 @@ class Outage:
             with pytest.raises(StoreError) as caught:
                 self.answer_all()
             self.refusals.append(caught.value)
-            assert self.noticed.wait(60)  # the worker says so as long as it is true
+            assert self.noticed.wait(60)  # the worker reports it during the outage
             threading.Event().wait(0.2)
         assert git("for-each-ref", cwd=self.place.root) == before
         self.server.start()
@@ -139,7 +139,7 @@ class Outage:
 
 @contextmanager
 def in_background(worker: Worker) -> Iterator[Callable[[], bool]]:
-    """The worker at work; what is given tells whether it still is."""
+    """Run the worker in a thread; yield a function that returns whether it is running."""
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:
@@ -149,7 +149,7 @@ def in_background(worker: Worker) -> Iterator[Callable[[], bool]]:
         thread.join()
 
 
-def test_a_server_that_is_gone_for_ten_seconds_is_named_to_people_and_waited_for_and_nothing_is_lost_or_done_twice(
+def test_an_outage_of_ten_seconds_is_reported_and_nothing_is_lost_or_done_twice(
     tmp_path: Path,
 ) -> None:
     agents, turns = 3, 3
@@ -157,18 +157,18 @@ def test_a_server_that_is_gone_for_ten_seconds_is_named_to_people_and_waited_for
         place = DriverSpace(str(tmp_path / "space"), server.url, str(tmp_path / "paper")).made(agents, turns, DIALOGUE)
         outage = Outage(place, server, ("a1", 1))
         with place.open() as space:
-            space.core.store.pool().timeout = 2.0  # type: ignore[attr-defined]  # nobody wants to wait half a minute here
+            space.core.store.pool().timeout = 2.0  # type: ignore[attr-defined]  # instead of half a minute
             worker = worker_for(space, tmp_path / "space", {"work": outage.handle}, tell=outage.tell)
-            with in_background(worker) as goes_on:
-                wait_for(lambda: outage.answer_all() and outage.at_work.is_set(), goes_on)
+            with in_background(worker) as is_running:
+                wait_for(lambda: outage.answer_all() and outage.at_work.is_set(), is_running)
                 outage.happen()
-                wait_for(lambda: not outage.answer_all(), goes_on)
-        assert {each.code for each in outage.refusals} == {"store-unavailable"}
-        assert all(each.retryable and each.hints for each in outage.refusals)
-        seen = worker.status()
-        assert (seen.answered, seen.given_up, seen.trouble) == (agents * turns, 0, None)
-        check_answered_once(place, agents, [each for turn in range(turns) for each in (turn * 10, "yes")])
+                wait_for(lambda: not outage.answer_all(), is_running)
+        assert {refusal.code for refusal in outage.refusals} == {"store-unavailable"}
+        assert all(refusal.retryable and refusal.hints for refusal in outage.refusals)
+        status = worker.status()
+        assert (status.answered, status.given_up, status.trouble) == (agents * turns, 0, None)
+        check_answered_once(place, agents, [answer for turn in range(turns) for answer in (turn * 10, "yes")])
         assert sorted(place.tried()) == [(f"a{agent}", f"1.{2 * turn + 1}") for agent in range(agents) for turn in range(turns)]
         with place.open() as space:
-            kinds = [[each.kind for each in space.session_log(f"a{agent}")] for agent in range(agents)]
+            kinds = [[commit.kind for commit in space.session_log(f"a{agent}")] for agent in range(agents)]
             assert kinds == [["decision"] * turns + ["spawn"]] * agents

@@ -76,11 +76,11 @@ WHY = st.one_of(
 @given(why=WHY)
 @example(why="because\n\nClia-Behaviour: " + "d" * 40 + '\nClia-Event: {"cid":"' + "d" * 40 + '","event":"retire"}')
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-def test_the_history_of_a_behaviour_has_each_reason_unchanged(space: clia.Space, why: str) -> None:
+def test_the_history_of_a_behaviour_has_each_reason_unchanged(space: clia.Space, reason: str) -> None:
     before = space.behaviour("tone")
     other_cid = next(version.cid for version in before.versions if version.cid != before.current)
-    space.adopt_behaviour("tone", other_cid, why=why)
+    space.adopt_behaviour("tone", other_cid, why=reason)
     history = space.behaviour("tone").history
     assert history[1:] == before.history
     assert (history[0].event, history[0].cid, history[0].evidence) == ("adopt", other_cid, ())
-    assert history[0].why == (why.strip("\n") if why.strip(" \t\r\n") else "adopt tone")
+    assert history[0].why == (reason.strip("\n") if reason.strip(" \t\r\n") else "adopt tone")

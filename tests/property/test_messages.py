@@ -94,8 +94,8 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clia.Space]:
 def stock_git(space: clia.Space, *words: str, data: bytes = b"") -> bytes:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-    where = f"--git-dir={components(space).git.handle.common_dir}"
-    return subprocess.run(["git", where, *words], input=data, env=environment, capture_output=True, check=True).stdout
+    git_directory = f"--git-dir={components(space).git.handle.common_dir}"
+    return subprocess.run(["git", git_directory, *words], input=data, env=environment, capture_output=True, check=True).stdout
 
 
 def on_disk(space: clia.Space) -> tuple[bytes, list[str]]:

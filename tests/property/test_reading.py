@@ -48,15 +48,15 @@ def planted(root: Path, documents: Sequence[dict[str, Any]]) -> str:
     tree = Tree(root.resolve())
     tree.repository("w")
     tree.agent("w", title="outermost")
-    where = "w"
+    directory = "w"
     for number, kinds in enumerate(documents):
-        where = f"{where}/{number}"
-        tree.directory(where)
+        directory = f"{directory}/{number}"
+        tree.directory(directory)
         for kind, content in kinds.items():
             name = f"z.{kind}.triad.json" if kind != "second" else "a.agent.triad.json"
             content.pop("rootChain", None)  # most are refused, and a refusal has no output to compare
-            tree.document(where, "scout", "agent" if kind == "second" else kind, content, name=name)
-    return tree.path(where)
+            tree.document(directory, "scout", "agent" if kind == "second" else kind, content, name=name)
+    return tree.path(directory)
 
 
 def everything(files: LocalFiles, path: str) -> str:

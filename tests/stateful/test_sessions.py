@@ -281,12 +281,12 @@ class SessionMachine(RuleBasedStateMachine):
         else:
             self.lose_snapshots(event)
 
-    def lose_snapshots(self, how: str) -> None:
+    def lose_snapshots(self, damage: str) -> None:
         with self.space.core.store.writing() as change:
             for key, row in change.values.scan(SNAPSHOT):
-                if how == "gone":
+                if damage == "gone":
                     change.values.delete(key)
-                elif how == "garbled":
+                elif damage == "garbled":
                     change.values.put(key, [*row[:4], row[4][::-1], row[5]])
                 else:
                     change.values.put(key, [row[0], "another", *row[2:]])

@@ -20,9 +20,9 @@ class Tree:
         return str(self.root / name) if name else str(self.root)
 
     def directory(self, name: str) -> Path:
-        made = self.root / name
-        made.mkdir(parents=True, exist_ok=True)
-        return made
+        path = self.root / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
 
     def repository(self, name: str = "", *, as_file: bool = False) -> Path:
         """A repository boundary: `.git` as a folder, or as the file that submodules and worktrees have."""
@@ -39,33 +39,33 @@ class Tree:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
-    def document(self, where: str, slug: str, kind: str, content: dict[str, Any] | None = None, name: str | None = None) -> Path:
+    def document(self, context: str, slug: str, kind: str, content: dict[str, Any] | None = None, name: str | None = None) -> Path:
         """A triad document of an agent in a domain directory; its name follows the convention unless given."""
-        directory = self.root / where
+        directory = self.root / context
         file = name or f"{slug}@{directory.resolve().name}.{kind}.triad.json"
         body = {"slug": slug} if content is None else content
-        base = f"{where}/" if where else ""
+        base = f"{context}/" if context else ""
         return self.write(f"{base}.clia/agents/{slug}/{file}", json.dumps(body, ensure_ascii=False, indent=2) + "\n")
 
-    def agent(self, where: str, slug: str = "scout", **content: Any) -> Path:
-        return self.document(where, slug, "agent", {"slug": slug, **content})
+    def agent(self, context: str, slug: str = "scout", **content: Any) -> Path:
+        return self.document(context, slug, "agent", {"slug": slug, **content})
 
-    def agenda(self, where: str, slug: str = "scout", **content: Any) -> Path:
-        return self.document(where, slug, "agenda", {"slug": slug, **content})
+    def agenda(self, context: str, slug: str = "scout", **content: Any) -> Path:
+        return self.document(context, slug, "agenda", {"slug": slug, **content})
 
-    def agency(self, where: str, slug: str = "scout", **content: Any) -> Path:
-        return self.document(where, slug, "agency", {"slug": slug, **content})
+    def agency(self, context: str, slug: str = "scout", **content: Any) -> Path:
+        return self.document(context, slug, "agency", {"slug": slug, **content})
 
     def snapshot(self) -> dict[str, tuple[str, bytes, int]]:
         """Every name below the root with its kind, content and time: what a read may not change."""
-        found: dict[str, tuple[str, bytes, int]] = {}
+        entries: dict[str, tuple[str, bytes, int]] = {}
         for directory, folders, files in os.walk(self.root):
             for name in sorted([*folders, *files]):
                 path = Path(directory, name)
                 info = path.lstat()
                 content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
-                found[str(path.relative_to(self.root))] = (oct(info.st_mode), content, info.st_mtime_ns)
-        return found
+                entries[str(path.relative_to(self.root))] = (oct(info.st_mode), content, info.st_mtime_ns)
+        return entries
 
 
 class Ran(NamedTuple):
@@ -100,13 +100,13 @@ def clia(
 
 def installed(*words: str, cwd: str | Path | None = None, env: dict[str, str] | None = None, executable: str | None = None) -> Ran:
     """Run the installed program itself, where its start, its name or its location matters."""
-    done = subprocess.run([executable or program(), *words], cwd=cwd, env=_users(env), capture_output=True, check=False)
-    return Ran(done.returncode, _as_text(done.stdout), _as_text(done.stderr))
+    result = subprocess.run([executable or program(), *words], cwd=cwd, env=_users(env), capture_output=True, check=False)
+    return Ran(result.returncode, _as_text(result.stdout), _as_text(result.stderr))
 
 
 def _users(env: dict[str, str] | None) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_"))}
-    return kept | {"COLUMNS": "100", "NO_COLOR": "1"} | (env or {})
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_"))}
+    return inherited | {"COLUMNS": "100", "NO_COLOR": "1"} | (env or {})
 
 
 def _as_text(written: bytes) -> str:
@@ -124,5 +124,5 @@ def git(*words: str, cwd: str | Path) -> str:
         GIT_COMMITTER_NAME="Tess",
         GIT_COMMITTER_EMAIL="tess@example.org",
     )
-    done = subprocess.run(["git", *words], cwd=cwd, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout
+    result = subprocess.run(["git", *words], cwd=cwd, env=environment, capture_output=True, text=True, check=True)
+    return result.stdout

@@ -38,13 +38,13 @@ def _check(root: str, expected: str) -> None:
 def _rebuild_and_die(root: str, after: int) -> None:
     _write_sources_one_by_one()
     write: Callable[..., None] = index.ObservationIndex.write
-    done = 0
+    count = 0
 
     def write_or_die(self: index.ObservationIndex, updates: Any) -> None:
-        nonlocal done
-        if done == after:
+        nonlocal count
+        if count == after:
             kill_self()
-        done += 1
+        count += 1
         write(self, updates)
 
     index.ObservationIndex.write = write_or_die  # type: ignore[method-assign]  # as above

@@ -101,7 +101,7 @@ class Person:
             self.streams.append(request.url)
 
     def _note(self, text: str) -> None:
-        if not any(each.search(text) for each in self._tolerated):
+        if not any(pattern.search(text) for pattern in self._tolerated):
             self.wrong.append(text)
 
     def leave(self) -> None:

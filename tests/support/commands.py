@@ -29,8 +29,8 @@ class Commands:
         with redirect_stdout(out), redirect_stderr(err):
             try:
                 code = main([*words, *self.where(words)])
-            except SystemExit as left:  # as argparse does
-                code = int(str(left.code))
+            except SystemExit as leaving:  # as argparse does
+                code = int(str(leaving.code))
         return Ran(code, out.getvalue(), err.getvalue())
 
     def __call__(self, *words: str, code: int = 0) -> str:

@@ -196,11 +196,11 @@ def run_all(jobs: Sequence[Job], at_once: int = 8) -> list[Any]:
 
 def started(job: Job) -> tuple[BaseProcess, Any]:
     """Start a process for a job; ``result_of`` waits for it."""
-    ours, theirs = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=_report, args=(theirs, job))
+    parent_end, child_end = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=_report, args=(child_end, job))
     process.start()
-    theirs.close()
-    return process, ours
+    child_end.close()
+    return process, parent_end
 
 
 def result_of(process: BaseProcess, pipe: Any) -> Any:
@@ -238,10 +238,10 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def started_apart(function: Callable[..., Any], *arguments: Any) -> tuple[BaseProcess, Any]:
     """As ``apart``, without waiting; ``result_of`` does that."""
-    ours, theirs = SERVER.Pipe(duplex=False)
-    process = start(_report, theirs, function, *arguments)
-    theirs.close()
-    return process, ours
+    parent_end, child_end = SERVER.Pipe(duplex=False)
+    process = start(_report, child_end, function, *arguments)
+    child_end.close()
+    return process, parent_end
 
 
 def start(function: Callable[..., Any], *arguments: Any) -> BaseProcess:

@@ -11,7 +11,7 @@ scalars = st.one_of(st.none(), st.booleans(), st.integers(-3, 2**70), st.floats(
 values = st.recursive(
     scalars, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(words, inner, max_size=3)), max_leaves=6
 )
-things = st.one_of(
+items = st.one_of(
     words,
     st.fixed_dictionaries({"title": words}, optional={"due": st.just("D"), "items": st.lists(words, max_size=3), "x": values}),
     values,
@@ -47,8 +47,8 @@ def agents() -> st.SearchStrategy[dict[str, Any]]:
     mix = st.lists(contributions, max_size=4)
     grouped = st.fixed_dictionaries({}, optional={"primary": mix, "secondary": mix, "x": values})
     return _document(
-        guardrails=st.one_of(st.lists(things, max_size=4), words, scalars),
-        sections=st.lists(things, max_size=4),
+        guardrails=st.one_of(st.lists(items, max_size=4), words, scalars),
+        sections=st.lists(items, max_size=4),
         contributionMix=st.one_of(mix, grouped, scalars),
         persona=st.one_of(st.dictionaries(words, values, max_size=3), scalars),
         rootChain=st.one_of(st.dictionaries(words, values, max_size=2), scalars),
@@ -59,8 +59,8 @@ def agents() -> st.SearchStrategy[dict[str, Any]]:
 def agendas() -> st.SearchStrategy[dict[str, Any]]:
     return _document(
         agent=st.one_of(st.dictionaries(words, values, max_size=3), scalars),
-        milestones=st.lists(things, max_size=4),
-        backlog=st.one_of(st.lists(things, max_size=4), words),
+        milestones=st.lists(items, max_size=4),
+        backlog=st.one_of(st.lists(items, max_size=4), words),
     )
 
 

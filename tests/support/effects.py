@@ -41,8 +41,8 @@ def made_space(root: Path, *agents: str, **settings: Any) -> clia.Space:
 
 
 def tools_for(**environment: str) -> Tools:
-    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return make_tools(utc, {**kept, **environment})
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return make_tools(utc, {**inherited, **environment})
 
 
 def asked(kind: str, payload: Any, agent: str = "scout", request: str = "1.1", since: str = SINCE) -> Request:
@@ -83,12 +83,12 @@ class Reply(NamedTuple):
 
 
 def completion(text: str = "Look at the logs.", **more: Any) -> Reply:
-    made = {
+    answer = {
         "model": "small-2026",
         "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 4},
     }
-    return Reply(body=json.dumps({**made, **more}).encode())
+    return Reply(body=json.dumps({**answer, **more}).encode())
 
 
 class ModelServer:
@@ -194,7 +194,7 @@ def echo(context: Context, payload: Any) -> Any:
     return payload
 
 
-def in_background(worker: Worker, **how: bool) -> threading.Thread:
-    thread = threading.Thread(target=worker.run, kwargs=how)
+def in_background(worker: Worker, **options: bool) -> threading.Thread:
+    thread = threading.Thread(target=worker.run, kwargs=options)
     thread.start()
     return thread

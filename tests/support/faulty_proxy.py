@@ -58,9 +58,9 @@ class FaultyProxy:
         self._accepting.join()
         self._listener.close()
         with self._guard:
-            for each in self._open:
+            for connection in self._open:
                 with suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def cut_request(self, after: int, *, once: bool = False) -> None:
         """Connections break when this many bytes went to the server."""
@@ -111,8 +111,8 @@ class FaultyProxy:
                     if fault.once:
                         self._fault = WELL
                     self.met.set()
-                    for each in (client, server):  # closing is a reset then
-                        each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    for connection in (client, server):  # closing is a reset then
+                        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             except OSError:
                 return  # one of the two went away, or the server is to be gone
             finally:
@@ -122,7 +122,7 @@ class FaultyProxy:
 
 def _relay(client: socket.socket, server: socket.socket, fault: Fault, stopped: Callable[[], bool]) -> bool:
     """Hands bytes on until both sides have ended; False where the fault struck."""
-    heard, asked, sources = 0, b"", [client, server]
+    size, request, sources = 0, b"", [client, server]
     silent_until = monotonic() + _SILENCE
     while sources and not stopped():
         if fault.silent and monotonic() > silent_until:
@@ -137,13 +137,13 @@ def _relay(client: socket.socket, server: socket.socket, fault: Fault, stopped: 
                     return True  # it has had enough
                 continue
             if source is client:
-                heard += len(data)
-                if fault.request is not None and heard >= fault.request:
-                    server.sendall(data[: len(data) - (heard - fault.request)])
+                size += len(data)
+                if fault.request is not None and size >= fault.request:
+                    server.sendall(data[: len(data) - (size - fault.request)])
                     return False
-                asked = (asked + data)[-_PIECE:] if fault.answer_to else b""
+                request = (request + data)[-_PIECE:] if fault.answer_to else b""
                 server.sendall(data)
-            elif fault.answer_to and fault.answer_to in asked and b" 200 " in data[:20]:
+            elif fault.answer_to and fault.answer_to in request and b" 200 " in data[:20]:
                 return False
             elif not fault.silent:
                 client.sendall(data)
@@ -151,16 +151,16 @@ def _relay(client: socket.socket, server: socket.socket, fault: Fault, stopped: 
 
 
 def _bound(port: int) -> socket.socket:
-    made = socket.socket()
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.bind(("127.0.0.1", port))
-    return made
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    return listener
 
 
 @contextmanager
 def proxy_for(server_port: int) -> Iterator[FaultyProxy]:
-    made = FaultyProxy(server_port)
+    proxy = FaultyProxy(server_port)
     try:
-        yield made
+        yield proxy
     finally:
-        made.stop()
+        proxy.stop()

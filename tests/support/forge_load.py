@@ -94,18 +94,18 @@ def _run(address: str, token: str, space: str, load: Load, listening: _Listening
     try:
         work = [_Decider(address, token, space, number) for number in range(load.deciders)]
         end = time.monotonic() + load.seconds if load.seconds else None
-        threads = [threading.Thread(target=each.run, args=(end, load.decisions)) for each in work]
+        threads = [threading.Thread(target=decider.run, args=(end, load.decisions)) for decider in work]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        decided = [cid for each in work for cid in each.decided]
+        decided = [cid for decider in work for cid in decider.decided]
         listening.wait_for(len(decided))
     finally:
         listening.stop()
     lost, twice = listening.compared(decided)
-    errors = [text for each in work for text in each.errors] + listening.errors
-    return Outcome(len(decided), lost, twice, errors, [each for decider in work for each in decider.latencies])
+    errors = [text for decider in work for text in decider.errors] + listening.errors
+    return Outcome(len(decided), lost, twice, errors, [latency for decider in work for latency in decider.latencies])
 
 
 class _Decider:
@@ -128,13 +128,13 @@ class _Decider:
 
     def _decide(self, end: float | None, count: int) -> None:
         while time.monotonic() < end if end is not None else len(self.decided) < count:
-            asked = self._post("/asks", {"payload": {"question": "Go on?", "choices": ["yes", "no"]}})
+            request = self._post("/asks", {"payload": {"question": "Go on?", "choices": ["yes", "no"]}})
             started = time.perf_counter()
-            made = asked and self._post("/decisions", {"value": "yes", "rationale": "load", "request_id": asked["id"]})
-            if not made:
+            decision = request and self._post("/decisions", {"value": "yes", "rationale": "load", "request_id": request["id"]})
+            if not decision:
                 return
             self.latencies.append((time.perf_counter() - started) * 1000)
-            self.decided.append(made["cid"])
+            self.decided.append(decision["cid"])
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any] | None:
         try:
@@ -147,8 +147,8 @@ class _Decider:
         if answer.status != 200:
             self.errors.append(f"{path}: {answer.status} {data[:200]!r}")
             return None
-        made: dict[str, Any] = json.loads(data)
-        return made
+        parsed: dict[str, Any] = json.loads(data)
+        return parsed
 
 
 class _Listening:
@@ -172,11 +172,11 @@ class _Listening:
 
     async def _open(self) -> None:
         greeted = [asyncio.Event() for _ in self._seen]
-        for seen, event in zip(self._seen, greeted, strict=True):
-            self._tasks.append(asyncio.ensure_future(self._listen(seen, event)))
+        for cids, event in zip(self._seen, greeted, strict=True):
+            self._tasks.append(asyncio.ensure_future(self._listen(cids, event)))
         await asyncio.gather(*(event.wait() for event in greeted))
 
-    async def _listen(self, seen: list[str], greeted: asyncio.Event) -> None:
+    async def _listen(self, cids: list[str], greeted: asyncio.Event) -> None:
         try:
             reader, writer = await asyncio.open_connection(*self._where)
             with closing(writer):
@@ -186,7 +186,7 @@ class _Listening:
                         greeted.set()
                     elif line.startswith(b"data: ") and b'"answered"' in line:
                         decision = json.loads(line[6:])["answered"].get("decision")
-                        seen += [decision] if decision else []
+                        cids += [decision] if decision else []
             self.errors.append("a stream ended")
         except (OSError, ValueError, KeyError) as err:
             self.errors.append(f"a stream: {err!r}")
@@ -196,16 +196,16 @@ class _Listening:
     def wait_for(self, count: int) -> None:
         """Until everyone has seen so many, or nothing comes any more."""
         before, still = -1, 0
-        while any(len(seen) < count for seen in self._seen) and still < 50:
+        while any(len(cids) < count for cids in self._seen) and still < 50:
             now = sum(map(len, self._seen))
             still = still + 1 if now == before else 0
             before = now
             threading.Event().wait(0.1)
 
     def compared(self, decided: Sequence[str]) -> tuple[int, int]:
-        wanted = set(decided)
-        lost = sum(len(wanted - set(seen)) for seen in self._seen)
-        return lost, sum(len(seen) - len(set(seen)) for seen in self._seen)
+        expected = set(decided)
+        lost = sum(len(expected - set(cids)) for cids in self._seen)
+        return lost, sum(len(cids) - len(set(cids)) for cids in self._seen)
 
     def stop(self) -> None:
         async def cancel() -> None:

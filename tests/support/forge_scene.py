@@ -95,8 +95,8 @@ def settings(hours: float = 5) -> clia.Settings:
 def people(root: Path, users: Mapping[str, tuple[str, str, str]]) -> None:
     """Users by name: role, display, e-mail; and a space that is served without waiting for the disk."""
     with clia.open(root, settings=clia.Settings(durable=False, person=PERSON)) as space:
-        for name, said in users.items():
-            users_of(space).add(name, *said)
+        for name, fields in users.items():
+            users_of(space).add(name, *fields)
     git("config", "clia.durable", "false", cwd=root)
 
 
@@ -263,12 +263,12 @@ def many_commits(root: Path, commits: int, agents: int = 40) -> None:
     for number in range(commits):
         name = f"agent-{number if number < agents else chance.randrange(agents)}"
         parents: Sequence[pygit2.Oid] = [heads[name]] if name in heads else []
-        others = sorted(heads.keys() - {name})
+        other_names = sorted(heads.keys() - {name})
         kind = "finding" if parents else "spawn"
-        if not parents and others:
-            parents = [heads[chance.choice(others)]]
+        if not parents and other_names:
+            parents = [heads[chance.choice(other_names)]]
         elif parents and number % 12 == 0:
-            kind, parents = "session-merge", [*parents, heads[chance.choice(others)]]
+            kind, parents = "session-merge", [*parents, heads[chance.choice(other_names)]]
         text = messages.compose(f"step {number} of {name}", [(AGENT, name), (TYPE, kind)], kind)
         by = pygit2.Signature("bench", "bench@example.org", 1_790_000_000 + number, 0)
         heads[name] = repo.create_commit(None, by, by, text, tree, list(parents))

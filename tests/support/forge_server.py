@@ -47,11 +47,11 @@ class Api:
     def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """``body``: JSON, or bytes as they are; a header's name may be written with ``_``."""
         named = {key.replace("_", "-"): value for key, value in headers.items()}
-        sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        if sent is not None and not isinstance(body, bytes):
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        if content is not None and not isinstance(body, bytes):
             named.setdefault("content-type", "application/json")
         with closing_connection(self.host) as connection:
-            connection.request(method, path, sent, self.headers() | named)
+            connection.request(method, path, content, self.headers() | named)
             answer = connection.getresponse()
             received = {key.lower(): value for key, value in answer.getheaders()}
             endless = received.get("content-type", "").startswith("text/event-stream")
@@ -126,11 +126,11 @@ class Events:
         self.seen.append(event)
         return event
 
-    def until(self, wanted: Callable[[Event], bool]) -> Event:
+    def until(self, matches: Callable[[Event], bool]) -> Event:
         while True:
             event = self.next()
             assert event is not None, self.seen
-            if wanted(event):
+            if matches(event):
                 return event
 
     def decision(self, cid: str) -> Event:

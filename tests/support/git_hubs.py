@@ -76,26 +76,26 @@ def bare(path: Path, **options: str) -> Path:
 
 @contextmanager
 def by_path(top: Path) -> Iterator[Hub]:
-    made = bare(top / "hub.git")
-    yield Hub(str(made), made)
+    repository = bare(top / "hub.git")
+    yield Hub(str(repository), repository)
 
 
 @contextmanager
 def by_http(top: Path, *, newest: bool = True) -> Iterator[Hub]:
     """With a password; ``newest``: whether the server knows more than the first protocol of git."""
-    made = bare(top / "hub.git")
+    repository = bare(top / "hub.git")
     ask = top / "ask"  # what git asks for a password
     ask.write_text('#!/bin/sh\necho "$HUB_PASSWORD"\n')
     ask.chmod(0o755)
     with serving(stock(top, newest=newest, login=f"tess:{PASSWORD}")) as address:
-        yield Hub(f"{address.replace('//', '//tess@')}/hub.git", made, {"GIT_ASKPASS": str(ask), "HUB_PASSWORD": PASSWORD})
+        yield Hub(f"{address.replace('//', '//tess@')}/hub.git", repository, {"GIT_ASKPASS": str(ask), "HUB_PASSWORD": PASSWORD})
 
 
 @contextmanager
 def by_ssh(top: Path) -> Iterator[Hub]:
-    made = bare(top / "hub.git")
+    repository = bare(top / "hub.git")
     with _sshd(top) as (port, environment):
-        yield Hub(f"ssh://{_me()}@127.0.0.1:{port}{made}", made, environment)
+        yield Hub(f"ssh://{_me()}@127.0.0.1:{port}{repository}", repository, environment)
 
 
 @contextmanager
@@ -165,8 +165,8 @@ class _Connections(socketserver.ThreadingTCPServer):
         self._running.discard(running)
 
     def cut(self) -> None:
-        for each in list(self._running):
-            each.kill()
+        for process in list(self._running):
+            process.kill()
 
 
 def kill_next_push(hub: Hub, *, landed: bool, then: str = ":") -> None:
@@ -197,6 +197,6 @@ def _me() -> str:
 
 
 def _done(words: list[str], **more: Any) -> None:
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, **more)
-    if done.returncode:
-        raise NoServer(f"{' '.join(words)} failed: {done.stdout}{done.stderr}")
+    result = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, **more)
+    if result.returncode:
+        raise NoServer(f"{' '.join(words)} failed: {result.stdout}{result.stderr}")

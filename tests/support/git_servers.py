@@ -97,8 +97,8 @@ def stock(
                 "CONTENT_LENGTH": str(len(body)),
                 **request_environment,
             }
-            done = subprocess.run(["git", "http-backend"], input=body, env=environment, capture_output=True, check=False)
-            head, _, rest = done.stdout.partition(b"\r\n\r\n")
+            result = subprocess.run(["git", "http-backend"], input=body, env=environment, capture_output=True, check=False)
+            head, _, rest = result.stdout.partition(b"\r\n\r\n")
             lines = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
             self.answer(int(lines.pop("Status", "200").split()[0]), rest, **lines)
 
@@ -132,12 +132,12 @@ def saying(status: int, body: bytes = b"", **headers: str) -> type[BaseHTTPReque
     return Handler
 
 
-def waiting(until: threading.Event, heard: threading.Event) -> type[BaseHTTPRequestHandler]:
+def waiting(until: threading.Event, reached: threading.Event) -> type[BaseHTTPRequestHandler]:
     """A server that does not answer before ``until`` is set; ``heard`` is set by the first request."""
 
     class Handler(_Quiet):
         def do_GET(self) -> None:
-            heard.set()
+            reached.set()
             until.wait()
 
     return Handler

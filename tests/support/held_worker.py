@@ -46,11 +46,11 @@ def is_busy(store: str, name: str) -> bool:
 
 
 def work(machines: Machines, machine: str, name: str) -> None:
-    held, never = Path(machines.top, f"hold-{name}"), threading.Event()
+    hold_file, never = Path(machines.top, f"hold-{name}"), threading.Event()
 
     def step(context: Context, payload: Any) -> Any:
         machines.paper.note("tried", name, context.agent, context.request.id)
-        while held.exists():
+        while hold_file.exists():
             never.wait(0.02)
         return payload * 10
 

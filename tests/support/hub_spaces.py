@@ -77,10 +77,10 @@ def run(
 
 
 def set_hook(hub: Hub, name: str, lines: str) -> Path:
-    made = hub.repository / "hooks" / name
-    made.write_text(f"#!/bin/sh\n{lines}\n")
-    made.chmod(0o755)
-    return made
+    hook = hub.repository / "hooks" / name
+    hook.write_text(f"#!/bin/sh\n{lines}\n")
+    hook.chmod(0o755)
+    return hook
 
 
 def fake_git(folder: Path, then: str = ":") -> tuple[dict[str, str], Path]:
@@ -89,8 +89,8 @@ def fake_git(folder: Path, then: str = ":") -> tuple[dict[str, str], Path]:
     real, notes, path = shutil.which("git"), folder / "notes", os.environ["PATH"]
     case = 'case " $* " in *" push "*) word=push;; *" fetch "*) word=fetch;; *) exec "$git" "$@";; esac'
     lines = [f"PATH={shlex.quote(path)} git={real} notes={notes}", case, "echo $word >>$notes", '"$git" "$@"', "code=$?", then]
-    made = folder / "git"
-    made.write_text("\n".join(["#!/bin/sh", *lines, "exit $code", ""]))
-    made.chmod(0o755)
+    script = folder / "git"
+    script.write_text("\n".join(["#!/bin/sh", *lines, "exit $code", ""]))
+    script.chmod(0o755)
     notes.touch()
     return {**(settings().environment or {}), "PATH": f"{folder}{os.pathsep}{path}"}, notes

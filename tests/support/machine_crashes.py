@@ -43,15 +43,15 @@ LOST_RACE = (StaleRef, StaleRequest, Conflict)
 """The only errors that the later of two processes may get."""
 
 
-def act(space: clia.Space, agent: str, who: str) -> None:
+def act(space: clia.Space, agent: str, text: str) -> None:
     """Run the verb in the agent's name; two processes that do it in the same second make different commits."""
     verb = agent.partition("-")[0]
     if verb == "commit":
-        space.commit_with_trace(agent, "finding", changes={"verb.txt": who.encode()}, message=verb, base=space.genesis(agent))
+        space.commit_with_trace(agent, "finding", changes={"verb.txt": text.encode()}, message=verb, base=space.genesis(agent))
     elif verb == "decide":
-        space.decide(agent, ENDS[verb], "it is", by=who, request_id="1.1")
+        space.decide(agent, ENDS[verb], "it is", by=text, request_id="1.1")
     else:
-        space.resume(agent, ENDS[verb], "1.1", by=who)
+        space.resume(agent, ENDS[verb], "1.1", by=text)
 
 
 def open_at(machines: Machines, machine: str, reached: Callable[[str], None] | None = None) -> clia.Space:
@@ -85,10 +85,10 @@ class Heir:
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
-        self._ours, theirs = FORK.Pipe()
-        self._process = FORK.Process(target=self._serve, args=(theirs,))
+        self._ours, child_end = FORK.Pipe()
+        self._process = FORK.Process(target=self._serve, args=(child_end,))
         self._process.start()
-        theirs.close()
+        child_end.close()
 
     def __call__(self, job: str, agent: str, *more: Any) -> None:
         self._ours.send((job, agent, more))
@@ -308,10 +308,10 @@ def run_stopped_verb(machines: Machines, case: Stop, pipe: Any) -> None:
 
 def stop_and_wake(machines: Machines, heir: Heir, case: Stop) -> str:
     """Stop a process until the server has dropped its connections and locks; return the outcome of its verb."""
-    ours, theirs = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=run_stopped_verb, args=(machines, case, theirs))
+    parent_end, child_end = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=run_stopped_verb, args=(machines, case, child_end))
     process.start()
-    theirs.close()
+    child_end.close()
     assert os.WIFSTOPPED(os.waitpid(process.pid or 0, os.WUNTRACED)[1])
     hang_up(machines.store)
     for job, *more in case.meanwhile:
@@ -319,7 +319,7 @@ def stop_and_wake(machines: Machines, heir: Heir, case: Stop) -> str:
     os.kill(process.pid or 0, signal.SIGCONT)
     process.join()
     assert process.exitcode == (KILLED if case.dies_at else 0)
-    return "" if case.dies_at else str(ours.recv())
+    return "" if case.dies_at else str(parent_end.recv())
 
 
 def hang_up(store: str) -> None:

@@ -26,11 +26,11 @@ class CollectorReply(NamedTuple):
     headers: Mapping[str, str] = {"Content-Type": PROTOBUF}
 
 
-def partly(rejected: int, why: str) -> CollectorReply:
+def partly(rejected: int, reason: str) -> CollectorReply:
     """A reply that some spans were rejected."""
     response = ExportTraceServiceResponse()
     response.partial_success.rejected_spans = rejected
-    response.partial_success.error_message = why
+    response.partial_success.error_message = reason
     return CollectorReply(body=response.SerializeToString())
 
 

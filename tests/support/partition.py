@@ -79,8 +79,8 @@ class Partition:
 
 @contextmanager
 def partition_of(store: str) -> Iterator[Partition]:
-    made = Partition(store)
+    new_partition = Partition(store)
     try:
-        yield made
+        yield new_partition
     finally:
-        made.close()
+        new_partition.close()

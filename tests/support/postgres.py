@@ -65,8 +65,8 @@ def fresh() -> str:
 @cache
 def binaries() -> Path:
     """A directory with the server's programs that work: a wrapper on the path may not."""
-    on_path = [Path(found).resolve().parent for found in map(shutil.which, _PROGRAMS) if found]
-    packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda each: int(each.parent.name), reverse=True)
+    on_path = [Path(program).resolve().parent for program in map(shutil.which, _PROGRAMS) if program]
+    packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda bin_path: int(bin_path.parent.name), reverse=True)
     for directory in [*on_path, *packaged]:
         if all(_works(directory / program) for program in _PROGRAMS):
             return directory
@@ -75,10 +75,10 @@ def binaries() -> Path:
 
 def _works(program: Path) -> bool:
     try:
-        done = subprocess.run([str(program), "--version"], capture_output=True, check=False, **_user())
+        result = subprocess.run([str(program), "--version"], capture_output=True, check=False, **_user())
     except OSError:
         return False
-    return bool(done.returncode == 0)
+    return bool(result.returncode == 0)
 
 
 def start(directory: str) -> None:
@@ -87,8 +87,8 @@ def start(directory: str) -> None:
     if user:
         os.chown(directory, user["user"], user["group"])
     data = f"{directory}/data"
-    made = ["initdb", "-D", data, "-U", "clia", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
-    run([str(programs / made[0]), *made[1:]], directory)
+    command = ["initdb", "-D", data, "-U", "clia", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
+    run([str(programs / command[0]), *command[1:]], directory)
     run(
         [str(programs / "pg_ctl"), "start", "-w", "-D", data, "-l", f"{directory}/log", "-o", f"{SETTINGS} -k {directory}"],
         directory,
@@ -101,9 +101,9 @@ def start(directory: str) -> None:
 
 def run(words: list[str], directory: str) -> None:
     with open(f"{directory}/{Path(words[0]).name}.out", "w+") as out:
-        done = subprocess.run(words, cwd=directory, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False, **_user())
+        result = subprocess.run(words, cwd=directory, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False, **_user())
         out.seek(0)
-        if done.returncode:
+        if result.returncode:
             raise NoPostgres(f"{' '.join(words)} failed: {out.read()}")
 
 
@@ -113,8 +113,8 @@ def _user() -> dict[str, Any]:
         return {}
     for name in ("postgres", "nobody"):
         try:
-            found = pwd.getpwnam(name)
+            account = pwd.getpwnam(name)
         except KeyError:
             continue
-        return {"user": found.pw_uid, "group": found.pw_gid}
+        return {"user": account.pw_uid, "group": account.pw_gid}
     raise NoPostgres("PostgreSQL refuses to run as root, and there is neither a user postgres nor nobody")

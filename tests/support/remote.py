@@ -52,11 +52,11 @@ class Served:
         """The token of somebody whose decisions are recorded as those of ``by``."""
         with self._turn:
             if (by, role) not in self._tokens:
-                found = _PERSON.fullmatch(by)
-                assert found is not None
+                match = _PERSON.fullmatch(by)
+                assert match is not None
                 name = f"user-{next(self._numbers)}"
-                made = self.forge.users.add(name, role, found["display"], found["email"] or "")
-                assert made.by == by
+                user = self.forge.users.add(name, role, match["display"], match["email"] or "")
+                assert user.by == by
                 self._tokens[by, role] = self.forge.users.make_token(name)[0]
             return self._tokens[by, role]
 
@@ -73,7 +73,7 @@ class Served:
     def remove(self, name: str) -> None:
         with self._turn:
             site = self.forge.sites[name]
-            self.forge.sites = {key: each for key, each in self.forge.sites.items() if key != name}
+            self.forge.sites = {key: served_site for key, served_site in self.forge.sites.items() if key != name}
         site.feed.close()
         site.space.close()
 
@@ -96,8 +96,8 @@ class Handle(RemoteSpace):
 
     def close(self) -> None:
         super().close()
-        for each in self._others.values():
-            each.close()
+        for space in self._others.values():
+            space.close()
         if self.name in self.served.forge.sites:
             self.served.remove(self.name)
 
@@ -119,15 +119,15 @@ class RemotePlace(SessionSpace):
         return self.served.open(self.root, store=self.store, config=self.config, **more)
 
     def configured(self, text: str) -> SessionSpace:
-        made = RemotePlace(*super().configured(text))
-        made.served = self.served
-        return made
+        place = RemotePlace(*super().configured(text))
+        place.served = self.served
+        return place
 
 
 def remote_place(served: Served, tmp_path: Path) -> RemotePlace:
-    made = RemotePlace(tmp_path.resolve() / "repo")
-    made.served = served
-    return made
+    place = RemotePlace(tmp_path.resolve() / "repo")
+    place.served = served
+    return place
 
 
 def root_of(space: clia.Space) -> Path:
@@ -197,8 +197,8 @@ class Cutting:
 
     def cut_now(self) -> None:
         """Every connection that is open is lost."""
-        for each in self._open:
-            _end(each)
+        for connection in self._open:
+            _end(connection)
         self._open.clear()
 
     def close(self) -> None:
@@ -215,15 +215,15 @@ class Cutting:
                 threading.Thread(target=self._pass_on, args=(near, far), daemon=True).start()
                 threading.Thread(target=self._pass_on, args=(far, near, True), daemon=True).start()
 
-    def _pass_on(self, one: socket.socket, other: socket.socket, answers: bool = False) -> None:
+    def _pass_on(self, source: socket.socket, target: socket.socket, answers: bool = False) -> None:
         with suppress(OSError):
-            while data := one.recv(65536):
+            while data := source.recv(65536):
                 if answers and self.cuts > 0:
                     self.cuts -= 1
                     break
-                other.sendall(data)
-        _end(one)
-        _end(other)
+                target.sendall(data)
+        _end(source)
+        _end(target)
 
 
 def _end(channel: socket.socket) -> None:

@@ -99,7 +99,9 @@ def run_second(place: SessionCrashSpace, case: CrashCase[SessionVerb], wait: Cal
         place.paper.note("commit", name, commit)
 
 
-def crash_at_each_point(home: str, address: str | None, to: str, name: str, how: list[str], only: list[str] | None = None) -> None:
+def crash_at_each_point(
+    home: str, address: str | None, to: str, name: str, modes: list[str], only: list[str] | None = None
+) -> None:
     """Kill a verb at each of its crash points, each time in a copy of the space; ``only``: as in ``crashes_of``."""
     template, verb = SessionTemplate(Path(home), address), VERBS[name]
     points = points_of(template.copied(Path(to, "alive")), verb)
@@ -107,7 +109,7 @@ def crash_at_each_point(home: str, address: str | None, to: str, name: str, how:
     jobs = [
         partial(ways[way], template.copied(Path(to, f"{way}{number}")), case)
         for number, case in enumerate(crashes_of(verb, points, only))
-        for way in how
+        for way in modes
     ]
     run_all(jobs, at_once=16)  # most of them wait until the lock of a dead process is stale
 

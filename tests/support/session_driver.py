@@ -142,13 +142,13 @@ def postgres_or_fail() -> str:
 
 def brought_to_its_end(space: clia.Space, agent: str) -> Session:
     """Every request of a session answered, until it is over."""
-    while (found := space.session(agent)).pending:
-        for each in found.pending:
-            if each.kind == "human":
-                space.decide(agent, "fine", request_id=each.id)
+    while (session := space.session(agent)).pending:
+        for request in session.pending:
+            if request.kind == "human":
+                space.decide(agent, "fine", request_id=request.id)
             else:
-                space.resume(agent, FINE, each.id)
-    return found
+                space.resume(agent, FINE, request.id)
+    return session
 
 
 # What must agree
@@ -170,14 +170,14 @@ def check_nothing_lost(place: SessionCrashSpace, space: clia.Space) -> None:
 
 def answers(space: clia.Space, agent: str) -> dict[str, str]:
     """By request: who answered it."""
-    found: dict[str, str] = {}
+    authors: dict[str, str] = {}
     with space.core.store.reading() as view:
         for prefix in (LIVE, ENDED):
             for key, _ in view.values.scan(f"{prefix}{agent}/"):
                 session = records.split(key)[1]
-                for each in records.read_journal(view, agent, session).resumes:
-                    found[f"{session}.{each.call}"] = (each.by or "").partition(" <")[0]
-    return found
+                for resume in records.read_journal(view, agent, session).resumes:
+                    authors[f"{session}.{resume.call}"] = (resume.by or "").partition(" <")[0]
+    return authors
 
 
 def check_sessions(space: clia.Space, *, store_was_lost: bool = False) -> None:
@@ -186,12 +186,12 @@ def check_sessions(space: clia.Space, *, store_was_lost: bool = False) -> None:
     After a store was lost, git remembers more than the store does: events and traces are not compared then.
     """
     with space.core.store.reading() as view:
-        found = {agent: list(_sessions(view, agent)) for agent in space.agents()}
-        kept = {agent: view.values.get(COUNTS + agent) for agent in found}
-        counts = {agent: each.value if each else {"last": 0, "asks": 0} for agent, each in kept.items()}
-    for agent, sessions in found.items():
-        for each in sessions:
-            each.check(space)
+        by_agent = {agent: list(_sessions(view, agent)) for agent in space.agents()}
+        rows = {agent: view.values.get(COUNTS + agent) for agent in by_agent}
+        counts = {agent: row.value if row else {"last": 0, "asks": 0} for agent, row in rows.items()}
+    for agent, sessions in by_agent.items():
+        for session in sessions:
+            session.check(space)
         _check_numbers(sessions, counts[agent], store_was_lost)
         own = space.session_log(agent)
         _check_checkpoints(space, agent, own, sessions, store_was_lost)
@@ -200,7 +200,7 @@ def check_sessions(space: clia.Space, *, store_was_lost: bool = False) -> None:
             _check_events(space, agent, sessions)
             _check_traces(space, agent, sessions)
     if not store_was_lost:
-        _check_feed(space, [each for sessions in found.values() for each in sessions])
+        _check_feed(space, [session for sessions in by_agent.values() for session in sessions])
 
 
 class Recorded(NamedTuple):
@@ -215,10 +215,10 @@ class Recorded(NamedTuple):
     has_snapshot: bool
 
     def check(self, space: clia.Space) -> None:
-        row, bodies = self.row, [each.body for each in self.entries]
-        assert [each.position for each in self.entries] == list(range(1, row["end"] + 1))
+        row, bodies = self.row, [entry.body for entry in self.entries]
+        assert [entry.position for entry in self.entries] == list(range(1, row["end"] + 1))
         assert row["done"] == len(self.journal.resumes)
-        calls = [each.call for each in self.journal.resumes]
+        calls = [resume.call for resume in self.journal.resumes]
         assert len(set(calls)) == len(calls), "a request was answered twice"
         over = [body for body in bodies if body["event"] == OVER]
         assert over == ([] if self.live else bodies[-1:])
@@ -236,7 +236,7 @@ class Recorded(NamedTuple):
         """The recorded answers lead where the row says."""
         with components(space).replay.run(self.journal) as run:
             if self.live:
-                assert [list(call) for call in run.turn.pending] == [each[:5] for each in self.row["pending"]]
+                assert [list(call) for call in run.turn.pending] == [call[:5] for call in self.row["pending"]]
             elif self.row["status"] == "cancelled":
                 assert not run.turn.ended
             elif self.row["status"] == "finished":
@@ -251,9 +251,9 @@ class Recorded(NamedTuple):
         if self.row.get("forked"):
             note = space.core.notes.get(names.sessions(self.agent), self.row["on"])
             assert note is not None
-            made = parse(space.core.objects.blob(note))
-            assert made is not None
-            copied = made["done"]
+            checkpoint = parse(space.core.objects.blob(note))
+            assert checkpoint is not None
+            copied = checkpoint["done"]
         return int(1 + self.row["done"] - copied + (self.row["status"] in ("cancelled", "diverged")))
 
 
@@ -269,11 +269,11 @@ def _sessions(view: Transaction, agent: str) -> Iterator[Recorded]:
 
 def _check_numbers(sessions: list[Recorded], counts: dict[str, int], lost: bool) -> None:
     """Numbered without a gap, each once, and at most one of them live: the last. A lost store took the first ones along."""
-    plain = sorted(int(each.session) for each in sessions if not each.session.startswith(ASK))
-    asks = sorted(int(each.session.removeprefix(ASK)) for each in sessions if each.session.startswith(ASK))
+    plain = sorted(int(session.session) for session in sessions if not session.session.startswith(ASK))
+    asks = sorted(int(session.session.removeprefix(ASK)) for session in sessions if session.session.startswith(ASK))
     assert plain == list(range(counts.get("last", 0) - len(plain) + 1 if lost else 1, counts.get("last", 0) + 1))
     assert asks == list(range(counts.get("asks", 0) - len(asks) + 1 if lost else 1, counts.get("asks", 0) + 1))
-    assert [each.session for each in sessions if each.live and not each.session.startswith(ASK)] in (
+    assert [session.session for session in sessions if session.live and not session.session.startswith(ASK)] in (
         [],
         [str(counts.get("last", 0))],
     )
@@ -282,30 +282,30 @@ def _check_numbers(sessions: list[Recorded], counts: dict[str, int], lost: bool)
 def _check_commits(sessions: list[Recorded], own: list[AgentCommit]) -> None:
     """A decision is one commit and one resume, of the same request, with the same value."""
     resumes = [
-        (each.decision, f"{session.session}.{each.call}", each.value, each.by)
+        (resume.decision, f"{session.session}.{resume.call}", resume.value, resume.by)
         for session in sessions
-        for each in session.journal.resumes
-        if each.decision is not None and each.decision in {commit.cid for commit in own}
+        for resume in session.journal.resumes
+        if resume.decision is not None and resume.decision in {commit.cid for commit in own}
     ]
     decided = [commit for commit in own if commit.kind == "decision"]
-    commits = [(each.cid, each.request, json.loads(each.value or ""), each.by) for each in decided]
+    commits = [(decision.cid, decision.request, json.loads(decision.value or ""), decision.by) for decision in decided]
     assert sorted(resumes, key=str) == sorted(commits, key=str)
 
 
 def _check_checkpoints(space: clia.Space, agent: str, own: list[AgentCommit], sessions: list[Recorded], lost: bool) -> None:
     """Each commit that was made beside a session says where that session stood: at a point that it really passed."""
     checkpoints = Checkpoints(space.core)
-    by_id = {each.session: each for each in sessions}
+    by_id = {session.session: session for session in sessions}
     for commit in own:
         if commit.behaviour is None or commit.kind == "spawn":
             continue
-        found = checkpoints.find(agent, commit.cid)
-        assert found.journal.origin.flow == commit.behaviour
+        checkpoint = checkpoints.find(agent, commit.cid)
+        assert checkpoint.journal.origin.flow == commit.behaviour
         if lost:
             continue
-        whole = by_id[found.session].journal
-        count = len(found.journal.resumes)
-        assert found.journal == records.Journal(whole.origin, whole.resumes[:count])
+        whole = by_id[checkpoint.session].journal
+        count = len(checkpoint.journal.resumes)
+        assert checkpoint.journal == records.Journal(whole.origin, whole.resumes[:count])
         if commit.kind == "decision" and not (commit.request or "").startswith(ASK):
             assert whole.resumes[count].decision == commit.cid
 
@@ -313,35 +313,37 @@ def _check_checkpoints(space: clia.Space, agent: str, own: list[AgentCommit], se
 def _check_events(space: clia.Space, agent: str, sessions: list[Recorded]) -> None:
     """Each end is one event in git, and no session that lives has one."""
     tip = space.core.refs.get(names.events(agent))
-    events = [] if tip is None else [dict(each.body) for each in read_events(space.core, tip)]
-    told = [(each["session"], each["status"], each["resumes"]) for each in events if each.get("event") == "session-ended"]
-    ended = [each for each in sessions if not each.live and not each.session.startswith(ASK)]
-    assert sorted(told) == sorted((each.session, each.row["status"], each.row["done"]) for each in ended)
+    events = [] if tip is None else [dict(event.body) for event in read_events(space.core, tip)]
+    ends = [(event["session"], event["status"], event["resumes"]) for event in events if event.get("event") == "session-ended"]
+    ended = [session for session in sessions if not session.live and not session.session.startswith(ASK)]
+    assert sorted(ends) == sorted((session.session, session.row["status"], session.row["done"]) for session in ended)
 
 
 def _check_traces(space: clia.Space, agent: str, sessions: list[Recorded]) -> None:
     """Each step of a session is one entry, bound or pending."""
     bound = [entry for trace in space.session_traces(agent) for entry in trace.trace.entries]
     every = [entry for entry in (*bound, *space.trace_pending(agent)) if entry["kind"] == "session"]
-    assert Counter(entry["data"]["session"] for entry in every) == {each.session: each.steps(space) for each in sessions}
+    assert Counter(entry["data"]["session"] for entry in every) == {session.session: session.steps(space) for session in sessions}
 
 
 def _check_feed(space: clia.Space, sessions: list[Recorded]) -> None:
     """Each step of a session is one entry of the feed, and each follows from the one before."""
     with space.core.store.reading() as view:
-        bodies = [each.body for each in view.streams.read(FEED)]
-    for each in sessions:
-        told = [body for body in bodies if (body.get("agent"), body.get("session")) == (each.agent, each.session)]
-        assert len(told) == each.steps(space)
+        bodies = [entry.body for entry in view.streams.read(FEED)]
+    for session in sessions:
+        steps = [body for body in bodies if (body.get("agent"), body.get("session")) == (session.agent, session.session)]
+        assert len(steps) == session.steps(space)
         waited: set[str] = set()
-        for body in told:
+        for body in steps:
             answered = body.get("answered", {}).get("request")
             assert answered in (None, *waited)
             waits = {request["id"] for request in body["waits"]}
             assert waits == (waited - {answered} | set(body["asked"]) if body["status"] == "suspended" else set())
             waited = waits
-        given = [(f"{each.session}.{done.call}", done.by, done.decision) for done in each.journal.resumes]
-        answers = [body["answered"] for body in told if "answered" in body]
-        assert [(one["request"], one["by"], one.get("decision")) for one in answers] == given[len(given) - len(answers) :]
-        assert told[-1]["status"] == each.row["status"]
-        assert waited == {f"{each.session}.{call[0]}" for call in each.row["pending"]}
+        expected = [(f"{session.session}.{resume.call}", resume.by, resume.decision) for resume in session.journal.resumes]
+        answers = [body["answered"] for body in steps if "answered" in body]
+        assert [(answer["request"], answer["by"], answer.get("decision")) for answer in answers] == expected[
+            len(expected) - len(answers) :
+        ]
+        assert steps[-1]["status"] == session.row["status"]
+        assert waited == {f"{session.session}.{call[0]}" for call in session.row["pending"]}

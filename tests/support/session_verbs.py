@@ -37,11 +37,11 @@ def answered(agent: str, request: str) -> Callable[[clia.Space], set[str]]:
 
 
 def started_by(agent: str, flow: str) -> Callable[[clia.Space], set[str]]:
-    return lambda s: {person(s.journal(agent, each.id)[0]["by"]) for each in s.sessions(agent) if each.flow == flow}
+    return lambda s: {person(s.journal(agent, session.id)[0]["by"]) for session in s.sessions(agent) if session.flow == flow}
 
 
 def asked_by(space: clia.Space) -> set[str]:
-    return {each.payload["who"] for each in space.pending("idle")}
+    return {request.payload["who"] for request in space.pending("idle")}
 
 
 def committed_by(agent: str, kind: str) -> Callable[[clia.Space], set[str]]:
@@ -53,13 +53,13 @@ def forked_by(space: clia.Space) -> set[str]:
 
 
 def cancelled_by(space: clia.Space) -> set[str]:
-    found = space.session("scout", "1")
-    return {person(found.failure["by"])} if found.failure else set()
+    session = space.session("scout", "1")
+    return {person(session.failure["by"])} if session.failure else set()
 
 
 def defined_by(space: clia.Space) -> set[str]:
     source = [space.flow(cid).source for name in space.flows() if name.name == "new" for cid in name.versions]
-    return {who for who in WORTH if any(who in each for each in source)}
+    return {who for who in WORTH if any(who in line for line in source)}
 
 
 def two(space: clia.Space) -> str:
@@ -74,8 +74,8 @@ def comes_to(agent: str, result: Callable[[str], object]) -> Callable[[clia.Spac
     """Brought to its end, the session has the result that follows from who did the verb."""
 
     def check(space: clia.Space, who: set[str]) -> None:
-        found = brought_to_its_end(space, agent)
-        assert (found.status, found.result) == ("finished", result(next(iter(who))))
+        session = brought_to_its_end(space, agent)
+        assert (session.status, session.result) == ("finished", result(next(iter(who))))
 
     return check
 
@@ -149,7 +149,7 @@ VERBS = {
         "idle",
         lambda s: s.ask("idle", {"question": "May I?", "who": me(s)}),
         asked_by,
-        lambda s, who: [s.decide("idle", "yes", request_id=each.id) for each in s.pending("idle")],
+        lambda s, who: [s.decide("idle", "yes", request_id=request.id) for request in s.pending("idle")],
         once=False,
     ),
     "fork": SessionVerb(
@@ -191,11 +191,11 @@ def check_done(place: SessionCrashSpace, space: clia.Space, verb: SessionVerb, b
     """Done by just these; what was not done can be done now; and the session comes to the end that follows."""
     check_nothing_lost(place, space)
     assert verb.done_by(space) == by
-    done = by
-    if not done:
+    winners = by
+    if not winners:
         verb.act(space)
-        done = {me(space)}
-        assert verb.done_by(space) == done
-    assert verb.then(space, done) is not False
+        winners = {me(space)}
+        assert verb.done_by(space) == winners
+    assert verb.then(space, winners) is not False
     check_nothing_lost(place, space)
     assert not list((place.root / ".git/refs").rglob("*.lock"))

@@ -56,8 +56,8 @@ class CrashSpace(NamedTuple):
 
 
 def resolve(space: clia.Space) -> object:
-    ours, theirs = space.head("scout"), space.head("rival")
-    return space.resolve("scout", "rival", changes={"README.md": b"both\n"}, ours=ours, theirs=theirs)
+    own_head, other_head = space.head("scout"), space.head("rival")
+    return space.resolve("scout", "rival", changes={"README.md": b"both\n"}, ours=own_head, theirs=other_head)
 
 
 def tracked(space: clia.Space, ref: str) -> str:
@@ -236,10 +236,10 @@ def crash_at_each_point(template: str, to: str, name: str, everything: bool) -> 
     assert CrashPoint("ref-locked", 1) in points
     ways = {"beside": crash_beside_another, "alone": crash_alone}
     jobs = [
-        partial(way, copied(template, Path(to, f"{how}{number}")), case)
+        partial(way, copied(template, Path(to, f"{way_name}{number}")), case)
         for number, case in enumerate(crashes_of(verb, points))
-        for how, way in ways.items()
-        if everything or (case.at.number == 1 and (how == "beside" or verb in MOVES_ASIDE))
+        for way_name, way in ways.items()
+        if everything or (case.at.number == 1 and (way_name == "beside" or verb in MOVES_ASIDE))
     ]
     run_all(jobs, at_once=16)  # most of them wait until the lock of a dead process is stale
 

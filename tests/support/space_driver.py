@@ -28,8 +28,8 @@ def settings(**more: Any) -> clia.Settings:
 
 
 def _environment() -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    return {**kept, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    return {**inherited, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
 
 
 class Paper(NamedTuple):
@@ -37,13 +37,13 @@ class Paper(NamedTuple):
 
     path: str
 
-    def note(self, what: str, *words: str) -> None:
+    def note(self, kind: str, *words: str) -> None:
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        os.write(handle, json.dumps([what, *words]).encode() + b"\n")
+        os.write(handle, json.dumps([kind, *words]).encode() + b"\n")
         os.close(handle)
 
-    def read(self, what: str) -> list[tuple[str, ...]]:
-        return [tuple(words) for kind, *words in self._lines() if kind == what]
+    def read(self, wanted_kind: str) -> list[tuple[str, ...]]:
+        return [tuple(words) for kind, *words in self._lines() if kind == wanted_kind]
 
     def _lines(self) -> Iterator[list[str]]:
         if os.path.exists(self.path):
@@ -59,8 +59,8 @@ class Writer:
         self.paper = paper
 
     def spawn(self, name: str, parent: str | None = None) -> None:
-        made = self.space.spawn_from(name, BRIEFING, parent) if parent else self.space.spawn(name, BRIEFING)
-        self.paper.note("commit", name, made.genesis)
+        agent = self.space.spawn_from(name, BRIEFING, parent) if parent else self.space.spawn(name, BRIEFING)
+        self.paper.note("commit", name, agent.genesis)
         if parent:
             self.paper.note("edge", parent, "sub-agent-of", name)
 
@@ -73,16 +73,16 @@ class Writer:
         verb = self.space.commit_with_trace if with_trace else self.space.commit
         data = text.encode()
         if base is None:
-            made = verb(name, "finding", changes={path: data})
+            cid = verb(name, "finding", changes={path: data})
         else:
-            made = verb(name, "finding", {**self.space.files(base), path: data}, base=base)
-        self.paper.note("commit", name, made)
+            cid = verb(name, "finding", {**self.space.files(base), path: data}, base=base)
+        self.paper.note("commit", name, cid)
         self.paper.note("file", name, path, text)
 
     def merge(self, into: str, from_: str) -> None:
-        done = self.space.merge(into, from_)
-        if isinstance(done, clia.Merged):
-            self.paper.note("commit", into, done.cid)
+        merge = self.space.merge(into, from_)
+        if isinstance(merge, clia.Merged):
+            self.paper.note("commit", into, merge.cid)
             self.paper.note("edge", into, "merges", from_)
 
     def relate(self, src: str, kind: str, dst: str) -> None:

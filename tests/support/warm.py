@@ -63,8 +63,8 @@ class Keeper:
 
 def _environment() -> dict[str, str]:
     """Nothing that says how Python starts: a command with such a variable is not run here."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LC_", "COVERAGE_"))}
-    return kept | {"LANG": "C.UTF-8"}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LC_", "COVERAGE_"))}
+    return inherited | {"LANG": "C.UTF-8"}
 
 
 @cache
@@ -81,8 +81,8 @@ def can_run(variables: Mapping[str, str]) -> bool:
 def run(words: Sequence[str], *, cwd: str | Path | None, env: Mapping[str, str], data: bytes = b"") -> Done:
     """Do what ``subprocess.run`` does with the installed program; ``data`` is its standard input."""
     if not can_run(env):
-        done = subprocess.run([PROGRAM, *words], cwd=cwd, env=env, input=data, capture_output=True, check=False)
-        return Done(done.returncode, done.stdout, done.stderr)
+        result = subprocess.run([PROGRAM, *words], cwd=cwd, env=env, input=data, capture_output=True, check=False)
+        return Done(result.returncode, result.stdout, result.stderr)
     variables = {os.fsencode(key): os.fsencode(value) for key, value in env.items()}
     mask = os.umask(0o22)
     os.umask(mask)

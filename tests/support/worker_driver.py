@@ -85,14 +85,14 @@ def _queue(space: clia.Space, shared: str | None) -> Queue:
     return StoreQueue(store) if shared is None else ProcrastinateQueue(store, shared, space.id)
 
 
-def check_answered_once(place: DriverSpace, agents: int, wanted: list[Any]) -> None:
+def check_answered_once(place: DriverSpace, agents: int, expected: list[Any]) -> None:
     """Each session ended as wanted, each of its requests was resumed once, and the space is in order."""
-    calls = Counter(range(1, len(wanted) + 1))
+    calls = Counter(range(1, len(expected) + 1))
     with place.open() as space:
         for agent in (f"a{number}" for number in range(agents)):
-            found = space.session(agent)
-            assert (found.status, found.result) == ("finished", wanted)
-            assert Counter(each["resume"][0] for each in space.journal(agent) if each["event"] == "resumed") == calls
+            session = space.session(agent)
+            assert (session.status, session.result) == ("finished", expected)
+            assert Counter(event["resume"][0] for event in space.journal(agent) if event["event"] == "resumed") == calls
         assert StoreQueue(space.core.store).waiting() == []
         assert space.doctor() == []
         report = space.verify()
