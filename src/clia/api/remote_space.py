@@ -148,7 +148,7 @@ class RemoteSpace(_Interface):
 
 
 def _only(served: Any) -> str:
-    names = [str(each["name"]) for each in served]
+    names = [str(site["name"]) for site in served]
     if len(names) == 1:
         return names[0]
     raise InvalidInput(
@@ -205,8 +205,8 @@ class RemoteService:
 def _remote_class(local: service[Any], name: str) -> type[RemoteService]:
     """The remote form of a service: its verbs over HTTP."""
     kind = local.kind()
-    members = {each: member for each, member in vars(kind).items() if each == "__call__" or not each.startswith("_")}
-    return type(f"Remote{kind.__name__}", (RemoteService,), {each: _remote(member, name, each) for each, member in members.items()})
+    members = {key: member for key, member in vars(kind).items() if key == "__call__" or not key.startswith("_")}
+    return type(f"Remote{kind.__name__}", (RemoteService,), {key: _remote(member, name, key) for key, member in members.items()})
 
 
 def _remote(member: Any, service_name: str, attribute: str) -> Any:
@@ -245,7 +245,7 @@ class _RemoteServiceAttribute:
         kind = _remote_class(self._local, self._name)
         if space is None:
             return kind
-        if not any(route_of(each) for each in vars(self._local.kind()).values()):
+        if not any(route_of(member) for member in vars(self._local.kind()).values()):
             raise _local(self._name)
         return space.__dict__.setdefault(self._name, kind(space))
 

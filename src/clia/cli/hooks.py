@@ -110,8 +110,8 @@ def _tools_found(where: SettingsFile) -> list[HookTool]:
 
     tools = tools_here(where, [tool.program for tool in TOOLS.values() if shutil.which(tool.program)])
     if not tools:
-        known = ", ".join(f"{tool.name} ({tool.title})" for tool in TOOLS.values() if where.scope in tool.files)
-        raise NotFound("no supported tool was found", code="no-tool-found", hints=[f"name one: {known}"])
+        supported = ", ".join(f"{tool.name} ({tool.title})" for tool in TOOLS.values() if where.scope in tool.files)
+        raise NotFound("no supported tool was found", code="no-tool-found", hints=[f"name one: {supported}"])
     return tools
 
 

@@ -23,11 +23,11 @@ from clia.federation.statements import (
     claim_of,
     define_cid,
     digest,
-    json_object,
     read_statement,
     refusal,
     token_part,
 )
+from clia.space.model import json_object
 from clia.space.remotes import KEYS_LOCK
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes, text_digest

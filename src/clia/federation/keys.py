@@ -14,7 +14,8 @@ from typing import NamedTuple
 from clia.errors import BadSignature, CliaError, Conflict, Denied, InvalidInput
 from clia.federation.model import Key
 from clia.federation.signing import no_private_key
-from clia.federation.statements import json_object, refusal
+from clia.federation.statements import refusal
+from clia.space.model import json_object
 from clia.space.remotes import KEYS_LOCK
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes, text_digest

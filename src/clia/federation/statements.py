@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from typing import NamedTuple
 
 from clia.errors import Denied, UnsupportedFormat
+from clia.space.model import json_object
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.types import is_type_name
@@ -184,15 +184,6 @@ def read_statement(payload: bytes, level: int = FORMAT) -> Statement:
     if statement.payload() != payload:
         raise malformed("payload", "not in canonical form, or with unknown fields")
     return statement
-
-
-def json_object(payload: bytes) -> dict[str, Any] | None:
-    """The JSON object in a payload; None if it holds anything else."""
-    try:
-        body = json.loads(payload)
-    except (ValueError, RecursionError):
-        return None
-    return body if isinstance(body, dict) else None
 
 
 def _snapshot_claims(body: Mapping[str, Any]) -> Iterator[RefClaim]:

@@ -106,8 +106,8 @@ class Refs(Protocol):
         Return False, and move nothing, if the refs are not shared or the hub is unavailable: then move each by itself.
         """
 
-    def told(self, name: str, cid: str) -> bool:
-        """Return whether the hub has been told that a ref points at a commit."""
+    def is_at_hub(self, name: str, cid: str) -> bool:
+        """Return whether a ref pointed at a commit when the hub was last read."""
 
     def followed_by(self, name: str) -> str | None:
         """Return the user's worktree that has this branch checked out, if any."""

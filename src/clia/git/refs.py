@@ -125,7 +125,7 @@ class GitRefs:
         del moves, why
         return False
 
-    def told(self, name: str, cid: str) -> bool:
+    def is_at_hub(self, name: str, cid: str) -> bool:
         del name, cid
         return False
 

@@ -92,7 +92,7 @@ class HubRefs:
             self._move_local(ref, old, new, why)
         return True
 
-    def told(self, name: str, cid: str) -> bool:
+    def is_at_hub(self, name: str, cid: str) -> bool:
         return names.is_shared(name) and self._hub.tracked(name) == cid
 
     def _withdraw(self, moves: Sequence[Move]) -> None:

@@ -211,8 +211,8 @@ def agent_commit(commit: Commit) -> AgentCommit:
     )
 
 
-def json_object(text: str) -> dict[str, Any] | None:
-    """The JSON object in a text; None if there is none."""
+def json_object(text: str | bytes) -> dict[str, Any] | None:
+    """The JSON object in a text; None if it holds anything else."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -78,7 +78,7 @@ def _behaviours(visit: Visit) -> Response:
         stray_count=len(strays),
         most=TRIALS,
         gaps=service.gaps(),
-        told=told,
+        rate_text=rate_text,
     )
 
 
@@ -118,7 +118,7 @@ def _behaviour(visit: Visit, refused: RefusedForm | None = None) -> Response:
     over = visit.query("over") if visit.query("over") in SPANS else WEEK
     usual = suggestion.measure if suggestion else usual_measure(behaviour.kind)
     measure = visit.query("measure") if visit.query("measure") in MEASURES else usual
-    every = [_told(behaviour, version, sums[version.cid], over) for version in behaviour.versions]
+    every = [_version_view(behaviour, version, sums[version.cid], over) for version in behaviour.versions]
     advice = _advice(suggestion)
     listed = _listed(every, advice["cid"])
     candidates = suggestion.candidates if suggestion else ()
@@ -147,13 +147,15 @@ def _behaviour(visit: Visit, refused: RefusedForm | None = None) -> Response:
         event_rest=max(0, len(behaviour.history) - EVENTS),
         event_evidence={event.commit: cited(visit, event.evidence[:10]) for event in behaviour.history[:EVENTS]},
         gaps=service.gaps(),
-        told=told,
+        rate_text=rate_text,
         plots=plots,
         refused=refused,
     )
 
 
-def _told(behaviour: KnownBehaviour, version: BehaviourVersion, sums: ObservationSum, over: str | None = None) -> VersionView:
+def _version_view(
+    behaviour: KnownBehaviour, version: BehaviourVersion, sums: ObservationSum, over: str | None = None
+) -> VersionView:
     stats = stats_of(version.cid, version.name, version.state, sums, over)
     proposed = next((event for event in reversed(behaviour.history) if event.cid == version.cid), None)
     by_agent = proposed is not None and proposed.event == PROPOSE and proposed.by.endswith(f"{AGENT_EMAIL.format('')}>")
@@ -171,9 +173,9 @@ def _listed(every: Sequence[VersionView], suggested: str) -> list[VersionView]:
     return sorted(newest, key=place)[:VERSIONS]
 
 
-def told(rate: Rate | None) -> str:
+def rate_text(rate: Rate | None) -> str:
     """A rate with its interval and sample size, as text."""
-    return "never observed" if rate is None or rate.rate is None else _point("", rate).told()
+    return "never observed" if rate is None or rate.rate is None else _point("", rate).summary()
 
 
 def _point(at: str, rate: Rate) -> plots.Point:
@@ -244,7 +246,7 @@ def _version(visit: Visit) -> Response:
         "behaviour_version.html",
         version=version,
         behaviour=behaviour,
-        by_agent=behaviour is not None and _told(behaviour, version, sums[version.cid]).by_agent,
+        by_agent=behaviour is not None and _version_view(behaviour, version, sums[version.cid]).by_agent,
         stats=stats,
         rates=_beside([VersionView(version, stats, by_agent=False)]),
         advice=_advice(_suggestion(visit.space, behaviour, sums) if behaviour else None),
@@ -258,7 +260,7 @@ def _version(visit: Visit) -> Response:
         children=[sibling for sibling in versions.values() if sibling.parent == version.cid],
         span=lambda seconds: texts.ago(0, seconds),
         gaps=service.gaps(),
-        told=told,
+        rate_text=rate_text,
     )
 
 
@@ -296,7 +298,7 @@ def _compare(visit: Visit) -> Response:
         after=after,
         least=service.policy(behaviour.name).least,
         gaps=service.gaps(),
-        told=told,
+        rate_text=rate_text,
         signed=plots.signed,
         **comparison,
     )

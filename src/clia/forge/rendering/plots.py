@@ -47,7 +47,7 @@ class Point(NamedTuple):
     high: float
     n: int
 
-    def told(self) -> str:
+    def summary(self) -> str:
         return f"{percent(self.rate)} of {self.n} ({percent(self.low)} to {percent(self.high)})"
 
 
@@ -175,14 +175,14 @@ def _line(number: int, places: Sequence[tuple[float, float]]) -> str:
 def _upright(number: int, x: float, point: Point, name: str) -> str:
     low, high = _y(point.low), _y(point.high)
     bar = f"M{_n(x)} {_n(low)}V{_n(high)}m-3 0h6M{_n(x - 3)} {_n(low)}h6"
-    return _drawn(number, f"{point.at}, {name}: {point.told()}", bar, (x, _y(point.rate)))
+    return _drawn(number, f"{point.at}, {name}: {point.summary()}", bar, (x, _y(point.rate)))
 
 
 def _lying(number: int, point: Point) -> str:
     words, y = _ROW * number + _BAR - 12, _ROW * number + _BAR
     low, high = _MARGIN + _SCALE * point.low, _MARGIN + _SCALE * point.high
     bar = f"M{_n(low)} {_n(y)}H{_n(high)}m0-3v6M{_n(low)} {_n(y - 3)}v6"
-    drawn = _drawn(number % SERIES, f"{point.at}: {point.told()}", bar, (_MARGIN + _SCALE * point.rate, y))
+    drawn = _drawn(number % SERIES, f"{point.at}: {point.summary()}", bar, (_MARGIN + _SCALE * point.rate, y))
     name = point.at if len(point.at) <= _SAID else f"{point.at[: _SAID - 1]}…"
     count = _text(_SCALE + 2 * _MARGIN - _EDGE, words, f"{percent(point.rate)} of {point.n}", "tick", anchor="end")
     return _text(_EDGE, words, name, "name", anchor="start") + drawn + count
