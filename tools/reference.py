@@ -412,6 +412,7 @@ def files() -> str:
         ("CLIA_STORE", "address of the [store](space.md#settings); overrides `clia.store`"),
         ("CLIA_CONFIG", "the operator's configuration; overrides `.git/clia/config.toml`"),
         ("CLIA_AGENT", "the agent of a tool, for its [hooks](../how-to/hooks.md) and for `clia mcp`; `clia run` sets it"),
+        ("CLIA_RUN", "the git directory of the space, set by `clia run` for its program: hooks wait for their turn's commit there"),
         ("CLIA_FORGE", "address of the forge to which `clia mcp` refers people"),
         ("CLIA_HOOK_INGEST", "`off`: hooks do not start `clia ingest`"),
         (

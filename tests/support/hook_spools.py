@@ -28,7 +28,12 @@ def environment(home: Path | None, **more: str) -> dict[str, str]:
     """The environment of a tool's process; hooks do not start ingest unless a test enables it."""
     dropped = ("GIT_", "CLIA_", "CLAUDE", "CODEX", "GEMINI", "XDG_", "HOME", "COVERAGE")
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
-    return inherited | ({} if home is None else {"HOME": str(home)}) | {"CLIA_HOOK_INGEST": "off"} | more
+    return (
+        inherited
+        | ({} if home is None else {"HOME": str(home), "XDG_STATE_HOME": f"{home}/.local/state"})
+        | {"CLIA_HOOK_INGEST": "off"}
+        | more
+    )
 
 
 def fire(

@@ -25,6 +25,8 @@ TURNS = (b"SessionStart", b"Stop", b"StopFailure", b"SubagentStart", b"SubagentS
 # The committer is the account's choice; other GIT_ variables are about the repository of the process that started the tool.
 _PERSON = (b"GIT_COMMITTER_NAME", b"GIT_COMMITTER_EMAIL")
 _STDIN = 0
+_INGEST_SECONDS = 10.0
+"""How long a turn's end in ``clia run`` waits for its commit. A tool gives its hooks a minute."""
 
 
 def record(tool: str) -> None:
@@ -50,9 +52,12 @@ def _record(tool: str) -> None:
 def _put_down(tool: str, place: tuple[bytes, bytes, bytes], first: bytes) -> None:
     where, private, common = place
     head = spool.head(tool.encode(), where, os.environb.get(b"CLIA_AGENT", b""), head_commit(private, common))
-    spool.put(spool.spools(common, os.environb), _event(head + first))
-    if event_name(first) in TURNS and os.environb.get(b"CLIA_HOOK_INGEST") != b"off" and not _is_ingesting(common):
-        _start_ingest(where)
+    stored = spool.put(spool.spools(common, os.environb), _event(head + first))
+    if event_name(first) not in TURNS or os.environb.get(b"CLIA_HOOK_INGEST") == b"off":
+        return
+    process = 0 if _is_ingesting(common) else _start_ingest(where)
+    if os.environb.get(b"CLIA_RUN") == common:
+        _wait_for_ingest(stored, process, common)
 
 
 def _complain(text: str) -> None:
@@ -201,8 +206,21 @@ def _is_ingesting(common: bytes) -> bool:
     return False
 
 
-def _start_ingest(where: bytes) -> None:
-    """Start ``clia ingest`` in the background. If that fails, the next event tries again."""
+def _wait_for_ingest(stored: bytes, process: int, common: bytes) -> None:
+    """Wait until an event is recorded. In ``clia run``, the files at the end of a turn are exactly the turn's that way."""
+    import time  # the spool has loaded it
+
+    latest = time.monotonic() + _INGEST_SECONDS
+    while os.path.exists(stored) and time.monotonic() < latest:
+        if process and os.waitpid(process, os.WNOHANG)[0]:
+            process = 0
+        if not process and not _is_ingesting(common):
+            return  # it failed; the run tries again when the program ends
+        time.sleep(0.01)
+
+
+def _start_ingest(where: bytes) -> int:
+    """Start ``clia ingest`` in the background and return its process id; 0 if that fails: the next event tries again."""
     _close_at_exec()
     # Without variables that redirect git, and without CLIA_AGENT, since events of many agents wait.
     variables = {
@@ -215,12 +233,12 @@ def _start_ingest(where: bytes) -> None:
     # A tool may kill its process group and terminal when it ends.
     for detached in ({"setsid": True}, {"setpgroup": 0}):
         try:
-            os.posix_spawn(words[0], words, variables, file_actions=actions, **detached)
+            return os.posix_spawn(words[0], words, variables, file_actions=actions, **detached)
         except NotImplementedError:
             continue  # not supported everywhere
         except OSError:
-            return
-        return
+            return 0
+    return 0
 
 
 def _close_at_exec() -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from clia.facade.settings import Settings
     from clia.facade.space import Space
+    from clia.values.clock import Clock
 
     Progress = Callable[[int, int], None]
 
@@ -63,12 +64,24 @@ def ingest(
         with _alone(spools[0], wait=wait) as ours:
             if not ours:
                 break
-            work = _Ingest(space, settings, spools, progress, untried)  # a new one: another process may have ingested in between
+            work = _Ingest(space, clock_of(settings), spools, progress, untried)
             result = work.run()
             counts = IngestCounts(*(before + now for before, now in zip(counts, result.done, strict=True)))
         if not work.fresh():  # an event that arrived just before the lock was released started no ingest
             break
     return result._replace(done=counts._replace(left=len(untried)))
+
+
+@contextmanager
+def drained(space: Space, environment: Mapping[str, str]) -> Iterator[None]:
+    """Record all waiting events, and let no other process record any while the block runs.
+
+    An event that cannot be recorded stays in the spool, as in every ingest.
+    """
+    spools = _spools(space, environment)
+    with _alone(spools[0], wait=True):
+        _Ingest(space, space.local.clock, spools, None, set()).run()
+        yield
 
 
 def has_events(space: Space, environment: Mapping[str, str]) -> bool:
@@ -100,9 +113,9 @@ def _alone(place: str, *, wait: bool) -> Iterator[bool]:
 
 
 class _Ingest:
-    def __init__(self, space: Space, settings: Settings, places: Sequence[str], progress: Progress | None, left: set[str]) -> None:
+    def __init__(self, space: Space, clock: Clock, places: Sequence[str], progress: Progress | None, left: set[str]) -> None:
         self._space = space
-        self._clock = clock_of(settings)
+        self._clock = clock
         self._places = places
         self._progress = progress or (lambda *_: None)
         self._rejected = 0

@@ -163,7 +163,9 @@ class Recorder:
             return
         # Changes from before the session are not its work; changes that an interrupted session left are.
         self._accept(live)
-        if live.captured.started == hook.record.at:
+        if live.captured.started == hook.record.at and self._captures.is_running(live.agent):
+            self._commit(hook, live, "the files when the session started", trace_alone=False)  # they are the program's
+        elif live.captured.started == hook.record.at:
             self._record_baseline(hook, live)
         else:
             self._commit(hook, live, "left when the session was interrupted", trace_alone=False)
@@ -255,6 +257,7 @@ class Recorder:
             if sub is not None and self._merge(live.agent, sub.agent):
                 with suppress(NotFound):
                     self._space.unrelate(sub.agent, OFFERS, live.agent)
+                self._captures.merged(live.captured, sub.captured)
                 sub.captured = sub.captured._replace(offered=False)
                 self._captures.keep(sub.captured)
 

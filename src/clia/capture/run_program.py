@@ -14,6 +14,7 @@ import threading
 from contextlib import suppress
 from typing import NamedTuple
 
+from clia.capture.ingest import drained
 from clia.errors import CliaError, Conflict, FileError, GitError, InvalidInput, NoSuchObject, StaleRef
 from clia.programs.runner import ProgramCommand
 from clia.programs.worktree import ProgramWorktree, TracedOutput
@@ -26,11 +27,13 @@ from clia.values.typed_objects import Briefing
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from typing import Any, TypeVar
 
     from clia.facade.space import Space
     from clia.git.records import Checkout
     from clia.programs.runner import ProgramRunner, UserStreams
+
+    T = TypeVar("T")
 
 RUN = "run"
 _KINDS = {"terminal": "console", "stdout": "console", "stderr": "console-error"}
@@ -132,7 +135,7 @@ class _ProgramRun:
         self._check(spawned)
         if spawned:
             tell(f"spawned {agent} at {self._spawn()[:10]}")
-        left = None if spawned else self._settle()
+        left = None if spawned else self._drained(self._settle)
         if left is not None:
             tell(f"committed what was left in the worktree: {left[:10]}")
         space.checkout(agent, work.directory)
@@ -141,17 +144,25 @@ class _ProgramRun:
         except FileError as err:
             raise self._hinted(err) from None
         space.trace(agent, RUN, f"$ {self._line}")
+        space.captures.reached("run-started")
         tell(f"{agent} works in {work.directory}")
         code, problem = self._attended()
+        space.captures.reached("program-ended")
         commit = None
         if problem is None:
             try:
-                commit = self._recorded(code)
+                commit = self._drained(lambda: self._recorded(code))
             except CliaError as err:
                 problem = err
         files, traced, adopted, kept = _counted(space, commit)
         program = _shown(self._options.words[0])
         return RunReport(agent, spawned, work.directory, program, code, commit, files, traced, left, adopted, kept, problem)
+
+    def _drained(self, commit: Callable[[], T]) -> T:
+        """Commit after the events of hooks are recorded, so that no ingest commits at the same time."""
+        with drained(self._work.space, self._world.environment):
+            self._work.space.captures.reached("events-drained")
+            return commit()
 
     # Before
 
@@ -236,7 +247,7 @@ class _ProgramRun:
     def _order(self) -> ProgramCommand:
         work = self._work
         variables = {name: value for name, value in self._world.environment.items() if name not in _ELSEWHERE}
-        variables |= {"CLIA_AGENT": work.agent, "PWD": work.directory}
+        variables |= {"CLIA_AGENT": work.agent, "CLIA_RUN": os.path.dirname(work.space.home), "PWD": work.directory}
         return ProgramCommand(self._options.words, work.directory, variables)
 
     def _attended(self) -> tuple[int, CliaError | None]:

@@ -92,6 +92,7 @@ class Captures:
         self._agents = components.agents
         self._checkouts = components.checkouts
         self._commits = components.commits
+        self._components = components
         self._registry = components.registry
         self._porcelain = components.porcelain
 
@@ -220,7 +221,27 @@ class Captures:
 
     def record_baseline(self, captured: CapturedSession, message: str, change: DirectoryChange) -> str | None:
         """Commit the files that existed before a session; returns the commit, or None if there are none."""
-        return self._commits.baseline(captured.agent, self._worktree(change), message)
+        commit = self._commits.baseline(captured.agent, self._worktree(change), message)
+        if commit is not None:
+            self._follow(captured)
+        return commit
+
+    def merged(self, captured: CapturedSession, sub: CapturedSession) -> None:
+        """Record that the directory of a session has the work of a sub-agent, which was merged into the session's agent."""
+        parents = self._core.read(self._core.require_head(captured.agent)).parents
+        if len(parents) == 2 and parents[1] == self._core.require_head(sub.agent):
+            self._follow(captured)
+
+    def _follow(self, captured: CapturedSession) -> None:
+        """Let the checkout of a session be based on the agent's new head, whose changes its files already have."""
+        checkout, head = self._porcelain.checkout_of(captured.place), self._core.require_head(captured.agent)
+        is_next = checkout is not None and self._core.read(head).parents[:1] == (checkout.base,)
+        if checkout is not None and checkout.agent == captured.agent and is_next:
+            self._porcelain.record(checkout.directory, checkout.agent, head, checkout.own or checkout.base)
+
+    def is_running(self, agent: str) -> bool:
+        """Whether ``clia run`` runs a program as the agent: it owns HEAD and index of the worktree."""
+        return self._components.run_directories.is_running(agent)
 
     def _own_commits(self, captured: CapturedSession) -> ToolCommits | None:
         """The commits that the tool made in a directory of people."""
@@ -244,7 +265,7 @@ class Captures:
         tree = self._core.objects.commit(head).tree
         new_tree = worktree(tree)
         checkout = self._porcelain.checkout_of(captured.place)
-        ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head) and new_tree in (change.now, tree)
+        ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head)
         moved = checkout is not None and ours and self._checkouts.has_own_commits(checkout)
         own = None if ours else self._own_commits(captured)
         if new_tree == tree and not moved and own is None and not (trace_alone and self.waiting(agent)):
@@ -254,7 +275,8 @@ class Captures:
             self._registry.register(TURN, AGENT_COMMIT)
         if checkout is None or not ours:
             return self._commits.commit(agent, TURN, worktree, text, with_trace=True, program=own)
-        return self._checkouts.commit_worktree(checkout, TURN, worktree, text, base=head, with_trace=True)
+        follow = not self.is_running(agent)
+        return self._checkouts.commit_worktree(checkout, TURN, worktree, text, base=head, with_trace=True, follow=follow)
 
     def without(self, change: DirectoryChange, paths: Sequence[str]) -> DirectoryChange:
         """A change of the whole directory, without these files: they stay as they were."""

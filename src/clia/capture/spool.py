@@ -47,7 +47,7 @@ def spools(common_dir: bytes, environment: Mapping[bytes, bytes]) -> Iterator[by
 
 
 def put(places: Iterable[bytes], chunks: Iterable[bytes]) -> bytes:
-    """Write an event to the first place that accepts it, and return that place; ``OSError`` if none does."""
+    """Write an event to the first place that accepts it, and return its file; ``OSError`` if none does."""
     name = b"%020d-%d-%s" % (time.time_ns(), os.getpid(), os.urandom(4).hex().encode())
     failure = OSError("no place to store it")
     for place in places:
@@ -63,7 +63,8 @@ def put(places: Iterable[bytes], chunks: Iterable[bytes]) -> bytes:
                     unwritten = chunk
                     while unwritten:
                         unwritten = unwritten[file.write(unwritten) :]
-            os.rename(draft, os.path.join(place, b"new", name))
+            stored = os.path.join(place, b"new", name)
+            os.rename(draft, stored)
         except OSError as err:
             failure = err
             chunks = _once_more(draft, unwritten, remaining) if begun else remaining
@@ -71,7 +72,7 @@ def put(places: Iterable[bytes], chunks: Iterable[bytes]) -> bytes:
             _remove(draft)
             raise
         else:
-            return place
+            return stored
     raise failure
 
 

@@ -60,6 +60,11 @@ class RunDirectories:
                 break
         return directory
 
+    def is_running(self, agent: str) -> bool:
+        """Whether ``clia run`` runs a program as the agent."""
+        with FileLocks(self._inside(worker=False)).attempt(f"{agent}.lock") as free:
+            return not free
+
     def _inside(self, worker: bool) -> str:
         """The directory of the locks and, in earlier versions, of the worktrees."""
         return os.path.join(self._components.home, "work" if worker else "run")

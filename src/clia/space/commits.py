@@ -220,12 +220,26 @@ class CheckoutPlaces:
         return self.commit_worktree(present, kind, staged, words, base=start, with_trace=with_trace)
 
     def commit_worktree(
-        self, checkout: Checkout, kind: str, worktree: Worktree, words: CommitText, *, base: str, with_trace: bool
+        self,
+        checkout: Checkout,
+        kind: str,
+        worktree: Worktree,
+        words: CommitText,
+        *,
+        base: str,
+        with_trace: bool,
+        follow: bool = True,
     ) -> str:
-        """Commit the files of an agent's checkout, after the commits that a program made in it."""
+        """Commit the files of an agent's checkout, after the commits that a program made in it.
+
+        ``follow`` false: a program is using HEAD and index of the worktree, so they stay as they are.
+        """
         program = self._program(checkout)
         commit = self._commits.commit(checkout.agent, kind, worktree, words, base=base, with_trace=with_trace, program=program)
-        self._porcelain.settle(checkout.directory, checkout.agent, program.head, commit)
+        if follow:
+            self._porcelain.settle(checkout.directory, checkout.agent, program.head, commit)
+        else:
+            self._porcelain.record(checkout.directory, checkout.agent, commit, program.head)
         return commit
 
     def has_own_commits(self, checkout: Checkout) -> bool:

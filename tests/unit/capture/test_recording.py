@@ -7,6 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import clia
+from support import git
 from support.captured import hook, ingest_live, put, recorded, run_ingest
 from support.fake_secrets import FAKES
 
@@ -89,8 +90,8 @@ def test_the_first_of_several_entries_with_one_key_counts(root: Path, space: cli
     assert [entry["text"] for entry in space.trace_pending("scout")] == ["one", "other"]
 
 
-def test_a_checkout_keeps_its_base_if_a_commit_lacks_some_of_its_files(root: Path, space: clia.Space) -> None:
-    """A file that a person reverted is not work of the turn; with a newer base, it would look committed."""
+def test_files_that_a_turn_does_not_commit_stay_changes_of_the_checkout(root: Path, space: clia.Space) -> None:
+    """A file that a person changed is not work of the turn."""
     space.spawn_at("scout", clia.Briefing("scout"), "main")
     directory = root.parent / "checkout"
     space.checkout("scout", directory)
@@ -99,7 +100,7 @@ def test_a_checkout_keeps_its_base_if_a_commit_lacks_some_of_its_files(root: Pat
     )
     run_ingest(root)
     (directory / "README.md").write_text("by hand\n")
-    base = space.commit_dir("scout", "finding", directory)
+    space.commit_dir("scout", "finding", directory)
     (directory / "README.md").write_text("people\n")
     (directory / "new.txt").write_text("new\n")
     put(root, json.dumps({"session_id": "s", "hook_event_name": "Stop", "cwd": str(directory)}).encode(), cwd=str(directory))
@@ -107,7 +108,10 @@ def test_a_checkout_keeps_its_base_if_a_commit_lacks_some_of_its_files(root: Pat
     assert space.files("scout") == {"README.md": b"by hand\n", "new.txt": b"new\n"}
     checkout = space.checkout_at(directory)
     assert checkout is not None
-    assert checkout.base == base != space.head("scout")
+    assert checkout.base == space.head("scout")
+    assert git("status", "--porcelain", cwd=directory) == " M README.md\n"
+    space.commit_dir("scout", "finding", directory)
+    assert space.files("scout")["README.md"] == b"people\n"
 
 
 def test_a_checkout_is_updated_if_a_turn_is_committed_without_its_files(root: Path, space: clia.Space) -> None:

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 def test_ingest_reads_what_the_hook_writes(tmp_path: Path) -> None:
     """The hook cannot import the reader's module, so both implement the format."""
     cwd, payload = b"/a\n%0A%25\xff b", b'\n\nkey=value\n\xff\0{"half'
-    place = writer.put([os.fsencode(tmp_path)], [writer.head(b"codex", cwd, b"scout"), payload])
-    (name,) = reader.waiting(os.fsdecode(place))
-    record = reader.read(os.fsdecode(place), name)
+    stored = writer.put([os.fsencode(tmp_path)], [writer.head(b"codex", cwd, b"scout"), payload])
+    (name,) = reader.waiting(str(tmp_path))
+    assert stored == os.fsencode(tmp_path / "new" / name)
+    record = reader.read(str(tmp_path), name)
     assert record is not None
     assert (record.tool, os.fsencode(record.cwd), record.agent, record.payload) == ("codex", cwd, "scout", payload)
     assert abs(time.time() - int(name.partition("-")[0]) / 1e9) < 3600
