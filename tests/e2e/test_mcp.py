@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +16,7 @@ import clia
 from clia.mcp.server import TOOLS
 from clia.users.service import users_of
 from support import Tree, git, program, warm
+from support.captured import hook, new_space
 from support.forge_server import Api, ForgeProcess, new_forge_space
 from support.mcp_client import LEGACY, MODERN, PROTOCOLS, Driver, fails, over_http, says, stdio, talking
 from support.session_flows import PRODUCT
@@ -65,7 +67,7 @@ def test_the_client_drives_every_tool_resource_and_prompt(world: World, line: st
 
     async def main() -> None:
         if transport == STDIO:
-            await tour(stdio(world.root, "--agent", agent, "--forge", world.forge.address), {})
+            await tour(stdio(world.root, "--forge", world.forge.address), {"agent": agent})
         else:
             async with over_http(world.forge.address, world.admin) as server:
                 await tour(server, {"agent": agent})
@@ -361,3 +363,40 @@ def test_a_server_killed_while_a_form_is_open_leaves_one_request_for_the_next_on
             assert (decision["status"], decision["by"]) == ("decided", "Tess <tess@example.org>")
 
     anyio.run(main)
+
+
+def test_two_sessions_at_once_and_a_killed_one_are_told_apart(tmp_path: Path) -> None:
+    root = new_space(tmp_path.resolve() / "repo")
+    sessions = ["11111111-aaaa", "22222222-bbbb", "33333333-cccc"]
+    for session in sessions:
+        hook(root, "SessionStart", session, source="startup")
+        hook(root, "UserPromptSubmit", session, prompt="Go.")
+    *live, killed = sessions
+    hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    start = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).encode() + b"\n"
+    environment = {**os.environ, "CLAUDE_CODE_SESSION_ID": killed}
+    command = [warm.program(), "mcp", "--path", str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(start)
+        server.stdin.flush()
+        assert json.loads(server.stdout.readline())["id"] == 1
+        server.kill()
+
+    async def work(session: str) -> None:
+        async with talking(stdio(root, CLAUDE_CODE_SESSION_ID=session)) as driver:
+            assert (await driver.do("whoami"))["agent"] == f"claude-{session[:8]}"
+            commit = await driver.do("commit", kind="finding", message=session, changes={f"{session}.txt": "x\n"})
+            assert commit["agent"] == f"claude-{session[:8]}"
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            for session in live:
+                group.start_soon(work, session)
+
+    anyio.run(main)
+    with clia.open(root) as space:
+        newest = {session: space.session_log(f"claude-{session[:8]}")[0].subject for session in sessions}
+    assert newest == {session: session for session in live} | {killed: newest[killed]}
+    assert newest[killed] not in live

@@ -106,7 +106,7 @@ def mcp(
     settings: Settings,
     path: str,
     agent: str | None = opt(
-        "NAME", "agent of the client if a call names none (default: CLIA_AGENT, else the agent of the checkout)"
+        "NAME", "agent that the server acts as (default: CLIA_AGENT, else the agent of the checkout, else the calling session's)"
     ),
     forge: str | None = opt(
         "URL", "forge for links to its inbox (default: CLIA_FORGE, else the local forge that serves the space)"
@@ -126,13 +126,19 @@ def mcp(
         from clia.values.refs import check_name
 
         check_name(agent)
+    from clia.capture.ingest import ingest
     from clia.facade.opening import open_space
     from clia.mcp.calls import SpaceContext
     from clia.mcp.server import serve as run_server  # loads the MCP package: 1 s
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     context = SpaceContext(
-        path, lambda: open_space(path, settings=settings), agent=agent, address=lambda space: site_address(address, space)
+        path,
+        lambda: open_space(path, settings=settings),
+        agent=agent,
+        session=os.environ.get("CLAUDE_CODE_SESSION_ID", ""),
+        refresh=lambda space: ingest(space, settings, os.environ),
+        address=lambda space: site_address(address, space),
     )
     # A thread waits for the next line and would keep the process alive; everything here can be interrupted safely.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

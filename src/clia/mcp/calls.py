@@ -1,8 +1,8 @@
 """The context of a call: the space, the caller and the agent.
 
-Invariant: an HTTP caller is on another machine, so it sees no local paths, the working directory does not identify its agent, and
-its role limits it. A caller on standard input is the local user and has no limits. Library code runs in threads and never blocks
-the event loop; progress goes only to clients that asked for it.
+Invariant: a server that is bound to an agent acts as no other. An HTTP caller is on another machine, so it sees no local paths, the
+working directory does not identify its agent, and its role limits it. A caller on standard input is the local user and has no
+limits. Library code runs in threads and never blocks the event loop; progress goes only to clients that asked for it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from urllib.parse import quote
 
 from anyio import from_thread, to_thread
 
-from clia.errors import CliaError, InvalidInput
+from clia.errors import CliaError, InvalidInput, NotAllowed
 from clia.identities import checks
+from clia.mcp.identity import UNKNOWN, CallOrigin, announced, captured_session, only_open_session, origin_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,12 +48,16 @@ class SpaceContext:
         opened: Callable[[], Space],
         *,
         agent: str | None = None,
+        session: str = "",
+        refresh: Callable[[Space], object] = lambda _: None,
         address: Callable[[Space], str | None] = lambda _: None,
         paths: RelativePaths | None = None,  # for remote callers
         waits: WaitSlots | None = None,
     ) -> None:
         self.path = path
-        self.agent = agent  # the default agent
+        self.agent = agent  # the agent that the server is bound to
+        self.session = session  # of the tool that started the server
+        self.refresh = refresh  # records the events of hooks
         self.at_hand = paths is None
         self.waits = waits or WaitSlots()
         self._address = address
@@ -141,9 +146,12 @@ class Caller(NamedTuple):
 class ToolCall:
     """One tool call, as its function sees it. The function runs in a thread and may block."""
 
-    def __init__(self, place: SpaceContext, caller: Caller, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, place: SpaceContext, caller: Caller, origin: CallOrigin = UNKNOWN, say: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.place = place
         self.caller = caller
+        self.origin = origin
         self.say = say  # reports progress
 
     @property
@@ -159,29 +167,46 @@ class ToolCall:
             raise
 
     def agent(self, requested: str | None) -> str:
-        """The agent of this call: the named one, else the caller's own."""
-        name = requested or self.place.agent or (self._agent_here() if self.place.at_hand else None)
+        """The agent of this call: the one that the server is bound to, else the named one, else that of the caller's session."""
+        bound = self._bound()
+        if bound and requested and requested != bound:
+            message = f"this server acts as agent {bound!r} and cannot act as {requested!r}"
+            hints = [f"leave out the argument, or start another server: clia mcp --agent {requested}"]
+            raise NotAllowed(message, hints=hints, fields={"agent": bound, "requested": requested})
+        name = bound or requested or (self._session_agent() if self.place.at_hand else None)
         if name is not None:
             return name
         space = self.space_or_none()
         names = space.agents() if space is not None else [agent.slug for agent in checks.roster(self.place.path).agents]
         names = names[:50]
         hints = [f"agents here: {', '.join(names)}" if names else "no agents yet; create one with: clia spawn NAME"]
-        hints += ["set it for every call with clia mcp --agent NAME or CLIA_AGENT"] if self.place.at_hand else []
+        if self.place.at_hand:
+            hints += ["set it for every call with clia mcp --agent NAME or CLIA_AGENT"]
+            hints += ["record the sessions of your tool with: clia hook install"] if self.origin.session else []
         message, fields = "cannot tell which agent you are; set the agent argument", {"field": "agent", "agents": names}
         raise InvalidInput(message, code="missing-field", hints=hints, fields=fields)
 
-    def _agent_here(self) -> str | None:
-        """The agent whose checkout contains the working directory, else that of the only open tool session there."""
+    def _bound(self) -> str | None:
+        """The agent that the server was started for, else the one whose checkout contains its directory."""
+        if self.place.agent is not None or not self.place.at_hand:
+            return self.place.agent
         space = self.space_or_none()
+        checkout = None if space is None else space.checkout_at(self.place.path)
+        return None if checkout is None else checkout.agent
+
+    def _session_agent(self) -> str | None:
+        """The agent of the captured session that the call comes from; without any word of that, of the only open one."""
+        space, place = self.space_or_none(), self.place
         if space is None:
             return None
-        checkout = space.checkout_at(self.place.path)
-        if checkout is not None:
-            return checkout.agent
-        top, sessions = space.captures.top_of(self.place.path), space.captures.sessions()
-        agents = {session.agent for session in sessions if session.open and not session.sub and session.place == top}
-        return agents.pop() if len(agents) == 1 else None
+        origin = announced(space, self.origin, place.session)
+        if not origin.session:
+            return only_open_session(space, place.path, origin.client)
+        captured = captured_session(space, origin)
+        if captured is None:
+            place.refresh(space)  # it may have just begun
+            captured = captured_session(space, origin)
+        return None if captured is None else captured.agent
 
 
 class Exchange:
@@ -195,7 +220,8 @@ class Exchange:
         params: CallToolRequestParams,
         limiter: CapacityLimiter,
     ) -> None:
-        self.call = ToolCall(place, caller, lambda message: from_thread.run(self.tell, message))
+        origin = origin_of(context, params.name, params.arguments)
+        self.call = ToolCall(place, caller, origin, lambda message: from_thread.run(self.tell, message))
         self.context = context
         self.params = params
         self._limiter = limiter

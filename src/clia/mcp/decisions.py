@@ -349,8 +349,9 @@ async def decision(
 ) -> dict[str, Any]:
     """Returns the state of a request: held, decided (value, by, rationale), given-up or over (its session ended first)."""
     _check_wait(wait)
-    name = await exchange.do(exchange.call.agent, agent)
-    result = await exchange.do(outcome, exchange.call, name, request)
+    if not agent:
+        agent = await exchange.do(exchange.call.agent, None)
+    result = await exchange.do(outcome, exchange.call, agent, request)
     return result if result["status"] != HELD else await _waited(exchange, result, wait)
 
 

@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from clia.errors import CliaError
 from clia.mcp import behaviour_tools, decisions, lineage_tools, resources, session_tools, space_tools
 from clia.mcp.calls import Caller, Exchange, ToolCall
+from clia.mcp.identity import origin_of
 from clia.mcp.toolbox import Tool, arguments, broken, input_schema, output_schema, protocol_error, refused
 from clia.verbs import VIEWER
 
@@ -143,7 +144,7 @@ class _RequestHandlers:
         try:
             caller = self._who(context)
             caller.require(VIEWER)
-            return await to_thread.run_sync(work, ToolCall(self._place, caller), limiter=self._limiter)
+            return await to_thread.run_sync(work, ToolCall(self._place, caller, origin_of(context)), limiter=self._limiter)
         except CliaError as err:
             raise protocol_error(self._place.in_error(err), {"uri": name}) from None
         except Exception:  # noqa: BLE001  # as above

@@ -113,7 +113,7 @@ def test_no_tool_adopts_a_version_and_only_agents_with_write_access_propose(spac
 
     async def wrong(driver: Driver) -> None:
         for code, arguments in (
-            ("no-such-agent", {"agent": "nobody"}),
+            ("not-allowed", {"agent": "nobody"}),
             ("invalid-flow", {"body": "def main(:"}),
             ("wrong-kind", {"kind": "prompt"}),
             ("kind-needed", {"behaviour": "fresh"}),

@@ -147,16 +147,19 @@ def test_wrong_types_unknown_and_missing_arguments_are_named_and_change_nothing(
             assert (await driver.refused(code, tool, **args))["fields"]["field"] == field
         await driver.refused("unknown-kind", "commit", kind="nonsense", changes={})
         await driver.refused("unsafe-path", "commit", kind="finding", changes={"../x": "y"})
+        await driver.refused("stale-ref", "commit", kind="finding", changes={"a": "b"}, base="0" * 40)
+
+    async def unknown(driver: Driver) -> None:
         await driver.refused("no-such-agent", "commit", kind="finding", changes={}, agent="nobody")
         await driver.refused("no-such-agent", "whoami", agent="nobody")
-        await driver.refused("stale-ref", "commit", kind="finding", changes={"a": "b"}, base="0" * 40)
 
     before = space.head("scout")
     drive(server_at(space, tmp_path, agent="scout"), work, protocol)
+    drive(server_at(space, tmp_path), unknown, protocol)
     assert space.head("scout") == before
 
 
-def test_the_agent_is_the_argument_or_the_servers_or_the_checkouts_or_the_open_sessions(space: clia.Space, tmp_path: Path) -> None:
+def test_the_agent_is_the_servers_or_the_checkouts_or_the_argument_or_the_open_sessions(space: clia.Space, tmp_path: Path) -> None:
     space.spawn("painter", BRIEFING)
     work = tmp_path.resolve() / "work"
     space.checkout("painter", work)
@@ -170,7 +173,7 @@ def test_the_agent_is_the_argument_or_the_servers_or_the_checkouts_or_the_open_s
         drive(server, ask)
         return agents[0]
 
-    assert agent_of(server_at(space, work, agent="scout"), agent="painter") == "painter"
+    assert agent_of(server_at(space, tmp_path), agent="painter") == "painter"
     assert agent_of(server_at(space, work, agent="scout")) == "scout"
     assert agent_of(server_at(space, work)) == "painter"
 
