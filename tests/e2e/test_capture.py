@@ -181,7 +181,7 @@ def test_a_worker_ingests_the_events_of_hooks(root: Path) -> None:
 def test_events_of_a_read_only_repository_are_kept_in_the_home_directory(tmp_path: Path) -> None:
     """Ingest reports the error and removes nothing; it records the events when the repository is writable again."""
     home = tmp_path / "home"
-    env = environment(home) | {"COLUMNS": "100", "NO_COLOR": "1"}
+    env = environment(home) | {"COLUMNS": "100", "NO_COLOR": "1", "XDG_STATE_HOME": str(home / ".local/state")}
     with small_disk(tmp_path / "disk", 64 << 20) as disk:
         root = new_space(disk.resolve() / "space")
         assert fire(root, prompt("first"), env=env) == QUIET

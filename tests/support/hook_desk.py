@@ -45,8 +45,8 @@ class Desk(NamedTuple):
             path.write_text(text, encoding="utf-8")
         return path
 
-    def doctor(self, now: datetime = NOW, captured: Any = ()) -> HooksHealth:
-        return hook_health.examine(str(self.root), environment=self.environment, program=self.program, now=now, captured=captured)
+    def doctor(self, now: datetime = NOW, **more: Any) -> HooksHealth:
+        return hook_health.examine(str(self.root), environment=self.environment, program=self.program, now=now, **more)
 
     def findings(self, **more: Any) -> dict[str, HookFinding]:
         return {finding.code: finding for finding in self.doctor(**more).findings}

@@ -116,8 +116,11 @@ class IngestedSessions:
                 self._spawn(name, tool, session, place, forked, event)
         tree, at = self._captures.tree_of(name), hook.record.at
         live = self._enter(tool, CapturedSession(tool.name, session, "", name, place, started=at, last=at, tree=tree, since=since))
-        if hook.record.agent and not is_name(hook.record.agent):
-            text = f"CLIA_AGENT is {hook.record.agent!r}, which is not a valid agent name; {name} is used instead"
+        wanted = hook.record.agent
+        if wanted and wanted != name:
+            why = "which cannot be used for this session" if is_name(wanted) else "which is not a valid agent name"
+            live.captured = live.captured._replace(wanted=wanted)
+            text = f"CLIA_AGENT is {wanted!r}, {why}; {name} is used instead"
             live.queue.append((ToolEvent(NOTE, text, f"no-name:{hook.record.id}", at=at), hook.record.id))
         return live
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,9 @@ from typing import NamedTuple
 
 from clia.capture import spool_reader as spool
 from clia.capture.hook_tools import SCOPES, SERVER, TOOLS, USER, common_dir, is_space, placed_in, settings_in, switched_off
-from clia.capture.transcripts import list_folder
+from clia.capture.tool_trust import distrust, mcp_problem
+from clia.capture.tool_versions import spelled
+from clia.capture.transcripts import first_lines, list_folder
 from clia.errors import CliaError
 from clia.facade.settings import Settings, clock_of
 from clia.files import LocalFiles
@@ -26,11 +29,12 @@ from clia.values.records import fields_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from clia.capture.hook_tools import CliaProgram, HookTool
     from clia.capture.service import CapturedSession
+    from clia.capture.tool_versions import Version
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 PLUGIN = "plug-in"
@@ -38,6 +42,9 @@ PATIENCE = timedelta(minutes=10)
 """How long events may wait: every end of a turn starts an ingest."""
 _SETTLING, _LONG_STEP = timedelta(minutes=1), timedelta(hours=1)
 _HEAD = 1 << 16
+_RECENT = timedelta(days=7)
+_DAYS, _ROLLOUTS = 7, 50  # folders and files of Codex to look at
+_FREE_MIN = 1 << 20
 _LOOKED_AT = 1000  # newest events to read for their tool
 
 
@@ -104,6 +111,7 @@ class HookInspection(NamedTuple):
     environment: Mapping[str, str]
     program: CliaProgram
     now: datetime
+    version_of: Callable[[str], Version | None]  # of an installed program
 
 
 def examine(
@@ -113,10 +121,11 @@ def examine(
     program: CliaProgram,
     captured: Sequence[CapturedSession] = (),
     now: datetime | None = None,
+    version_of: Callable[[str], Version | None] = lambda _: None,
 ) -> HooksHealth:
     root = find_repository(path)
     common = common_dir(root) if root is not None and is_space(root) else None
-    inspection = HookInspection(root, common, environment, program, now or clock_of(Settings())())
+    inspection = HookInspection(root, common, environment, program, now or clock_of(Settings())(), version_of)
     findings: list[HookFinding] = []
     arrived = _arrived(inspection, captured)
     tools = []
@@ -128,6 +137,10 @@ def examine(
             tools.append(ToolHealth(tool.name, tuple(places), None if last is None else timestamp(last), sessions))
         if places:
             findings += _tool_findings(tool, places, inspection, arrived.get(tool.name))
+        elif common is not None:
+            findings += _not_installed(tool, inspection, arrived.get(tool.name))
+    findings += _mcp_findings(inspection)
+    findings += _session_findings(inspection, captured)
     state = None
     if common is not None:
         state, spool_findings = _spool(inspection, installed=any(health.places for health in tools))
@@ -218,11 +231,9 @@ def _tool_findings(
     for off in switched_off(tool, inspection.root, inspection.environment):
         hint = f"remove that setting, or {tool.title} runs no hooks"
         yield HookFinding("hooks-switched-off", ERROR, tool.name, f"the hooks of {tool.title} are installed, but {off}", hint)
+    version = inspection.version_of(tool.program) if tool.since else None
     for place in places:
-        if place.missing:
-            message = f"{place.path} runs clia for some events of {tool.title} only; missing: {', '.join(place.missing)}"
-            hint = f"clia hook install {tool.name} --scope {place.scope}"
-            yield HookFinding("events-missing", WARNING, tool.name, message, hint)
+        yield from _event_findings(tool, place, version)
         yield from _altered(tool, place)
     if len(places) > 1:
         listed = " and ".join(f"{place.path} ({place.scope})" for place in places)
@@ -231,9 +242,68 @@ def _tool_findings(
     if inspection.common is None:
         severity = INFO if all(place.scope in (USER, PLUGIN) for place in places) else WARNING
         message = f"the hooks of {tool.title} are installed, but this is not a space: hooks record nothing here"
-        yield HookFinding("no-space", severity, tool.name, message, "clia init makes the repository a space")
+        outer = find_repository(os.path.dirname(inspection.root)) if inspection.root else None
+        hint = "clia init makes the repository a space"
+        if outer is not None and is_space(outer):
+            hint += f"; to record in {outer}, which is one, start {tool.title} there"
+        yield HookFinding("no-space", severity, tool.name, message, hint)
     else:
         yield from _silence(tool, places, inspection, last)
+
+
+def _event_findings(tool: HookTool, place: HookPlace, version: Version | None) -> Iterator[HookFinding]:
+    """Events that are missing in a settings file, or that the installed version does not know."""
+    known, hint = tool.known(version), f"clia hook install {tool.name} --scope {place.scope}"
+    missing = [event for event in place.missing if event in known]
+    if missing:
+        message = f"{place.path} runs clia for some events of {tool.title} only; missing: {', '.join(missing)}"
+        yield HookFinding("events-missing", WARNING, tool.name, message, hint)
+    if version is None:
+        return
+    if "SessionStart" not in known:
+        message = f"{tool.title} {spelled(version)} is too old: it does not report the start of a session"
+        yield HookFinding("tool-too-old", ERROR, tool.name, message, f"update {tool.title}, then: {hint}")
+    unknown = [event for event in place.events if event not in known]
+    if unknown and version < tool.tolerant and place.scope != PLUGIN:
+        message = f"{tool.title} {spelled(version)} does not know {', '.join(unknown)}, and therefore ignores all of {place.path}"
+        yield HookFinding("events-unknown", ERROR, tool.name, message, f"{hint}; or update {tool.title}")
+
+
+def _not_installed(tool: HookTool, inspection: HookInspection, last: datetime | None) -> Iterator[HookFinding]:
+    """A tool that works here without hooks."""
+    worked = _worked(tool, inspection)
+    if worked is not None and inspection.now - worked < _RECENT and (last is None or worked > last + _LONG_STEP):
+        message = f"{tool.title} worked here at {timestamp(worked)}, but its hooks are not installed: nothing was recorded"
+        yield HookFinding("hooks-not-installed", WARNING, tool.name, message, f"clia hook install {tool.name}")
+
+
+def _mcp_findings(inspection: HookInspection) -> Iterator[HookFinding]:
+    problem = mcp_problem(inspection.root, inspection.environment) if inspection.root is not None else None
+    if problem is not None:
+        yield HookFinding("mcp-not-approved", WARNING, "claude-code", problem.reason, problem.hint)
+
+
+def _session_findings(inspection: HookInspection, captured: Sequence[CapturedSession]) -> Iterator[HookFinding]:
+    """Recent sessions that were recorded under another agent, or whose transcripts were not read."""
+    since = timestamp(inspection.now - _RECENT, "milliseconds")
+    for session in captured:
+        if session.last < since or session.sub:
+            continue
+        if session.wanted:
+            message = f"a session of {session.tool} with CLIA_AGENT={session.wanted} is recorded as {session.agent}"
+            hint = (
+                f"{session.wanted} is not valid, works elsewhere or belongs to another session; see: clia agents, clia hub status"
+            )
+            yield HookFinding("agent-not-used", WARNING, session.tool, message, hint)
+        if session.refused:
+            message = f"the transcript {session.refused} was not read for {session.agent}: it is another session's or project's"
+            hint = f"see which program runs clia hook {session.tool} with this path; prompts and calls come from hooks only"
+            yield HookFinding("transcript-refused", WARNING, session.tool, message, hint)
+        elif session.transcript and not os.access(session.transcript, os.R_OK):
+            is_there = os.path.lexists(session.transcript)
+            message = f"the transcript {session.transcript} of {session.agent} {'cannot be read' if is_there else 'is missing'}"
+            hint = "make it readable for this account" if is_there else "answers are missing; let the tool keep its transcripts"
+            yield HookFinding("transcript-missing", WARNING if is_there else INFO, session.tool, message, hint)
 
 
 def _altered(tool: HookTool, place: HookPlace) -> Iterator[HookFinding]:
@@ -279,7 +349,12 @@ def _silence(
         since = "ever" if last is None else f"since {timestamp(last)}"
         message = f"{tool.title} worked here at {timestamp(worked)}, with hooks installed, and no event arrived {since}"
         hint = f"restart {tool.title}, because it may read its settings only at start; its /hooks command shows what it runs"
+        if tool.name == "codex":
+            hint = "type /hooks in Codex and trust the hooks: it runs no others"
         yield HookFinding("nothing-arrives", ERROR, tool.name, message, hint)
+    elif last is None and (problem := distrust(tool, inspection.root or "", inspection.environment)) is not None:
+        message = f"the hooks of {tool.title} are installed, but do not run: {problem.reason}"
+        yield HookFinding("hooks-not-trusted", ERROR, tool.name, message, problem.hint)
     elif last is None:
         message = f"the hooks of {tool.title} are installed, but no event has arrived"
         trust = ", and trust the hooks there: /hooks" if tool.name == "codex" else ""
@@ -287,12 +362,29 @@ def _silence(
 
 
 def _worked(tool: HookTool, inspection: HookInspection) -> datetime | None:
-    """When the tool last wrote about work in this directory; only Claude Code names transcripts after it."""
-    if tool.name != "claude-code" or inspection.root is None:
+    """When the tool last wrote about work in this directory, as far as its files tell."""
+    folder = tool.user_folder(inspection.environment)
+    if inspection.root is None or tool.name not in ("claude-code", "codex"):
         return None
-    name = "".join(char if char.isascii() and char.isalnum() else "-" for char in inspection.root)
-    folder = os.path.join(tool.user_folder(inspection.environment), "projects", name)
-    return max((at for file in list_folder(folder) if (at := _written(os.path.join(folder, file)))), default=None)
+    if tool.name == "codex":
+        days = sorted((f"{folder}/sessions/{year}/{month}/{day}" for year, month, day in _days(f"{folder}/sessions")), reverse=True)
+        rollouts = [f"{day}/{name}" for day in days[:_DAYS] for name in list_folder(day)][-_ROLLOUTS:]
+        files = [path for path in rollouts if ("cwd", inspection.root) in _first_payload(path).items()]
+    else:  # Claude Code names the folder after the directory
+        name = "".join(char if char.isascii() and char.isalnum() else "-" for char in inspection.root)
+        files = [f"{folder}/projects/{name}/{file}" for file in list_folder(f"{folder}/projects/{name}")]
+    return max((at for file in files if (at := _written(file))), default=None)
+
+
+def _days(folder: str) -> list[tuple[str, str, str]]:
+    """The newest folders of days: ``YEAR/MONTH/DAY``."""
+    months = [(year, month) for year in list_folder(folder)[-2:] for month in list_folder(f"{folder}/{year}")[-2:]]
+    return [(year, month, day) for year, month in months for day in list_folder(f"{folder}/{year}/{month}")]
+
+
+def _first_payload(path: str) -> dict[str, Any]:
+    payload = next((line.get("payload") for line in first_lines(path, _HEAD)), None)
+    return payload if isinstance(payload, dict) else {}
 
 
 def _written(path: str) -> datetime | None:
@@ -326,7 +418,15 @@ def _spool(inspection: HookInspection, *, installed: bool) -> tuple[SpoolHealth,
     if elsewhere:
         message = f"{_events(elsewhere)} had to be stored outside of the repository, in {others[0]}"
         findings.append(HookFinding("events-elsewhere", WARNING, None, message, f"make {own} writable; clia ingest reads both"))
+    if every and spool.time_of(every[-1]) > timestamp(inspection.now + PATIENCE, "milliseconds"):
+        message = f"an event in the spool is from {spool.time_of(every[-1])}, which is in the future"
+        findings.append(
+            HookFinding("clock-skew", WARNING, None, message, "set the clock; events are recorded in the order of their times")
+        )
     findings += _ingest_error([own, *others], late=late)
+    if installed and _free_bytes(own) < _FREE_MIN:
+        message = f"the disk of {own} is full: events of hooks are lost"
+        findings.append(HookFinding("disk-full", ERROR, None, message, "free some space; nothing else is needed"))
     if installed and not _writable(own):
         message = f"hooks cannot write to {own}"
         hint = "make it writable for the account that starts the tools; until then events go to that account's own folder"
@@ -351,6 +451,16 @@ def _writable(directory: str) -> bool:
     while not os.path.lexists(inside):
         inside = os.path.dirname(inside)
     return os.path.isdir(inside) and os.access(inside, os.W_OK | os.X_OK)
+
+
+def _free_bytes(directory: str) -> int:
+    """The free space for hooks; the spool may not exist yet."""
+    while not os.path.lexists(directory):
+        directory = os.path.dirname(directory)
+    try:
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return _FREE_MIN
 
 
 def _events(number: int) -> str:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from clia.capture import hook_tools
 from clia.capture.hook_tools import PROJECT, SCOPES, SERVER, TOOLS, USER, command_of, placed_in, runs_server
+from clia.capture.tool_versions import spelled
 from clia.errors import AlreadyExists, Conflict, FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
 from clia.files import LINK, MISSING, WritableLocalFiles
 from clia.git.libgit2 import find_repository
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.capture.hook_tools import CliaProgram, HookTool, PlacedHook
+    from clia.capture.tool_versions import Version
 
 _BOM = b"\xef\xbb\xbf"
 _NEW = "{\n}\n"
@@ -110,13 +112,26 @@ def tools_here(where: SettingsFile, on_path: Iterable[str]) -> list[HookTool]:
     return [tool for tool in TOOLS.values() if where.scope in tool.files and is_used(tool)]
 
 
-def install(tools: Sequence[HookTool], where: SettingsFile, program: CliaProgram, *, mcp: bool = False) -> SettingsPlan:
-    """The changes that make each event run ``clia hook``; ``mcp`` also adds our MCP server."""
+def install(
+    tools: Sequence[HookTool],
+    where: SettingsFile,
+    program: CliaProgram,
+    *,
+    mcp: bool = False,
+    versions: Mapping[str, Version | None] | None = None,
+) -> SettingsPlan:
+    """The changes that make each event run ``clia hook``; ``mcp`` also adds our MCP server.
+
+    ``versions``: the installed version of each tool. Only events that it knows are written.
+    """
     word = program.word(where.scope)
     changes, notes = [], _program_notes(where, program)
     for tool in tools:
-        file = _file(tool, where)
-        file.install_hooks(word)
+        file, version = _file(tool, where), (versions or {}).get(tool.name)
+        file.install_hooks(word, version)
+        if version is not None and len(tool.known(version)) < len(tool.events):
+            unknown = ", ".join(event for event in tool.events if event not in tool.known(version))
+            notes.append(f"{tool.title} {spelled(version)} does not know {unknown}: update it, then install again")
         if mcp and tool.name == "gemini":
             file.install_server({"command": word, "args": ["mcp"]})
         changes.append(file.change())
@@ -178,15 +193,18 @@ class _SettingsEdit:
     def _read(self) -> dict[str, Any]:
         return documents.parse(self.text.encode(), self.path)
 
-    def install_hooks(self, word: str) -> None:
-        settings = self._read()
+    def install_hooks(self, word: str, version: Version | None = None) -> None:
+        settings, known = self._read(), self.tool.known(version)
         if "hooks" not in settings:
-            self.text = edits.add(self.text, (), self.tool.hooks(command_of(self.tool, word)), "hooks")
-            self.what += self.tool.events
+            self.text = edits.add(self.text, (), self.tool.hooks(command_of(self.tool, word), version), "hooks")
+            self.what += known
             return
         self._check_shape(settings)
-        for event in self.tool.events:
+        for event in known:
             self._install_event(event, word)
+        unknown = [placed for placed in placed_in(self._read()) if placed.event not in known and placed.hook.ours]
+        self._drop(unknown)
+        self.what += dict.fromkeys(placed.event for placed in unknown)
 
     def _install_event(self, event: str, word: str) -> None:
         settings = self._read()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
+    from clia.capture.tool_versions import Version
+
 PROJECT, LOCAL, USER = "project", "local", "user"
 SCOPES = (PROJECT, LOCAL, USER)
 SERVER = "clia"
@@ -46,6 +48,8 @@ class HookTool(NamedTuple):
     home_variable: str  # names the user's folder, or its parent for Gemini CLI
     events: Mapping[str, int]  # event -> timeout, in the tool's unit
     named: bool = False  # whether hooks have names that settings can disable
+    since: Mapping[str, Version] = {}  # event -> the first version that knows it, if an older one may be in use
+    tolerant: Version = ()  # the first version that ignores an unknown event; an older one ignores the whole file
 
     def user_folder(self, environment: Mapping[str, str]) -> str:
         chosen = environment.get(self.home_variable)
@@ -67,9 +71,13 @@ class HookTool(NamedTuple):
         named = {"name": SERVER} if self.named else {}
         return {**named, "type": "command", "command": command, "timeout": self.events[event]}
 
-    def hooks(self, command: str) -> dict[str, Any]:
+    def known(self, version: Version | None) -> list[str]:
+        """The events that a version knows; those of the documented one if the version is unknown."""
+        return [event for event in self.events if version is None or version >= self.since.get(event, ())]
+
+    def hooks(self, command: str, version: Version | None = None) -> dict[str, Any]:
         """The hooks of all events: the value of ``hooks`` in an otherwise empty file."""
-        return {event: [{"hooks": [self.handler(event, command)]}] for event in self.events}
+        return {event: [{"hooks": [self.handler(event, command)]}] for event in self.known(version)}
 
 
 def _timeouts(events: str, unit: int = 1) -> dict[str, int]:
@@ -88,6 +96,17 @@ _CLAUDE_CODE = HookTool(
         "SessionStart UserPromptSubmit PreToolUse PostToolUse PostToolUseFailure SubagentStart SubagentStop Stop StopFailure "
         "PreCompact SessionEnd"
     ),
+    since={
+        "SubagentStop": (1, 0, 41),
+        "PreCompact": (1, 0, 48),
+        "UserPromptSubmit": (1, 0, 54),
+        "SessionStart": (1, 0, 62),
+        "SessionEnd": (1, 0, 85),
+        "SubagentStart": (2, 0, 43),
+        "PostToolUseFailure": (2, 1, 10),
+        "StopFailure": (2, 1, 78),
+    },
+    tolerant=(2, 1, 80),
 )
 _CODEX = HookTool(
     "codex",
@@ -108,7 +127,7 @@ _GEMINI = HookTool(
     ".gemini",
     {PROJECT: "settings.json", USER: "settings.json"},
     "GEMINI_CLI_HOME",
-    _timeouts("SessionStart BeforeAgent BeforeTool AfterTool AfterAgent PreCompress SessionEnd", unit=1000),  # milliseconds
+    _timeouts("SessionStart BeforeAgent BeforeTool AfterTool AfterAgent SessionEnd", unit=1000),  # milliseconds
     named=True,
 )
 TOOLS = {tool.name: tool for tool in (_CLAUDE_CODE, _CODEX, _GEMINI)}
@@ -268,12 +287,12 @@ def settings_in(path: str) -> dict[str, Any] | None:
 
 def installed_in(path: str) -> bool:
     """Whether a settings file has hooks that run clia; False if it cannot be read."""
-    return any(True for _ in placed_in(_tolerant(path)))
+    return any(True for _ in placed_in(readable_settings(path)))
 
 
 def codex_has_server(path: str) -> bool:
     """Whether a Codex config.toml has our MCP server."""
-    servers = _toml(path).get("mcp_servers")
+    servers = read_toml(path).get("mcp_servers")
     return isinstance(servers, dict) and runs_server(servers.get(SERVER))
 
 
@@ -284,19 +303,19 @@ def switched_off(
     if tool.name == "codex":
         return list(_codex(tool, root, environment))
     paths = (tool.file(scope, root, environment) for scope in (LOCAL, PROJECT, USER))  # nearest first
-    settings = [(path, _tolerant(path)) for path in paths if path is not None]
+    settings = [(path, readable_settings(path)) for path in paths if path is not None]
     if tool.name == "gemini":
         return list(_gemini(settings))
     decided = [(path, values["disableAllHooks"]) for path, values in settings if isinstance(values.get("disableAllHooks"), bool)]
     off = [HooksOff(path, "disableAllHooks: true") for path, disabled in decided[:1] if disabled]
     keys = ("disableAllHooks", "allowManagedHooksOnly")
-    return off + [HooksOff(path, f"{key}: true") for path in managed for key in keys if _tolerant(path).get(key) is True]
+    return off + [HooksOff(path, f"{key}: true") for path in managed for key in keys if readable_settings(path).get(key) is True]
 
 
 def _codex(tool: HookTool, root: str | None, environment: Mapping[str, str]) -> Iterator[HooksOff]:
     folders = [*([os.path.join(root, tool.folder)] if root else []), tool.user_folder(environment)]
     for path in (os.path.join(folder, "config.toml") for folder in folders):
-        features = _toml(path).get("features")
+        features = read_toml(path).get("features")
         for key in ("hooks", "codex_hooks"):  # the older name
             if isinstance(features, dict) and isinstance(features.get(key), bool):
                 if not features[key]:
@@ -319,14 +338,16 @@ def _gemini(settings: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Hooks
                 yield HooksOff(path, f"hooksConfig.disabled names {name}")
 
 
-def _tolerant(path: str) -> dict[str, Any]:
+def readable_settings(path: str) -> dict[str, Any]:
+    """The contents of a settings file; empty if it is missing or cannot be read."""
     try:
         return settings_in(path) or {}
     except CliaError:  # ``settings_in`` reports unreadable files
         return {}
 
 
-def _toml(path: str) -> dict[str, Any]:
+def read_toml(path: str) -> dict[str, Any]:
+    """The contents of a TOML file; empty if it is missing or cannot be read."""
     try:
         data = LocalFiles().read(path, documents.MAX_BYTES)
         return {} if data is None else tomllib.loads(data.decode())

@@ -59,6 +59,7 @@ class CapturedSession(NamedTuple):
     head: str = ""  # HEAD of the directory at the last event
     calls: int = 0  # tool calls that have not ended
     turn: str = ""  # `open` after a prompt, `failed` after an error of the model; empty after the turn's end
+    wanted: str = ""  # the agent that CLIA_AGENT named, if it could not be used
     refused: str = ""  # a transcript that an event named and that was not read, because it is another's
     moves: tuple[tuple[str, str], ...] = ()  # HEAD before and after tool calls that moved it, since its last commit
 

@@ -93,12 +93,16 @@ def doctor(
 
     Exit code 1 on errors, or if a session has a problem that was not repaired.
     """
+    from functools import partial
+
     from clia.capture import hook_health
+    from clia.capture.tool_versions import installed_version
 
     settings = settings._replace(environment=os.environ)
     report = _health(path, ceiling, settings, repair=repair)
     captured = hook_health.captured_in(path, settings) if report.space is not None else ()
-    hooks = hook_health.examine(path, environment=os.environ, program=this_program(), captured=captured)
+    version_of = partial(installed_version, environment=os.environ)
+    hooks = hook_health.examine(path, environment=os.environ, program=this_program(), captured=captured, version_of=version_of)
     opened = report.space is not None and report.space.error is None
     peers, hub = _peers_and_hub(path, settings) if opened else ([], None)
 

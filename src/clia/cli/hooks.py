@@ -75,10 +75,12 @@ def hook_install(
     """
     from clia.capture.hook_settings import install, target
     from clia.capture.hook_tools import tool_named
+    from clia.capture.tool_versions import installed_version
 
     where = target(scope, path, os.environ)
     chosen = [tool_named(name) for name in dict.fromkeys(tools)] or _tools_found(where)
-    plan = install(chosen, where, this_program(), mcp=mcp)
+    versions = {tool.name: installed_version(tool.program, os.environ) for tool in chosen if tool.since}
+    plan = install(chosen, where, this_program(), mcp=mcp, versions=versions)
     unchanged = f"already installed: {', '.join(tool.title for tool in chosen)}"
     return _apply_plan(plan, unchanged, yes=yes, dry_run=dry_run, json_output=json_output)
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any
 
 from clia.capture import hook_health
 from clia.capture import spool_reader as spool
 from clia.capture.hook_tools import CliaProgram
+from clia.capture.service import CapturedSession
 from support.hook_desk import GUARD, NOW, Desk
+
+
+def captured(tool: str, sub: str = "", **more: Any) -> CapturedSession:
+    return CapturedSession(tool, "s1", sub, "scout", "/w", **more)
 
 
 def test_doctor_reports_installed_tools_and_the_last_event(desk: Desk) -> None:
@@ -24,13 +29,7 @@ def test_doctor_reports_installed_tools_and_the_last_event(desk: Desk) -> None:
     (after,) = desk.doctor().tools
     assert after.last == "2026-11-15T11:58:00Z"
     assert desk.doctor().findings == ()
-
-    class Captured(NamedTuple):
-        tool: str
-        sub: str
-        last: str
-
-    captured_sessions = [Captured("codex", "", "2026-11-15T11:59:30.500Z"), Captured("codex", "a1", "")]
+    captured_sessions = [captured("codex", last="2026-11-15T11:59:30.500Z"), captured("codex", "a1")]
     (codex,) = desk.doctor(captured=captured_sessions).tools
     assert (codex.last, codex.sessions) == ("2026-11-15T11:59:30Z", 1)
 
