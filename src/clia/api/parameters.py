@@ -13,6 +13,8 @@ from clia.space.model import Content
 # Agents
 Agent = Annotated[str, "agent name"]
 NewAgent = Annotated[str, "name of the new agent: lowercase letters, digits and hyphens"]
+AnyAgent = Annotated[str | None, "agent name (default: all agents)"]
+Agents = Annotated[Sequence[str], "agent names"]
 Parent = Annotated[str, "the parent agent"]
 IdentitySlug = Annotated[str | None, "identity to work under (default: the one with the agent's name, if it exists)"]
 Into = Annotated[str, "the agent to merge into"]
@@ -32,7 +34,10 @@ Changes = Annotated[
     'changed files by path: a text, {"text": …} or {"base64": …} (with "executable": true), {"link": …}; null deletes the file',
 ]
 
+RemoteName = Annotated[str, "name of a git remote"]
+
 # Sessions
+FlowSource = Annotated[str, "source of the flow, in Python"]
 FlowName = Annotated[str, "flow name or version id"]
 SessionId = Annotated[str | None, "session id (default: the live session, else the last)"]
 RequestId = Annotated[str | None, "request id (default: the only pending request)"]
@@ -40,3 +45,10 @@ RequestId = Annotated[str | None, "request id (default: the only pending request
 # Behaviours
 BehaviourName = Annotated[str, "behaviour name"]
 VersionName = Annotated[str, "a behaviour name (for its current version), a version id or its start, or PEER/NAME"]
+
+# Federation
+PeerName = Annotated[str, "peer name"]
+AnyPeer = Annotated[str | None, "peer name (default: all peers)"]
+GrantedType = Annotated[str, "type, such as finding, with its subtypes"]
+Trigger = Annotated[str, "head-move, spawn, merge, note, behaviour, type or snapshot"]
+Execute = Annotated[bool, "whether it may also run: for the type and the trigger behaviour"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Annotated, Any
 
-    from clia.api.parameters import BehaviourName, VersionName
+    from clia.api.parameters import Agent, BehaviourName, SessionId, VersionName
     from clia.behaviours.index import ObservationIndex
     from clia.behaviours.library import AdoptionOrder, BehaviourDraft, BehaviourLibrary
     from clia.behaviours.model import BehaviourStats, BehaviourVersion, Comparison, KnownBehaviour, Replayed, Suggestion
@@ -51,7 +51,7 @@ class BehaviourService:
 
     @verb("PUT", "/behaviours/{name}", ADMIN, "behaviours", "add_behaviour")
     def add(
-        self, name: str, body: str, kind: str | None = None, *, why: str = "", notes: str = "", by: str | None = None
+        self, name: BehaviourName, body: str, kind: str | None = None, *, why: str = "", notes: str = "", by: str | None = None
     ) -> BehaviourVersion:
         """Add a version of a behaviour and make it current. ``kind``: prompt or session-flow, for a new behaviour."""
         return self._components.library.add(self._draft(name, body, kind, None, why, notes), self._stamp(by))
@@ -67,7 +67,7 @@ class BehaviourService:
         return self._components.library.all()
 
     @verb("GET", "/behaviours/{name}", VIEWER, "behaviours", "behaviour")
-    def get(self, name: str) -> KnownBehaviour:
+    def get(self, name: BehaviourName) -> KnownBehaviour:
         """A behaviour by its name: its versions and their history."""
         return self._components.library.get(check_text(name, "behaviour"))
 
@@ -77,7 +77,7 @@ class BehaviourService:
         return self._components.library.version(self._components.tracking.readable(check_text(text, "behaviour")))
 
     @verb("GET", "/behaviour-diffs/{one}/{other}", VIEWER, "behaviours", "behaviour_diff")
-    def diff(self, one: str, other: str) -> str:
+    def diff(self, one: VersionName, other: VersionName) -> str:
         """The difference between the bodies of two versions, as a patch."""
         return self._components.library.diff(self.version(one), self.version(other))
 
@@ -121,7 +121,7 @@ class BehaviourService:
     @verb("POST", "/behaviours/{name}/adopt", ADMIN, "behaviours", "adopt_behaviour")
     def adopt(  # noqa: PLR0913  # the fields of an adoption; only the version is required
         self,
-        name: str,
+        name: BehaviourName,
         version: str | None = None,
         *,
         trial: bool = False,
@@ -165,7 +165,7 @@ class BehaviourService:
 
     @verb("POST", "/behaviours/{name}/retire", ADMIN, "behaviours", "retire_behaviour")
     def retire(
-        self, name: str, version: str | None = None, *, expect: str | None = None, why: str = "", by: str | None = None
+        self, name: BehaviourName, version: str | None = None, *, expect: str | None = None, why: str = "", by: str | None = None
     ) -> BehaviourVersion:
         """Retire a version, by default the current one: it cannot be started any more; running sessions continue."""
         library = self._components.library
@@ -175,7 +175,7 @@ class BehaviourService:
     # Prompts
 
     @verb("POST", "/behaviour-briefings", VIEWER, "behaviours")
-    def brief(self, prompt: str, title: str, task: str = "", *, agent: str = "") -> Briefing:
+    def brief(self, prompt: str, title: str, task: str = "", *, agent: Agent = "") -> Briefing:
         """The briefing that a prompt renders for a task, for ``spawn``. ``prompt``: a name, or the id of a version."""
         from clia.behaviours.prompts import briefing
 
@@ -280,7 +280,7 @@ class BehaviourService:
         return policies.get(name) or policies.get("*") or Policy()
 
     @verb("POST", "/behaviours/{name}/follow-policy", ADMIN, "behaviours")
-    def follow_policy(self, name: str) -> BehaviourVersion | None:
+    def follow_policy(self, name: BehaviourName) -> BehaviourVersion | None:
         """Adopt what is suggested, if the operator's policy allows that without a person; None if nothing is adopted.
 
         Only versions that people allowed to run are suggested, so nothing unreviewed is adopted.
@@ -303,7 +303,7 @@ class BehaviourService:
     # Replay
 
     @verb("POST", "/agents/{agent}/replays", ADMIN, "behaviours", "replay_behaviour")
-    def replay(self, agent: str, with_: str, session_id: str | None = None) -> Replayed:
+    def replay(self, agent: Agent, with_: VersionName, session_id: SessionId = None) -> Replayed:
         """Replay a past session with another version of its flow. Nothing is written and no effect is carried out."""
         from clia.behaviours.replaying import replayed
 

@@ -19,13 +19,14 @@ from clia.verbs import ADMIN, VIEWER, service, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Annotated, Any, Self
 
     from clia.api.parameters import (
         Agent,
+        Agents,
         Base,
         Changes,
         Files,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         Other,
         Parent,
         Paths,
+        RemoteName,
         Revision,
     )
     from clia.behaviours.service import BehaviourService
@@ -192,7 +194,7 @@ class Space:
         return self._components.maintenance.states(after=after, limit=limit)
 
     @verb("GET", "/agents/{name}/head", VIEWER, "agents", shows="name")
-    def head(self, name: str) -> str:
+    def head(self, name: Agent) -> str:
         """The agent's newest commit."""
         return self._components.core.require_head(name)
 
@@ -272,7 +274,7 @@ class Space:
 
     @verb("POST", "/agents/{name}/landings", ADMIN, "commits", moves="name")
     def land(
-        self, name: str, onto: str, squash: bool = False, *, no_ff: bool = False, message: str = ""
+        self, name: Agent, onto: str, squash: bool = False, *, no_ff: bool = False, message: str = ""
     ) -> Landed | UpToDate | Conflicts:
         """Merge the agent's work into a branch that is not an agent's."""
         return self._components.landing.land(name, onto, squash=squash, no_ff=no_ff, message=message)
@@ -311,12 +313,12 @@ class Space:
         return self._components.history.diff(text, other, paths)
 
     @verb("GET", "/fork-point", VIEWER, "commits")
-    def fork_point(self, one: str, other: str) -> str | None:
+    def fork_point(self, one: Revision, other: Revision) -> str | None:
         """The newest commit that two heads share."""
         return self._components.history.fork_point(one, other)
 
     @verb("GET", "/blame", VIEWER, "commits")
-    def blame(self, text: str, path: str) -> list[BlamedLine]:
+    def blame(self, text: Revision, path: str) -> list[BlamedLine]:
         """Each line of a file with the agent, kind, briefing, behaviour and trace behind it."""
         return self._components.history.blame(text, path)
 
@@ -384,13 +386,13 @@ class Space:
 
     @verb("POST", "/publish", ADMIN, "upkeep")
     def publish(
-        self, agents: Sequence[str], remote: str = "origin", *, traces: bool = True, federation: bool = False
+        self, agents: Agents, remote: RemoteName = "origin", *, traces: bool = True, federation: bool = False
     ) -> list[Pushed]:
         """Push agents to a remote, never forced. ``federation``: also the space's keys and the grants to peers."""
         return self._components.exchange.publish(agents, remote, traces=traces, federation=federation)
 
     @verb("POST", "/adopt", ADMIN, "upkeep")
-    def adopt(self, remote: str = "origin", *, fetch: bool = True) -> list[Adopted]:
+    def adopt(self, remote: RemoteName = "origin", *, fetch: bool = True) -> list[Adopted]:
         """Adopt what other clones published on a remote."""
         return self._components.exchange.adopt(remote, self._components.keys.continues, fetch=fetch)
 

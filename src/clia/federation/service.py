@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Annotated
 
+    from clia.api.parameters import AnyPeer, Execute, GrantedType, PeerName, Trigger
     from clia.facade.components import Components
     from clia.federation.announcing import PeerTokens
     from clia.federation.model import Announced, Explained, Grant, Key, Refused, Remote, RemoteBehaviour, Untaken
@@ -76,25 +77,31 @@ class PeerService:
     # Peers
 
     @verb("POST", "/peers", ADMIN, "federation", "add_peer")
-    def add(self, name: str, key: str, url: str | None = None, *, trusted: bool = True) -> Peer:
+    def add(self, name: PeerName, key: str, url: str | None = None, *, trusted: bool = True) -> Peer:
         """Pin another space by the output of its ``clia key show``."""
         return self._shown(self._components.peers.add(name, key, url, trusted=trusted))
 
     @verb("POST", "/peers/{name}", ADMIN, "federation", "change_peer")
-    def change(self, name: str, *, url: str | None = None, trusted: bool | None = None) -> Peer:
+    def change(self, name: PeerName, *, url: str | None = None, trusted: bool | None = None) -> Peer:
         """Change the address of a peer, or its trust. Nothing is accepted from an untrusted peer, even with a grant."""
         return self._shown(self._components.peers.change(name, url=url, trusted=trusted))
 
     @verb("PUT", "/peers/{name}/share", ADMIN, "federation")
     def share(
-        self, name: str, *, agents: Sequence[str] = (), traces: bool = False, sessions: bool = False, behaviours: Sequence[str] = ()
+        self,
+        name: PeerName,
+        *,
+        agents: Sequence[str] = (),
+        traces: bool = False,
+        sessions: bool = False,
+        behaviours: Sequence[str] = (),
     ) -> Peer:
         """Set what is announced to a peer from now on; ``*`` means all."""
         share = Share(_listed(agents, "agents"), traces, sessions, _listed(behaviours, "behaviours"))
         return self._shown(self._components.peers.change(name, share=share))
 
     @verb("POST", "/peers/{name}/remove", ADMIN, "federation", "remove_peer")
-    def remove(self, name: str) -> None:
+    def remove(self, name: PeerName) -> None:
         """Remove a peer with its grants and everything tracked of it."""
         peer = next((peer for peer in self._components.peers.all() if peer.name == name), None)
         if peer is not None:
@@ -107,7 +114,7 @@ class PeerService:
         return [self._shown(peer) for peer in self._components.peers.all()]
 
     @verb("GET", "/peers/{name}", VIEWER, "federation", "peer")
-    def get(self, name: str) -> Peer:
+    def get(self, name: PeerName) -> Peer:
         """One peer."""
         return self._shown(self._components.peers.get(name))
 
@@ -124,47 +131,51 @@ class PeerService:
         )
 
     @verb("GET", "/peers/{name}/refusals", VIEWER, "federation")
-    def refusals(self, name: str) -> list[Refused]:
+    def refusals(self, name: PeerName) -> list[Refused]:
         """What was refused from a peer, and why; newest first."""
         return self._components.syncing.refusals(self._components.peers.get(name).space)
 
     @verb("GET", "/peers/{name}/waiting", VIEWER, "federation")
-    def waiting(self, name: str) -> list[Untaken]:
+    def waiting(self, name: PeerName) -> list[Untaken]:
         """What a peer announced and is not accepted here, why, and what would change that."""
         return sorted(self._components.syncing.pending(self._components.peers.get(name)))
 
     # Capabilities
 
     @verb("POST", "/capabilities", ADMIN, "federation")
-    def grant(self, peer: str, type_: str, trigger: str, *, execute: bool = False, expires: int | None = None) -> Grant:
+    def grant(
+        self, peer: PeerName, type_: GrantedType, trigger: Trigger, *, execute: Execute = False, expires: int | None = None
+    ) -> Grant:
         """Allow something from a peer, including subtypes."""
         return self._components.capabilities.grant(peer, type_, trigger, execute=execute, expires=expires)
 
     @verb("POST", "/capabilities/revoke", ADMIN, "federation")
-    def revoke(self, peer: str, type_: str | None = None, trigger: str | None = None, *, cid: str | None = None) -> list[Grant]:
+    def revoke(
+        self, peer: PeerName, type_: str | None = None, trigger: str | None = None, *, cid: str | None = None
+    ) -> list[Grant]:
         """Revoke grants at once; return those that were revoked."""
         return self._components.capabilities.revoke(peer, type_, trigger, cid)
 
     @verb("GET", "/capabilities", VIEWER, "federation")
-    def grants(self, peer: str | None = None) -> list[Grant]:
+    def grants(self, peer: AnyPeer = None) -> list[Grant]:
         """The grants to one peer, or to all."""
         space = None if peer is None else self._components.peers.get(peer).space
         return [grant for grant in self._components.capabilities.all() if space in (None, grant.space)]
 
     @verb("GET", "/capabilities/explain", VIEWER, "federation")
-    def explain(self, peer: str, type_: str, trigger: str, *, execute: bool = False) -> Explained:
+    def explain(self, peer: PeerName, type_: GrantedType, trigger: Trigger, *, execute: Execute = False) -> Explained:
         """Which grant, trust and subtype allow something, or what is missing."""
         return self._components.capabilities.explain(peer, type_, trigger, execute=execute)
 
     @verb("GET", "/capabilities/allowed", VIEWER, "federation")
-    def allowed(self, peer: str, type_: str, trigger: str, *, execute: bool = False) -> bool:
+    def allowed(self, peer: PeerName, type_: GrantedType, trigger: Trigger, *, execute: Execute = False) -> bool:
         """Whether something from a peer is accepted now."""
         return self._components.capabilities.explain(peer, type_, trigger, execute=execute).allowed
 
     # Announcements and sync
 
     @verb("POST", "/announcements", ADMIN, "federation")
-    def announce(self, peer: str | None = None, *, snapshot: bool = False, push: str | None = None) -> list[Announced]:
+    def announce(self, peer: AnyPeer = None, *, snapshot: bool = False, push: str | None = None) -> list[Announced]:
         """Announce to one peer, or to all, what is new in what is shared with it.
 
         ``push``: the remote to push the announcement to, where the peer reads it.
@@ -204,7 +215,7 @@ class PeerService:
         return self._components.resources.transport.notify(peer.url, notification)
 
     @verb("POST", "/sync", ADMIN, "federation")
-    def sync(self, peer: str | None = None, *, progress: Progress | None = None) -> list[Synced]:
+    def sync(self, peer: AnyPeer = None, *, progress: Progress | None = None) -> list[Synced]:
         """Fetch the announcements of one peer, or of all; a peer that fails is reported and does not stop the others."""
         if peer is not None:
             return [self._components.syncing.sync(peer, progress)]
@@ -222,7 +233,7 @@ class PeerService:
         return self._components.tracking.remotes(peer)
 
     @verb("GET", "/remote-behaviours", VIEWER, "federation", "remote_behaviours")
-    def behaviours(self, peer: str | None = None) -> list[RemoteBehaviour]:
+    def behaviours(self, peer: AnyPeer = None) -> list[RemoteBehaviour]:
         """The tracked behaviours of one peer, or of all; each can be read, and run if a grant allows it."""
         return self._components.tracking.behaviours(peer)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
     from typing import Annotated, Any
 
-    from clia.api.parameters import Agent, FlowName, NewAgent, RequestId, SessionId
+    from clia.api.parameters import Agent, AnyAgent, FlowName, FlowSource, NewAgent, RequestId, SessionId
     from clia.engine.records import Engine, Problem
     from clia.facade.components import Components
     from clia.facade.config import Config
@@ -61,7 +61,7 @@ class SessionService:
     # Flows
 
     @verb("PUT", "/flows/{name}", ADMIN, "flows")
-    def define(self, name: str, source: str, *, why: str = "") -> Flow:
+    def define(self, name: Annotated[str, "flow name"], source: FlowSource, *, why: str = "") -> Flow:
         """Make a source the current version of a flow; ``InvalidFlow`` lists the problems in it."""
         return self._components.flows.define(name, source, why)
 
@@ -76,7 +76,7 @@ class SessionService:
         return self._components.flows.get(self._components.tracking.readable(check_text(text, "flow")))
 
     @verb("POST", "/flow-checks", VIEWER, "flows")
-    def check_flow(self, source: str, *, types: bool = True) -> list[Problem]:
+    def check_flow(self, source: FlowSource, *, types: bool = True) -> list[Problem]:
         """The problems in a flow, with their lines; nothing is run or stored."""
         return self._components.flows.check(source, types=types)
 
@@ -117,18 +117,18 @@ class SessionService:
         return self._components.lifecycle.session(agent, session_id)
 
     @verb("GET", "/sessions", VIEWER, "sessions", "sessions")
-    def __call__(self, agent: str | None = None, *, live: bool = False) -> list[Session]:
+    def __call__(self, agent: AnyAgent = None, *, live: bool = False) -> list[Session]:
         """Every session, live ones first."""
         return self._components.lifecycle.sessions(agent, live=live)
 
     @verb("GET", "/agents/{agent}/session/given", VIEWER, "sessions", "given")
-    def record(self, agent: str, session_id: str | None = None) -> SessionRecord:
+    def record(self, agent: Agent, session_id: SessionId = None) -> SessionRecord:
         """The input of a session, and what it was resumed with."""
         session = self._components.lifecycle.session(agent, session_id)
         return SessionRecord(session.input, session.given())
 
     @verb("GET", "/agents/{agent}/journal", VIEWER, "sessions")
-    def journal(self, agent: str, session_id: str | None = None) -> list[dict[str, Any]]:
+    def journal(self, agent: Agent, session_id: SessionId = None) -> list[dict[str, Any]]:
         """The events of a session, in order."""
         return self._components.lifecycle.journal(agent, session_id)
 
@@ -186,7 +186,7 @@ class SessionService:
         answer_checker(self._components.config)(request.id, request.kind, request.payload, answer)
 
     @verb("POST", "/agents/{agent}/asks", ADMIN, "requests", wire={"payload": "Any"})
-    def ask(self, agent: str, payload: Mapping[str, Any]) -> Request:
+    def ask(self, agent: Agent, payload: Mapping[str, Any]) -> Request:
         """Ask people one question, beside the agent's session if it has one."""
         session = self._components.lifecycle.start(agent, ASK, payload)
         if session.pending:
@@ -196,7 +196,7 @@ class SessionService:
 
     @verb("POST", "/agents/{agent}/decisions", DECIDER, "requests", moves="agent")
     def decide(
-        self, agent: str, value: Any, rationale: str = "", *, by: str | None = None, request_id: str | None = None
+        self, agent: Agent, value: Any, rationale: str = "", *, by: str | None = None, request_id: RequestId = None
     ) -> Decision:
         """Record a person's answer as a commit on the agent's branch, then resume the session."""
         return self._components.decisions.decide(agent, value, rationale, by, request_id)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Annotated, Any
 
-    from clia.api.parameters import Agent, Other, Paths, Revision
+    from clia.api.parameters import Agent, From, Into, Other, Paths, Revision
     from clia.facade.components import Components
     from clia.git.records import FileChange
     from clia.space.merging import LandingEvent, Relinked
@@ -79,32 +79,32 @@ class AgentService:
         return self._components.agents.names(archived=archived, after=after, limit=limit)
 
     @verb("GET", "/agents/{name}/genesis", VIEWER, "agents")
-    def genesis(self, name: str) -> str:
+    def genesis(self, name: Agent) -> str:
         """The commit that the agent was spawned with."""
         return self._components.agents.genesis(name)
 
     @verb("GET", "/agents/{name}/briefing", VIEWER, "agents", "briefing_of")
-    def briefing(self, name: str) -> Briefing:
+    def briefing(self, name: Agent) -> Briefing:
         """The briefing that the agent was spawned from."""
         return self._components.agents.briefing_of(name)
 
     @verb("GET", "/agents/{name}/record", VIEWER, "agents", "record_of", wire={"return": "dict[str, TypedObject | dict[str, Any]]"})
-    def record(self, name: str) -> dict[str, Any]:
+    def record(self, name: Agent) -> dict[str, Any]:
         """The record of the agent, by file name: its briefing and the profile it was spawned with."""
         return self._components.agents.record(name)
 
     @verb("POST", "/agents/{name}/claim", ADMIN, "agents")
-    def claim(self, name: str) -> None:
+    def claim(self, name: Agent) -> None:
         """Move an agent of another clone to this one, which works on it from now on."""
         self._components.core.claim(name)
 
     @verb("POST", "/agents/{name}/archive", ADMIN, "agents", moves="name")
-    def archive(self, name: str) -> None:
+    def archive(self, name: Agent) -> None:
         """Remove an agent from the branch list. Its commits are kept."""
         self._components.agents.archive(name)
 
     @verb("POST", "/agents/{name}/restore", ADMIN, "agents")
-    def restore(self, name: str) -> None:
+    def restore(self, name: Agent) -> None:
         """Restore an archived agent."""
         self._components.agents.restore(name)
 
@@ -116,7 +116,7 @@ class HistoryService:
         self._components = components
 
     @verb("GET", "/agents/{name}/log", VIEWER, "commits", "session_log")
-    def own(self, name: str) -> list[AgentCommit]:
+    def own(self, name: Agent) -> list[AgentCommit]:
         """The agent's own commits, newest first."""
         return list(self._components.history.own(name))
 
@@ -132,17 +132,17 @@ class HistoryService:
         return self._components.history.changes(text, other, paths)
 
     @verb("GET", "/agents/{name}/landings", VIEWER, "commits")
-    def landings(self, name: str) -> list[LandingEvent]:
+    def landings(self, name: Agent) -> list[LandingEvent]:
         """Every landing of the agent, newest first."""
         return self._components.landing.landings(name)
 
     @verb("GET", "/agents/{into}/refused-merges/{from}", VIEWER, "merges")
-    def last_refused(self, into: str, from_: str) -> tuple[str, str] | None:
+    def last_refused(self, into: Into, from_: From) -> tuple[str, str] | None:
         """Both heads of the last refused merge of two agents."""
         return self._components.merging.last_refused(into, from_)
 
     @verb("GET", "/agents/{into}/conflicts/{from}", VIEWER, "merges")
-    def conflicts(self, into: str, from_: str) -> Conflicts | None:
+    def conflicts(self, into: Into, from_: From) -> Conflicts | None:
         """The conflicts that a merge would have, without merging; None if it would succeed."""
         return self._components.merging.conflicts(into, from_)
 
@@ -169,47 +169,47 @@ class RelationService:
         return self._components.relations.relate(src, kind, dst)
 
     @verb("POST", "/relations/retract", ADMIN, "relations", "unrelate")
-    def retract(self, src: str, kind: str, dst: str) -> str:
+    def retract(self, src: Agent, kind: str, dst: Agent) -> str:
         """Retract a relation; return the id of the event."""
         return self._components.relations.unrelate(src, kind, dst)
 
     @verb("GET", "/agents/{name}/sub-agents", VIEWER, "relations")
-    def sub_agents(self, name: str) -> list[str]:
+    def sub_agents(self, name: Agent) -> list[str]:
         """The agents that were spawned from an agent."""
         return self._targets(name, SUB_AGENT)
 
     @verb("GET", "/agents/{name}/parent", VIEWER, "relations", "parent_agent")
-    def parent(self, name: str) -> str | None:
+    def parent(self, name: Agent) -> str | None:
         """The agent that an agent was spawned from."""
         return next(iter(self._sources(name, SUB_AGENT)), None)
 
     @verb("GET", "/agents/{name}/tree", VIEWER, "relations", "agent_tree")
-    def tree(self, name: str) -> list[str]:
+    def tree(self, name: Agent) -> list[str]:
         """Every descendant of an agent."""
         return self._components.relations.reachable(name, SUB_AGENT)
 
     @verb("POST", "/agents/{reviewer}/reviews/{reviewee}", ADMIN, "relations", "reviews")
-    def add_review(self, reviewer: str, reviewee: str) -> str:
+    def add_review(self, reviewer: Agent, reviewee: Agent) -> str:
         """Record that one agent reviews another."""
         return self._components.relations.relate(reviewer, REVIEWS, reviewee)
 
     @verb("GET", "/agents/{name}/reviewers", VIEWER, "relations")
-    def reviewers(self, name: str) -> list[str]:
+    def reviewers(self, name: Agent) -> list[str]:
         """The agents that review an agent."""
         return self._sources(name, REVIEWS)
 
     @verb("GET", "/agents/{name}/reviewing", VIEWER, "relations")
-    def reviewing(self, name: str) -> list[str]:
+    def reviewing(self, name: Agent) -> list[str]:
         """The agents that an agent reviews."""
         return self._targets(name, REVIEWS)
 
     @verb("GET", "/agents/{name}/merged", VIEWER, "relations", "merged_sessions")
-    def merged(self, name: str) -> list[str]:
+    def merged(self, name: Agent) -> list[str]:
         """The agents whose sessions an agent has merged."""
         return self._targets(name, MERGES)
 
     @verb("GET", "/agents/{name}/merged-into", VIEWER, "relations")
-    def merged_into(self, name: str) -> list[str]:
+    def merged_into(self, name: Agent) -> list[str]:
         """The agents that have merged an agent's session."""
         return self._sources(name, MERGES)
 
@@ -239,37 +239,37 @@ class TraceService:
         return self._components.traces.add(name, kind, text, data)
 
     @verb("POST", "/agents/{name}/keyed-trace", ADMIN, "traces", "trace_once")
-    def add_once(self, name: str, entries: Iterable[Mapping[str, Any]]) -> Count:
+    def add_once(self, name: Agent, entries: Iterable[Mapping[str, Any]]) -> Count:
         """Append the entries whose ``key`` is new in the agent's trace; return how many."""
         return self._components.traces.add_once(name, entries)
 
     @verb("GET", "/agents/{name}/trace", VIEWER, "traces", "trace_pending")
-    def pending(self, name: str) -> list[dict[str, Any]]:
+    def pending(self, name: Agent) -> list[dict[str, Any]]:
         """The entries recorded since the agent's last commit with a trace."""
         return self._components.traces.pending(name)
 
     @verb("GET", "/commits/{commit}/trace", VIEWER, "traces", "trace_for")
-    def of(self, commit: str) -> ConsoleTrace | None:
+    def of(self, commit: Revision) -> ConsoleTrace | None:
         """The trace bound to a commit."""
         return self._components.traces.trace_for(self._components.history.find(commit))
 
     @verb("GET", "/commits/{commit}/trace-id", VIEWER, "traces", "trace_cid_for")
-    def id_of(self, commit: str) -> str | None:
+    def id_of(self, commit: Revision) -> str | None:
         """The id of the trace bound to a commit."""
         return self._components.traces.cid_for(self._components.history.find(commit))
 
     @verb("GET", "/agents/{name}/traces", VIEWER, "traces", "session_traces")
-    def of_agent(self, name: str) -> list[BoundTrace]:
+    def of_agent(self, name: Agent) -> list[BoundTrace]:
         """The traces of the agent's own commits, newest first."""
         return self._components.traces.session_traces(name, self._components.history.own(name))
 
     @verb("PUT", "/commits/{commit}/trace", ADMIN, "traces", "attach_trace")
-    def attach(self, commit: str, entries: Iterable[Mapping[str, Any]] | ConsoleTrace, *, agent: str | None = None) -> str:
+    def attach(self, commit: Revision, entries: Iterable[Mapping[str, Any]] | ConsoleTrace, *, agent: str | None = None) -> str:
         """Bind a trace to any commit; return its id."""
         return self._components.traces.attach(self._components.history.find(commit), entries, agent)
 
     @verb("GET", "/commits/{commit}/trace-history", VIEWER, "traces", "trace_history")
-    def history(self, commit: str) -> list[TraceChange]:
+    def history(self, commit: Revision) -> list[TraceChange]:
         """Every trace that was ever bound to a commit, newest first."""
         return self._components.traces.history(self._components.history.find(commit))
 
@@ -294,13 +294,13 @@ class TraceService:
         return list(self._components.traces.search(lambda entry: needle in entry.casefold(), agents))
 
     @verb("GET", "/agents/{name}/trace-kinds", VIEWER, "traces", "trace_kinds")
-    def kinds(self, name: str) -> dict[str, Count]:
+    def kinds(self, name: Agent) -> dict[str, Count]:
         """The number of the agent's trace entries of each kind, bound and pending; the most frequent kind first."""
         bound = [entry for bound_trace in self.of_agent(name) for entry in bound_trace.trace.entries]
         return dict(Counter(str(entry.get("kind")) for entry in [*bound, *self.pending(name)]).most_common())
 
     @verb("POST", "/agents/{agent}/trace-purge", ADMIN, "traces", "trace_purge")
-    def purge(self, agent: str, text: str) -> Purged:
+    def purge(self, agent: Agent, text: str) -> Purged:
         """Replace a leaked text in the agent's traces, their history and what capture keeps of its sessions."""
         components = self._components
         components.purging.check(agent, text)
