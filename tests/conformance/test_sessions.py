@@ -698,6 +698,25 @@ def test_a_decision_records_the_question(scout: clia.Space, payload: dict[str, A
         assert commit.meta.get("cut", False) == (asked_for != payload)
 
 
+def test_an_answer_is_stored_redacted_and_the_secrets_are_counted(scout: clia.Space) -> None:
+    secret = FAKES[0].text
+    scout.ask("scout", {"question": "Which key?"})
+    decision = scout.decide("scout", {"key": secret})
+    assert (decision.value, decision.redacted, decision.session.redacted) == ({"key": "[redacted:github-token]"}, 1, 1)
+    assert decision.session.result == decision.value
+    started = scout.start("scout", "product", {"note": secret})
+    assert (started.redacted, scout.resume("scout", secret).redacted) == (1, 2)
+
+
+def test_an_answer_to_a_request_with_secret_keep_is_stored_unchanged(scout: clia.Space) -> None:
+    secret = FAKES[0].text
+    payload = {"question": "Which key?", "secret": "keep"}
+    assert scout.ask("scout", payload).payload == payload
+    decision = scout.decide("scout", {"key": secret})
+    assert (decision.value, decision.redacted, decision.session.result) == ({"key": secret}, 0, {"key": secret})
+    assert secret not in scout.show(decision.cid).message
+
+
 def test_a_decision_without_a_reason_has_a_default_message(scout: clia.Space) -> None:
     scout.ask("scout", {"question": "?"})
     assert scout.show(scout.decide("scout", {"a": 1}).cid).message == 'decision: {"a": 1} (human ask-1.1)'

@@ -16,6 +16,7 @@ import pytest
 import clia as library
 from clia.cli.main import main
 from support import Ran, clia, git, warm
+from support.fake_secrets import FAKES
 from support.session_flows import APPROVAL, CAREFUL, PARTS, PRODUCT, QUESTION
 from support.space_driver import postgres_url
 from support.terminal import PATIENCE, Terminal
@@ -783,3 +784,12 @@ def test_errors_name_the_unknown_agent(cli: SessionCli) -> None:
         assert (error["code"], error["fields"]["agent"]) == ("no-such-agent", "nobody"), words
     assert cli.refused("session", "show", "scout")["code"] == "no-such-session"
     assert cli.refused("session", "show", "scout", "--session", "9")["code"] == "no-such-session"
+
+
+def test_a_redacted_answer_is_reported(cli: SessionCli) -> None:
+    secret = FAKES[0].text
+    cli.inside("session", "start", "scout", "question", "--input", json.dumps({"payload": {"question": secret}}))
+    decided = cli.inside("decide", "scout", "--text", f"use {secret}")
+    assert "redacted 1 secret in the answer: the flow gets it as shown" in decided.out
+    assert "2 secrets in its input, answers or result" in decided.out
+    assert secret not in decided.out

@@ -102,7 +102,7 @@ def test_importing_the_client_loads_no_third_party_module() -> None:
 
 def test_a_session_and_a_request_have_their_documented_names() -> None:
     assert clia.Request._fields == ("agent", "id", "kind", "tag", "payload", "since", "line", "session", "flow")
-    assert clia.Decision._fields == ("cid", "agent", "request", "value", "by", "session")
+    assert clia.Decision._fields == ("cid", "agent", "request", "value", "by", "session", "redacted")
     assert clia.Flow._fields == ("name", "cid", "source", "versions", "by", "at", "why")
 
 

@@ -85,6 +85,8 @@ def decide(
     def show() -> None:
         head = (short(decision.cid), "yellow"), f" decision by {one_line(decision.by)}: "
         show_line(*head, (one_line(json_text(decision.value)), "bold"), (f" on {decision.request}", "dim"))
+        if decision.redacted:
+            show_line((f"redacted {counted(decision.redacted, 'secret')} in the answer: the flow gets it as shown", "yellow"))
         sessions.show_session(decision.session)
 
     return Answer(decision, show)

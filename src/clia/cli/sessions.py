@@ -358,6 +358,7 @@ def show_session(session: Session, *, whole: bool = False) -> None:
         facts.append(("forked", f"from {fork['agent']}, session {fork['session']}, at {short(fork['commit'])}"))
     facts += _answer_facts(session) if whole else []
     facts += [("result", value_text(session.result))] if session.result is not None else []
+    facts += [("redacted", f"{counted(session.redacted, 'secret')} in its input, answers or result")] if session.redacted else []
     if session.failure is not None:
         line = f" (line {session.failure['line']})" if session.failure.get("line") else ""
         facts.append(("reason", f"{session.failure.get('message') or session.failure.get('reason')}{line}"))

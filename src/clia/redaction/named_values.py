@@ -128,7 +128,7 @@ _WORDS = _words(
     "none null nil true false undefined unset empty string str text bytes int bool any object optional required hidden password "
     "passwd pass pwd secret token key apikey api_key api-key access_token value test tests testing todo tbd n/a yes no on off "
     "default sample foo bar baz foobar bearer basic unknown missing invalid incorrect wrong expired valid name number boolean "
-    "authentication authorization"
+    "authentication authorization keep"
 )
 # Words that code and prose have after "password =" and "token:".
 _CODE = _words(

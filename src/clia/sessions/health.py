@@ -141,6 +141,7 @@ class Health(NamedTuple):
         if before is not None and is_sound(before.value):
             before_row = session_row(before.value)
             row = row._replace(since=before_row.since, kept=before_row.kept)
+        row = row._replace(redacted=records.redacted_in(events))
         return self.lifecycle.transitions.row(row, turn)
 
     def _put_live(self, agent: str, session: str, row: Mapping[str, Any]) -> bool:
@@ -158,7 +159,7 @@ class Health(NamedTuple):
             journal = records.read_journal(view, agent, session)
         over, first = events[-1].body, events[0].body
         row = {key: first[key] for key in ("flow", "name", "started_at")}
-        row |= {key: over[key] for key in ("status", "result", "failure") if key in over}
+        row |= {key: over[key] for key in ("status", "result", "failure", "redacted") if key in over}
         row |= {key: first[key] for key in ("on", "forked") if first.get(key) is not None}
         row |= {"done": len(journal.resumes), "end": events[-1].position, "pending": [], "ended_at": over.get("at")}
         with self.envelope.at_work(agent), self.core.store.writing() as transaction:

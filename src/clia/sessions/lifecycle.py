@@ -27,6 +27,7 @@ from clia.sessions.model import (
     all_requests,
     is_for_people,
     is_human,
+    kept_secret,
     question_in,
     requests_of,
 )
@@ -146,7 +147,7 @@ class Lifecycle(NamedTuple):
         """Run a flow; ``called`` overrides the flow's name in the session."""
         core = self.core
         names.check_name(agent)
-        flow_input = self.crossed(value, "input")
+        flow_input, redacted = self.crossed(value, "input")
         check_text(timezone, "timezone")
         cid, name = self.flows.resolve(check_text(flow, "flow"))
         only_asks = cid == self.flows.ask()
@@ -154,7 +155,7 @@ class Lifecycle(NamedTuple):
             head = core.own_head(agent)
             session, counts = self._next(agent, only_asks=only_asks)
             origin = Origin(cid, called or name, flow_input, self.seed(), self.now(), timezone, self.replay.version)
-            extra = {"on": head, "by": self.by(None)}
+            extra = {"on": head, "by": self.by(None), **records.redactions(redacted)}
             with self.replay.beginning(agent, session, origin) as result:
                 step = self.transitions.opened(agent, session, origin, result.turn, extra, [(COUNTS + agent, counts)])
                 self.transitions.write(step, 0)
@@ -184,19 +185,22 @@ class Lifecycle(NamedTuple):
         """Resume with an answer that is not a person's decision."""
         names.check_name(agent)
         author = self.by(by)
-        redacted = answer._replace(value=self.crossed(answer.value, "value"))
+        given = self.as_json(answer.value, "value")
         with self.envelope.at_work(agent):
             self.core.own_head(agent)
             pending = self.find(agent, request_id, for_people=False)
-            outcome = f"answered by {author}" if redacted.error is None else f"given up: {redacted.error}"
+            value, redacted = self.crossed(given, "value", pending.call.payload)
+            outcome = f"answered by {author}" if answer.error is None else f"given up: {answer.error}"
             text = f"session {pending.live.session} resumed: {pending.call.kind} ({pending.id}) {outcome}"
-            resumed = Resumed(pending.call.number, request_hash(pending.call), *redacted, None, author, self.now())
-            with self.answered(pending, resumed, text, {"request": pending.id}) as step:
+            resumed = Resumed(pending.call.number, request_hash(pending.call), value, answer.error, None, author, self.now())
+            with self.answered(pending, resumed, text, {"request": pending.id}, redacted) as step:
                 self.transitions.write(step, pending.live.row.end)
         return self.as_session(agent, pending.live.session, dict(step.row))
 
     @contextmanager
-    def answered(self, pending: PendingCall, resumed: Resumed, text: str, data: dict[str, Any]) -> Iterator[Transition]:
+    def answered(
+        self, pending: PendingCall, resumed: Resumed, text: str, data: dict[str, Any], redacted: int
+    ) -> Iterator[Transition]:
         """The transition after an answer; the block writes it. A replay that diverges ends the session."""
         with ExitStack() as stack:
             live = pending.live
@@ -207,7 +211,7 @@ class Lifecycle(NamedTuple):
                 ended = self.transitions.stopped(live, DIVERGED, reason, f"session {live.session} diverged")
                 self.transitions.write(ended, live.row.end)
                 raise
-            step = self.transitions.moved(live, resumed, result.turn, result.snapshot, (text, data))
+            step = self.transitions.moved(live, resumed, result.turn, result.snapshot, (text, data), redacted)
             yield step
             result.row = step.row
 
@@ -238,7 +242,7 @@ class Lifecycle(NamedTuple):
             if str(resumed.call) == number:
                 fields |= {"answered_by": resumed.by, "value": resumed.value, "decision": resumed.decision, "at": resumed.at}
                 by = f" by {resumed.by}" if resumed.by else ""
-                outcome = f"given up: {resumed.error}" if resumed.error is not None else brief(resumed.value)
+                outcome = f"given up: {resumed.error}" if resumed.error is not None else brief(self.core.clean.value(resumed.value))
                 return StaleRequest(f"request {request_id} of {agent!r} has already been answered{by}: {outcome}", fields=fields)
         if row is not None and row["status"] != SUSPENDED:
             fields |= {"status": row["status"]}
@@ -273,10 +277,16 @@ class Lifecycle(NamedTuple):
 
     # Values
 
-    def crossed(self, value: Any, field: str) -> Any:
-        """A value as the flow gets it: redacted JSON with keys in canonical order."""
+    def crossed(self, value: Any, field: str, request: Any = None) -> tuple[Any, int]:
+        """A value as the flow gets it, and the number of secrets removed from it: none if the request says ``"secret": "keep"``."""
+        given = self.as_json(value, field)
+        clean, count = (given, 0) if kept_secret(request) else self.core.clean.counted(given)
+        return self.as_json(clean, field) if count else given, count
+
+    def as_json(self, value: Any, field: str) -> Any:
+        """JSON with keys in canonical order."""
         try:
-            return inward(self.core.clean.value(crossing(value, field)), field)
+            return inward(crossing(value, field), field)
         except CannotCross as err:
             kind = InvalidAnswer if field == "value" else InvalidInput
             raise kind(str(err), code=None if field == "value" else "invalid-json", fields={"field": field}) from None
@@ -368,9 +378,10 @@ class Decisions(NamedTuple):
         names.check_name(agent)
         author = self.lifecycle.by(by)
         rationale_text = core.clean.text(rationale, "rationale")
-        answer = self.lifecycle.crossed(value, "value")
+        given = self.lifecycle.as_json(value, "value")
         core.own_head(agent)
         request = self.lifecycle.find(agent, request_id, for_people=True)
+        answer, redacted = self.lifecycle.crossed(given, "value", request.call.payload)
         # Applying a request's own rule may take long: hold no lock.
         self.check(request.id, request.call.kind, request.call.payload, answer)
         with self.envelope.at_work(agent):
@@ -378,11 +389,12 @@ class Decisions(NamedTuple):
             pending = self.lifecycle.find(agent, request.id, for_people=True)
             commit = self._write(agent, head, pending, answer, (rationale_text, author))
             resumed = Resumed(pending.call.number, request_hash(pending.call), answer, None, commit, author, self.lifecycle.now())
-            text = f"session {pending.live.session} resumed: {author} decided {brief(answer)} on {pending.call.kind} ({pending.id})"
-            with self.lifecycle.answered(pending, resumed, text, {"request": pending.id, "decision": commit}) as step:
+            shown = brief(core.clean.value(answer))  # before it is cut: half a secret is not recognized
+            text = f"session {pending.live.session} resumed: {author} decided {shown} on {pending.call.kind} ({pending.id})"
+            with self.lifecycle.answered(pending, resumed, text, {"request": pending.id, "decision": commit}, redacted) as step:
                 self._carry_out(agent, head, commit, step)
         session = self.lifecycle.as_session(agent, pending.live.session, dict(step.row))
-        return Decision(commit, agent, pending.id, answer, author, session)
+        return Decision(commit, agent, pending.id, answer, author, session, redacted)
 
     def _write(self, agent: str, head: str, pending: PendingCall, value: Any, wording: tuple[str, str]) -> str:
         """The commit has its parent's tree: a decision does not change files."""
@@ -391,7 +403,7 @@ class Decisions(NamedTuple):
         tag = " ".join((pending.call.tag or "").replace("\0", " ").split())  # on one line, as a trailer needs it
         trailers = [*self.commits.identity(agent, DECISION, head), (REQUEST, pending.id), (TAG, core.clean.text(tag, "tag"))]
         trailers += [(VALUE, canonical_bytes(value).decode("utf-8")), (BY, author), (META, self._asked(pending))]
-        default = f"decision: {brief(value)} ({core.clean.text(pending.call.kind, 'kind')} {pending.id})"
+        default = f"decision: {brief(core.clean.value(value))} ({core.clean.text(pending.call.kind, 'kind')} {pending.id})"
         tree = core.objects.commit(head).tree
         return core.write_commit(agent, tree, [head], text, trailers, default, person_named(author))
 

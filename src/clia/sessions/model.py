@@ -21,6 +21,14 @@ STATUSES = (RUNNING, SUSPENDED, FINISHED, FAILED, DIVERGED, CANCELLED)
 HUMAN, SUSPEND = "human", "suspend"
 
 
+KEEP = "keep"
+
+
+def kept_secret(request: Any) -> str | None:
+    """``keep`` if a request's payload, or a session's input, says ``"secret": "keep"``: the answer is stored as it is."""
+    return KEEP if isinstance(request, dict) and request.get("secret") == KEEP else None
+
+
 def is_human(kind: str) -> bool:
     """Whether requests of this kind are questions to people, which only a decision answers."""
     return kind == HUMAN or kind.startswith(f"{HUMAN}-")
@@ -49,6 +57,7 @@ class Decision(NamedTuple):
     value: Any  # the answer
     by: str  # who decided
     session: Session  # after the decision
+    redacted: int = 0  # number of secrets removed from the answer
 
 
 class Flow(NamedTuple):
@@ -78,6 +87,7 @@ class SessionState(NamedTuple):
     failure: Mapping[str, Any] | None
     """Why it ended otherwise: `reason` and `message`; `line` and `trace` if the flow raised; `by` if it was cancelled"""
     forked: Mapping[str, Any] | None  # of a fork: `agent`, `session` and `commit` that it was copied from, and when (`at`)
+    redacted: int = 0  # number of secrets removed from its input, answers and result
 
 
 class Session:
@@ -96,6 +106,7 @@ class Session:
         self.result: Any = row.get("result")
         self.failure: Mapping[str, Any] | None = row.get("failure")
         self.resumed: int = row["done"]
+        self.redacted: int = row.get("redacted", 0)
         self._load = load
 
     @property

@@ -85,10 +85,12 @@ class SessionRow(NamedTuple):
     forked: Mapping[str, Any] | None = None
     on: str | None = None  # the agent's head at the start
     kept: int = 0  # number of resumes at the last snapshot
+    redacted: int = 0  # number of secrets removed from its input and answers
+    secret: str | None = None  # "keep": its result is stored as it is
 
     def to_json(self) -> dict[str, Any]:
         row = self._asdict() | {"pending": [[*call, self.since[call.number]] for call in self.pending]}
-        row |= {"since": None, "kept": self.kept or None}
+        row |= {"since": None, "kept": self.kept or None, "redacted": self.redacted or None}
         return {key: value for key, value in row.items() if value is not None}
 
 
@@ -146,8 +148,20 @@ def opening(origin: Origin, resumes: Sequence[Resumed], extra: Mapping[str, Any]
     return events + ([{"event": COPIED, "resumes": list(map(resumed_json, resumes))}] if resumes else [])
 
 
-def resumed_event(resume: Resumed) -> dict[str, Any]:
-    return {"event": RESUMED, "resume": resumed_json(resume)}
+def resumed_event(resume: Resumed, redacted: int = 0) -> dict[str, Any]:
+    """``redacted``: number of secrets removed from the answer."""
+    return {"event": RESUMED, "resume": resumed_json(resume), **redactions(redacted)}
+
+
+def redactions(count: int) -> dict[str, int]:
+    """The field of an event, or of a row, with the number of secrets removed, if any."""
+    return {"redacted": count} if count else {}
+
+
+def redacted_in(events: Sequence[StreamEntry]) -> int:
+    """The number of secrets removed from the input and the answers."""
+    counts = (event.body.get("redacted", 0) for event in events if event.body.get("event") in (STARTED, RESUMED))
+    return sum(count for count in counts if type(count) is int)
 
 
 class Journal(NamedTuple):

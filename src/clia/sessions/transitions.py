@@ -11,8 +11,8 @@ from typing import NamedTuple
 from clia.engine.records import LIMIT
 from clia.errors import StaleRef
 from clia.sessions import records
-from clia.sessions.model import FAILED, FINISHED, SUSPENDED
-from clia.sessions.records import ASK, ENDED, LIVE, OVER, SNAPSHOT, SessionRow, resumed_event
+from clia.sessions.model import FAILED, FINISHED, KEEP, SUSPENDED, kept_secret
+from clia.sessions.records import ASK, ENDED, LIVE, OVER, SNAPSHOT, SessionRow, redactions, resumed_event
 from clia.space.envelope import Append, Intent, RefMove, settle
 from clia.space.events import write_event
 from clia.space.traces import stream as trace_stream
@@ -72,14 +72,15 @@ class Transitions:
         return self._step(agent, session, events, row, turn, StepSummary(text, {}), puts=puts)
 
     def moved(
-        self, live: LiveSession, resumed: Resumed, turn: Turn, snapshot: Any, summary: tuple[str, Mapping[str, Any]]
+        self, live: LiveSession, resumed: Resumed, turn: Turn, snapshot: Any, summary: tuple[str, Mapping[str, Any]], redacted: int
     ) -> Transition:
-        """The transition after an answer, with a new snapshot if there is one."""
+        """The transition after an answer, with a new snapshot if there is one. ``redacted``: secrets removed from the answer."""
         row, done = live.row, live.row.done + 1
-        after = self.row(row._replace(done=done, end=row.end + 1, kept=row.kept if snapshot is None else done), turn)
+        row = row._replace(done=done, end=row.end + 1, redacted=row.redacted + redacted)
+        after = self.row(row if snapshot is None else row._replace(kept=done), turn)
         puts = [(records.key(SNAPSHOT, live.agent, live.session), snapshot)] if snapshot is not None else []
         news = StepSummary(*summary, resumed, {call.number for call in row.pending})
-        return self._step(live.agent, live.session, [resumed_event(resumed)], after, turn, news, puts=puts)
+        return self._step(live.agent, live.session, [resumed_event(resumed, redacted)], after, turn, news, puts=puts)
 
     def stopped(self, live: LiveSession, status: str, reason: Mapping[str, Any], text: str) -> Transition:
         """The transition of a session that ends without an answer: cancelled or diverged."""
@@ -104,9 +105,8 @@ class Transitions:
         puts: Sequence[tuple[str, Any]] = (),
     ) -> Transition:
         if turn.ended:
-            outcome = {"status": FINISHED, "result": turn.result}
-            if turn.failure is not None:
-                outcome = {"status": FAILED, "failure": failure_json(turn.failure)}
+            failed = {} if turn.failure is None else {"status": FAILED, "failure": failure_json(turn.failure)}
+            outcome = failed or self._finished(row, turn.result)
             return self._over(agent, session, events, row | outcome, summary, turn.printed, puts)
         waits = ", ".join(f"{call.kind} ({session}.{call.number})" for call in turn.pending)
         trace = self._trace(agent, session, SUSPENDED, summary._replace(text=f"{summary.text}; waits for {waits}"), turn.printed)
@@ -114,6 +114,10 @@ class Transitions:
         appends = (Append(records.stream(agent, session), tuple(events), row["end"]), trace, news)
         intent = Intent(agent, "session", NOWHERE, appends=appends, puts=((records.key(LIVE, agent, session), row), *puts))
         return Transition(intent, row)
+
+    def _finished(self, row: dict[str, Any], result: Any) -> dict[str, Any]:
+        clean, count = (result, 0) if row.get("secret") == KEEP else self._core.clean.counted(result)
+        return {"status": FINISHED, "result": clean, **redactions(row.get("redacted", 0) + count)}
 
     def _over(
         self,
@@ -129,7 +133,7 @@ class Transitions:
         failure = self._core.clean.value(row.get("failure"))  # the flow composed the message, and it goes into git
         row = row | {"failure": failure} if failure else row
         over = {"event": OVER, "status": status, "at": at}
-        over |= {key: row[key] for key in ("result", "failure") if key in row}
+        over |= {key: row[key] for key in ("result", "failure", "redacted") if key in row}
         after = row | {"pending": [], "ended_at": at, "end": row["end"] + 1}
         why = f": {failure['message']}" if failure and failure.get("message") else ""
         appends = (
@@ -191,7 +195,8 @@ def feed_append(agent: str, session: str, row: Mapping[str, Any], at: str, summa
 def first_row(origin: Origin, done: int, end: int, extra: Mapping[str, Any]) -> SessionRow:
     """The first row of a session, without pending calls."""
     forked, on = extra.get("forked"), extra.get("on")
-    return SessionRow(origin.flow, origin.name, SUSPENDED, origin.started_at, done, end, (), {}, forked, on)
+    row = SessionRow(origin.flow, origin.name, SUSPENDED, origin.started_at, done, end, (), {}, forked, on)
+    return row._replace(redacted=extra.get("redacted", 0), secret=kept_secret(origin.input))
 
 
 def failure_json(failure: Failure) -> dict[str, Any]:

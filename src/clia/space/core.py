@@ -212,8 +212,12 @@ class Cleaner(NamedTuple):
         return self.redact_text(check_text(text, field))[0]
 
     def value(self, value: Any) -> Any:
+        return self.counted(value)[0]
+
+    def counted(self, value: Any) -> tuple[Any, int]:
+        """The redacted value, and the number of secrets removed."""
         check_depth(value)
-        return self.redact_value(value)[0]
+        return self.redact_value(value)
 
     def words(self, words: CommitText) -> tuple[str, list[tuple[str, str]]]:
         """The message, and a trailer for the open fields if there are any."""

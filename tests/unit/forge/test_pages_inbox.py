@@ -11,6 +11,7 @@ import pytest
 
 from clia.errors import StaleRequest
 from clia.forge.pages import inbox
+from support.fake_secrets import FAKES
 from support.forge import ATTACK, assert_harmless, open_forge
 from support.session_flows import APPROVAL, PARTS, QUESTION
 from support.spaces import BRIEFING
@@ -173,6 +174,19 @@ def test_a_decision_is_recorded_by_the_user_and_shown_afterwards(forge: OpenForg
     assert page.count(f"/s/repo/commits/{commit.cid}") == 2, "in the notice and in the list of decisions"
     assert "It is\nsafe." in page
     assert questions(page) == []
+
+
+def test_a_redacted_answer_is_reported_with_what_the_flow_gets(forge: OpenForge) -> None:
+    browser = forge.browser()
+    answer = browser.post(ask(forge, {"question": "Which key?"}), {"v": f"use {FAKES[0].text}", "v.as_text": "on"})
+    page = html.unescape(browser.get(answer.headers["location"]).text)
+    assert "Secrets in it were redacted before it was recorded" in page
+    assert FAKES[0].secret not in page
+    session = forge.space.sessions.get("scout", "ask-1")
+    assert session.result == "use [redacted:github-token]"
+    assert "1 secret in its input, answers or result" in browser.get(f"{forge.base}/sessions/scout/ask-1").text
+    browser.post(ask(forge, {"question": "Which key?", "secret": "keep"}), {"v": FAKES[0].text, "v.as_text": "on"})
+    assert forge.space.sessions.get("scout", "ask-2").result == FAKES[0].text
 
 
 def test_decisions_are_listed_newest_first_even_without_the_feed(forge: OpenForge) -> None:

@@ -110,3 +110,81 @@ def test_a_flow_sees_the_redacted_value_so_that_a_replay_is_the_same(place: Sess
     place.lose_store()
     with place.open() as again:
         assert again.fork("scout", "other", commit).status == "suspended"
+
+
+ASKS = """\
+def main(input):
+    key = request("human", {"question": "Which key?", **input})
+    return {"key": key, "lengths": [len(key)]}
+"""
+MARK = "[redacted:github-token]"
+
+
+def test_the_record_says_how_many_secrets_were_removed(place: Place, space: clia.Space) -> None:
+    started = space.start("scout", "echo", {"token": SECRET})
+    assert started.redacted == 1
+    resumed = space.resume("scout", [SECRET, SECRET])
+    assert resumed.redacted == 3
+    decision = space.decide("scout", SECRET)
+    assert (decision.value, decision.redacted, decision.session.redacted) == (MARK, 1, 4)
+    assert [event.get("redacted", 0) for event in space.sessions.journal("scout")] == [1, 2, 1, 4]
+    assert decision.session.to_json()["redacted"] == 4
+    with place.open() as again:
+        assert again.session("scout").redacted == 4
+
+
+def test_a_session_without_secrets_has_no_redactions(space: clia.Space) -> None:
+    space.start("scout", "echo", {"a": 1})
+    space.resume("scout", "x")
+    decision = space.decide("scout", "y")
+    assert (decision.redacted, decision.session.redacted) == (0, 0)
+    assert not any("redacted" in event for event in space.sessions.journal("scout"))
+
+
+def test_a_result_that_the_flow_composed_is_redacted_and_counted(place: Place, space: clia.Space) -> None:
+    space.define("composes", "def main(input):\n    return {'token': input[0] + input[1]}\n")
+    session = space.start("scout", "composes", [SECRET[:10], SECRET[10:]])
+    assert session.result == {"token": MARK}
+    assert session.redacted == 1
+    assert leaks_of(place, SECRET) == []
+
+
+def test_a_request_can_keep_the_secrets_of_its_answer(place: Place, space: clia.Space) -> None:
+    space.define("asks", ASKS)
+    space.start("scout", "asks", {"secret": "keep"})
+    decision = space.decide("scout", SECRET, f"It is {SECRET}.")
+    assert (decision.value, decision.redacted) == (SECRET, 0)
+    assert decision.session.result == {"key": SECRET, "lengths": [len(SECRET)]}
+    commit = space.show(decision.cid)
+    assert SECRET not in commit.message
+    assert SECRET not in str(space.trace_pending("scout"))
+    place.lose_store()
+    with place.open() as again:
+        assert again.show(decision.cid).value == f'"{SECRET}"'
+
+
+def test_a_request_that_does_not_keep_secrets_gets_a_redacted_answer(space: clia.Space) -> None:
+    space.define("asks", ASKS)
+    space.start("scout", "asks", {"secret": "yes"})
+    session = space.decide("scout", SECRET).session
+    assert session.result == {"key": MARK, "lengths": [len(MARK)]}
+
+
+def test_the_input_decides_whether_a_result_is_kept(space: clia.Space) -> None:
+    space.define("keeps", "def main(input):\n    return request('key', {'secret': input['answer']})\n")
+    for answer, secret in [("keep", "keep"), ("keep", "no"), ("no", "keep")]:
+        space.start("scout", "keeps", {"answer": answer, "secret": secret})
+        assert space.resume("scout", SECRET).result == (SECRET if (answer, secret) == ("keep", "keep") else MARK)
+
+
+def test_a_kept_answer_replays_the_same(place: Place, space: clia.Space) -> None:
+    space.define(
+        "twice", "def main(input):\n    key = request('key', {'secret': 'keep'})\n    return [len(key), request('last', key[:4])]\n"
+    )
+    space.start("scout", "twice")
+    space.resume("scout", SECRET)
+    commit = space.commit("scout", "finding", changes={"a": b"1"})
+    place.lose_store()
+    with place.open() as again:
+        again.fork("scout", "other", commit)
+        assert again.resume("other", "x").result == [len(SECRET), "x"]
