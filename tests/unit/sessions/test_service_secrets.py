@@ -120,7 +120,7 @@ def main(input):
 MARK = "[redacted:github-token]"
 
 
-def test_the_record_says_how_many_secrets_were_removed(place: Place, space: clia.Space) -> None:
+def test_a_session_counts_the_secrets_removed_from_it(place: SessionSpace, space: clia.Space) -> None:
     started = space.start("scout", "echo", {"token": SECRET})
     assert started.redacted == 1
     resumed = space.resume("scout", [SECRET, SECRET])
@@ -141,7 +141,7 @@ def test_a_session_without_secrets_has_no_redactions(space: clia.Space) -> None:
     assert not any("redacted" in event for event in space.sessions.journal("scout"))
 
 
-def test_a_result_that_the_flow_composed_is_redacted_and_counted(place: Place, space: clia.Space) -> None:
+def test_a_result_that_the_flow_composed_is_redacted_and_counted(place: SessionSpace, space: clia.Space) -> None:
     space.define("composes", "def main(input):\n    return {'token': input[0] + input[1]}\n")
     session = space.start("scout", "composes", [SECRET[:10], SECRET[10:]])
     assert session.result == {"token": MARK}
@@ -149,7 +149,7 @@ def test_a_result_that_the_flow_composed_is_redacted_and_counted(place: Place, s
     assert leaks_of(place, SECRET) == []
 
 
-def test_a_request_can_keep_the_secrets_of_its_answer(place: Place, space: clia.Space) -> None:
+def test_a_request_can_keep_the_secrets_of_its_answer(place: SessionSpace, space: clia.Space) -> None:
     space.define("asks", ASKS)
     space.start("scout", "asks", {"secret": "keep"})
     decision = space.decide("scout", SECRET, f"It is {SECRET}.")
@@ -177,7 +177,7 @@ def test_the_input_decides_whether_a_result_is_kept(space: clia.Space) -> None:
         assert space.resume("scout", SECRET).result == (SECRET if (answer, secret) == ("keep", "keep") else MARK)
 
 
-def test_a_kept_answer_replays_the_same(place: Place, space: clia.Space) -> None:
+def test_a_kept_answer_replays_the_same(place: SessionSpace, space: clia.Space) -> None:
     space.define(
         "twice", "def main(input):\n    key = request('key', {'secret': 'keep'})\n    return [len(key), request('last', key[:4])]\n"
     )
