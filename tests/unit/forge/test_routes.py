@@ -31,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield forge
 
 
-class TestApi(NamedTuple):
+class ApiCaller(NamedTuple):
     """Raw requests to one space of the forge."""
 
     served: Served
@@ -59,21 +59,21 @@ class TestApi(NamedTuple):
 
 
 @pytest.fixture
-def api(served: Served, tmp_path: Path) -> Iterator[TestApi]:
+def api(served: Served, tmp_path: Path) -> Iterator[ApiCaller]:
     with served.open(tmp_path / "repo") as space:
         assert isinstance(space, Handle)
         space.spawn("scout", BRIEFING)
-        yield TestApi(served, space, tmp_path / "repo")
+        yield ApiCaller(served, space, tmp_path / "repo")
 
 
-def commit(api: TestApi, text: str = "1", **headers: str) -> HttpResponse:
+def commit(api: ApiCaller, text: str = "1", **headers: str) -> HttpResponse:
     return api.ask("POST", "/agents/scout/commits", {"kind": "finding", "files": {"a": text}}, **headers)
 
 
 # Heads
 
 
-def test_if_match_carries_the_expected_head(api: TestApi) -> None:
+def test_if_match_carries_the_expected_head(api: ApiCaller) -> None:
     head = api.space.head("scout")
     first = commit(api, if_match=f'"{head}"')
     cid = json.loads(first.body)
@@ -86,7 +86,7 @@ def test_if_match_carries_the_expected_head(api: TestApi) -> None:
     assert commit(api, "3", if_match="*").status == 200
 
 
-def test_a_stale_base_without_if_match_is_a_conflict(api: TestApi) -> None:
+def test_a_stale_base_without_if_match_is_a_conflict(api: ApiCaller) -> None:
     base = api.space.head("scout")
     commit(api)
     body = {"kind": "finding", "files": {}, "base": base}
@@ -94,7 +94,7 @@ def test_a_stale_base_without_if_match_is_a_conflict(api: TestApi) -> None:
     api.refused(422, "invalid-field", api.ask("POST", "/agents/scout/commits", body, if_match=f'"{api.space.head("scout")}"'))
 
 
-def test_if_match_holds_for_every_verb_that_moves_a_head_and_is_refused_elsewhere(api: TestApi) -> None:
+def test_if_match_holds_for_every_verb_that_moves_a_head_and_is_refused_elsewhere(api: ApiCaller) -> None:
     stale = f'"{api.space.genesis("scout")}"'
     api.space.spawn_from("other", BRIEFING, "scout")
     api.space.ask("scout", {"question": "?"})
@@ -111,7 +111,7 @@ def test_if_match_holds_for_every_verb_that_moves_a_head_and_is_refused_elsewher
     assert decided.headers["etag"] == f'"{json.loads(decided.body)["cid"]}"' == f'"{api.space.head("scout")}"'
 
 
-def test_a_known_head_is_not_modified(api: TestApi) -> None:
+def test_a_known_head_is_not_modified(api: ApiCaller) -> None:
     first = api.ask("GET", "/agents/scout/head")
     assert first.headers["etag"] == f'"{api.space.head("scout")}"'
     for etag in (first.headers["etag"], f'"x", W/{first.headers["etag"]}', "*"):
@@ -125,7 +125,7 @@ def test_a_known_head_is_not_modified(api: TestApi) -> None:
 # Idempotency
 
 
-def test_a_change_with_the_same_key_is_made_once_and_gets_the_same_response(api: TestApi) -> None:
+def test_a_change_with_the_same_key_is_made_once_and_gets_the_same_response(api: ApiCaller) -> None:
     first = commit(api, idempotency_key="k-1")
     again = commit(api, idempotency_key="k-1")
     assert (again.status, again.body, again.headers["etag"]) == (first.status, first.body, first.headers["etag"])
@@ -135,7 +135,7 @@ def test_a_change_with_the_same_key_is_made_once_and_gets_the_same_response(api:
     assert commit(api, idempotency_key="k-2").body != first.body
 
 
-def test_a_key_belongs_to_one_user_and_one_request(api: TestApi) -> None:
+def test_a_key_belongs_to_one_user_and_one_request(api: ApiCaller) -> None:
     commit(api, idempotency_key="k-3")
     problem = api.refused(422, "idempotency-mismatch", commit(api, "2", idempotency_key="k-3"))
     assert problem["fields"]["field"] == "Idempotency-Key"
@@ -148,14 +148,14 @@ def test_a_key_belongs_to_one_user_and_one_request(api: TestApi) -> None:
     assert len(api.space.session_log("scout")) == 3
 
 
-def test_the_key_of_a_refused_change_can_be_used_again(api: TestApi) -> None:
+def test_the_key_of_a_refused_change_can_be_used_again(api: ApiCaller) -> None:
     api.space.archive("scout")
     api.refused(404, "no-such-agent", commit(api, idempotency_key="k-4"))
     api.space.restore("scout")
     assert commit(api, idempotency_key="k-4").status == 200
 
 
-def test_a_key_whose_change_may_have_been_made_is_refused(api: TestApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_whose_change_may_have_been_made_is_refused(api: ApiCaller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Once, "store", lambda *_: None)  # the forge dies before it can store the response
     assert commit(api, idempotency_key="k-5").status == 200
     monkeypatch.undo()
@@ -164,7 +164,7 @@ def test_a_key_whose_change_may_have_been_made_is_refused(api: TestApi, monkeypa
 
 
 @pytest.mark.parametrize("key", ["", "x" * 201, "é"])
-def test_a_key_is_a_short_text(api: TestApi, key: str) -> None:
+def test_a_key_is_a_short_text(api: ApiCaller, key: str) -> None:
     before = api.refs()
     assert commit(api, idempotency_key=key.encode("utf-8").decode("latin-1")).status == 422
     assert api.refs() == before
@@ -173,7 +173,7 @@ def test_a_key_is_a_short_text(api: TestApi, key: str) -> None:
 # Pages
 
 
-def test_lists_come_in_pages(api: TestApi) -> None:
+def test_lists_come_in_pages(api: ApiCaller) -> None:
     for name in ("a", "b", "c"):
         api.space.spawn(name, BRIEFING)
     names: list[str] = []
@@ -226,7 +226,7 @@ def filled(path: str) -> str:
 
 
 @pytest.mark.parametrize("role", ["", "forged", *ROLES])
-def test_every_verb_requires_its_role(api: TestApi, role: str) -> None:
+def test_every_verb_requires_its_role(api: ApiCaller, role: str) -> None:
     before = api.refs()
     for verb in all_verbs():
         forged = {"authorization": "Bearer clia_forged"} if role == "forged" else {}
@@ -246,7 +246,7 @@ def test_every_verb_requires_its_role(api: TestApi, role: str) -> None:
         assert api.refs() == before
 
 
-def test_a_cookie_reads_and_changes_only_with_its_own_csrf_token(api: TestApi) -> None:
+def test_a_cookie_reads_and_changes_only_with_its_own_csrf_token(api: ApiCaller) -> None:
     api.served.token("Cook", ADMIN)
     user = next(listed.user for listed in api.served.forge.users.all() if listed.user.display == "Cook")
     login, other_login = (api.served.forge.users.make_session(user.name) for _ in range(2))
@@ -260,12 +260,12 @@ def test_a_cookie_reads_and_changes_only_with_its_own_csrf_token(api: TestApi) -
 
 
 @pytest.mark.parametrize("authorization", ["Basic eDp5", "Bearer", "Bearer ", "bearer x y", "x", "Bearer \t"])
-def test_an_invalid_token_is_unauthorized(api: TestApi, authorization: str) -> None:
+def test_an_invalid_token_is_unauthorized(api: ApiCaller, authorization: str) -> None:
     assert api.ask("GET", "/agents", role="", authorization=authorization).status == 401
     assert api.ask("GET", f"/agents?token={api.served.token()}", role="").status == 401, "a token in the URL must be ignored"
 
 
-def test_a_decision_is_recorded_under_the_logged_in_user(api: TestApi) -> None:
+def test_a_decision_is_recorded_under_the_logged_in_user(api: ApiCaller) -> None:
     api.space.ask("scout", {"question": "?"})
     problem = api.refused(403, "not-the-user", api.ask("POST", "/agents/scout/decisions", {"value": 1, "by": "Ann"}, role=DECIDER))
     assert problem["fields"]["by"] == "Decider"
@@ -295,7 +295,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_malformed_json_is_reported_and_changes_nothing(api: TestApi, name: str) -> None:
+def test_malformed_json_is_reported_and_changes_nothing(api: ApiCaller, name: str) -> None:
     before = api.refs()
     problem = api.refused(400, "malformed-json", api.ask("POST", "/agents/scout/commits", MALFORMED[name]))
     assert problem["kind"] == "invalid-input"
@@ -317,7 +317,7 @@ def test_malformed_json_is_reported_and_changes_nothing(api: TestApi, name: str)
         ({"kind": "finding", "files": {}, "message": None}, "invalid-field", "message"),
     ],
 )
-def test_an_invalid_body_is_refused_and_the_field_is_named(api: TestApi, body: Any, code: str, field: str) -> None:
+def test_an_invalid_body_is_refused_and_the_field_is_named(api: ApiCaller, body: Any, code: str, field: str) -> None:
     before = api.refs()
     data = None if body is None else json.dumps(body).encode()
     problem = api.refused(422, code, api.ask("POST", "/agents/scout/commits", data))
@@ -325,7 +325,7 @@ def test_an_invalid_body_is_refused_and_the_field_is_named(api: TestApi, body: A
     assert api.refs() == before
 
 
-def test_path_and_query_parameters_are_checked(api: TestApi) -> None:
+def test_path_and_query_parameters_are_checked(api: ApiCaller) -> None:
     for query, code in (
         ("?surplus=1", "unknown-field"),
         ("?archived=yes", "invalid-field"),
@@ -339,7 +339,7 @@ def test_path_and_query_parameters_are_checked(api: TestApi) -> None:
     api.refused(422, "unknown-field", api.ask("GET", "/agents", {"a": 1}))
 
 
-def test_unknown_things_are_not_found(api: TestApi) -> None:
+def test_unknown_things_are_not_found(api: ApiCaller) -> None:
     for path, code in (
         ("/agents/nobody/head", "no-such-agent"),
         (f"/commits/{'0' * 40}", "no-such-object"),
@@ -353,7 +353,7 @@ def test_unknown_things_are_not_found(api: TestApi) -> None:
         api.refused(404, code, api.ask("GET", path))
 
 
-def test_large_bodies_and_other_media_types_are_refused(api: TestApi) -> None:
+def test_large_bodies_and_other_media_types_are_refused(api: ApiCaller) -> None:
     before = api.refs()
     api.refused(413, "payload-too-large", api.ask("POST", "/agents/scout/commits", b"x" * 100_001))
     body = json.dumps({"kind": "finding", "files": {}}).encode()
@@ -363,7 +363,7 @@ def test_large_bodies_and_other_media_types_are_refused(api: TestApi) -> None:
     assert api.ask("POST", "/agents/scout/commits", body, content_type="Application/JSON; charset=utf-8").status == 200
 
 
-def test_a_wrong_method_is_refused_and_the_allowed_ones_are_named(api: TestApi) -> None:
+def test_a_wrong_method_is_refused_and_the_allowed_ones_are_named(api: ApiCaller) -> None:
     for method in ("DELETE", "PATCH", "OPTIONS", "TRACE", "NONSENSE"):
         answer = api.ask(method, "/agents")
         assert answer.headers["allow"] == "GET, HEAD, POST"
@@ -373,7 +373,7 @@ def test_a_wrong_method_is_refused_and_the_allowed_ones_are_named(api: TestApi) 
     assert (head.status, head.body, head.headers["etag"]) == (200, b"", f'"{api.space.head("scout")}"')
 
 
-def test_names_in_the_path_cannot_escape(api: TestApi) -> None:
+def test_names_in_the_path_cannot_escape(api: ApiCaller) -> None:
     before = api.refs()
     for name in ("..", ".", "%2e%2e", "..%2f..%2fetc", "a%2fb", "%00", "", "%0a", "scout%20", "SCOUT", "a" * 300):
         answer = api.ask("GET", f"/agents/{name}/head")
@@ -387,7 +387,7 @@ def test_names_in_the_path_cannot_escape(api: TestApi) -> None:
     assert api.refs() == before
 
 
-def test_an_internal_error_reveals_nothing(api: TestApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_reveals_nothing(api: ApiCaller, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: object) -> None:
         raise ZeroDivisionError("the inner secret")
 
@@ -397,7 +397,7 @@ def test_an_internal_error_reveals_nothing(api: TestApi, monkeypatch: pytest.Mon
     assert b"secret" not in answer.body
 
 
-def test_the_openapi_document_has_every_verb(api: TestApi) -> None:
+def test_the_openapi_document_has_every_verb(api: ApiCaller) -> None:
     document = json.loads(api.ask("GET", "/api/v1/openapi.json", role=VIEWER).body)
     described = {
         (method.upper(), path.removeprefix("/api/v1/spaces/{space}")): operation["operationId"]
@@ -411,6 +411,6 @@ def test_the_openapi_document_has_every_verb(api: TestApi) -> None:
     assert references <= set(schemas)
 
 
-def test_remote_errors_name_the_field(api: TestApi) -> None:
+def test_remote_errors_name_the_field(api: ApiCaller) -> None:
     error = refused("no-such-agent", lambda: api.space.head("nobody"))
     assert error.fields == {"agent": "nobody"}
