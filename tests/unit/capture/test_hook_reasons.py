@@ -43,7 +43,7 @@ def installed_events(desk: Desk, version: tuple[int, ...] | None) -> set[str]:
 def test_every_reason_is_in_the_documentation() -> None:
     source = (PROJECT / "src/clia/capture/hook_health.py").read_text()
     codes = set(re.findall(r'HookFinding\(\s*"([a-z-]+)"', source))
-    page = (PROJECT / "docs/how-to/hooks.md").read_text().partition("## Does it arrive?")[2].partition("## Uninstall")[0]
+    page = (PROJECT / "docs/how-to/hooks.md").read_text().partition("| code |")[2].partition("\n\n")[0]
     table = [line for line in page.splitlines() if line.startswith("| `")]
     assert {code for line in table for code in re.findall(r"`([a-z-]+)`", line.split("|")[1])} == codes
 
