@@ -50,5 +50,5 @@ VersionName = Annotated[str, "a behaviour name (for its current version), a vers
 PeerName = Annotated[str, "peer name"]
 AnyPeer = Annotated[str | None, "peer name (default: all peers)"]
 GrantedType = Annotated[str, "type, such as finding, with its subtypes"]
-Trigger = Annotated[str, "head-move, spawn, merge, note, behaviour, type or snapshot"]
+Trigger = Annotated[str, "spawn, head-move, merge, note, behaviour or type"]
 Execute = Annotated[bool, "whether it may also run: for the type and the trigger behaviour"]

@@ -125,7 +125,7 @@ def run(
     agent: str = arg("AGENT", "agent name; the agent is created if it does not exist"),
     kind: str = opt("KIND", "kind of the commit (default: finding)", "-k --kind", default="finding"),
     message: str = opt("TEXT", "what was done and why (default: the command line)", "-m --message", default=""),
-    directory: str | None = opt("DIR", "worktree to run in (default: a separate one in the git directory)", "--dir"),
+    directory: str | None = opt("DIR", "worktree to run in (default: a separate one in the state directory)", "--dir"),
     quiet: bool = flag("print only errors", "-q --quiet"),
     report: str | None = opt("FILE", "write a JSON report of the run to a file"),
     title: str | None = opt(None, "one-line title (default: the command line)", "-t --title", section=_NEW_AGENT),

@@ -51,7 +51,7 @@ TOOLS_FOUND, ALL_TOOLS = (
 )
 SCOPE = opt(
     None,
-    "settings of this repository for everybody (default), of this repository for you, or of all your repositories",
+    "settings of this repository for everyone (default), of this repository for you, or of all your repositories",
     choices=SCOPES,
     default="project",
 )

@@ -61,7 +61,7 @@ def rebuild(space: Space, json_output: bool) -> Answer[Rebuilt]:
 def relink(
     space: Space, json_output: bool, onto: str | None = opt("BRANCH", "look only on this branch (default: all branches)")
 ) -> Answer[list[Relinked]]:
-    """Attach traces to the commits that a squash or rebase made of theirs."""
+    """Attach traces to the commits that a squash or rebase created from traced ones."""
     with spinner("Comparing commits", hidden=json_output):
         links = space.traces.relink(onto=onto)
     if not links:

@@ -191,7 +191,7 @@ TREE = Group(
         "types": _top("spaces", "types", "list the types of commits and objects, or register one"),
         "verify": _top("maintenance", "verify", "check that all recorded objects exist and are consistent"),
         "rebuild": _top("maintenance", "rebuild", "rebuild the index from git"),
-        "relink": _top("maintenance", "relink", "attach traces to the commits that a squash or rebase made of theirs"),
+        "relink": _top("maintenance", "relink", "attach traces to the commits that a squash or rebase created from traced ones"),
         "maintain": _top("maintenance", "maintain", "pack the repository and archive finished agents"),
         "archive": _top("agents", "archive", "archive an agent, or restore it"),
         "agents": _group(
