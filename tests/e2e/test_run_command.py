@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -252,10 +253,13 @@ def test_the_next_run_first_commits_the_work_and_trace_of_a_killed_run(place: Ru
 
 
 def test_a_run_that_cannot_be_recorded_has_its_own_exit_code_and_reports_the_programs(place: RunSpace) -> None:
-    """A worktree that the program destroyed does not become a commit of deletions."""
-    ran = place.run("scout", "sh", "-c", "rm .git; exit 4", code=125)
-    assert "error: not-a-checkout: " in ran.err
+    """The program moves the repository away."""
+    git_dir, away = place.root / ".git", place.root / "away"
+    ran = place.run("scout", "sh", "-c", f"mv {git_dir} {away}; exit 4", code=125)
+    assert "error: " in ran.err
     assert ran.err.endswith("sh ended with exit code 4; the run was not recorded\n")
+    shutil.rmtree(git_dir, ignore_errors=True)  # the locks that were created meanwhile
+    away.rename(git_dir)
     with place.open() as space:
         assert space.show("scout").kind == "spawn"
 

@@ -14,12 +14,10 @@ import pytest
 
 import clia
 from clia.capture.ingest import ingest
-from clia.capture.run_program import RunEnvironment, RunOptions, RunReport, run_program
-from clia.programs.runner import UserStreams
 from support import git, program, scripted_tool
 from support.crashes import crash, crash_points
 from support.effects import made_space
-from support.terminal import no_signals
+from support.programs import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,12 +31,6 @@ TURNS, CALLS = 2, 3
 
 def tool_words(turns: int = TURNS, calls: int = CALLS) -> Sequence[str]:
     return (sys.executable, scripted_tool.__file__, program(), "11112222-3333", str(turns), str(calls))
-
-
-def run(space: clia.Space, *words: str) -> RunReport:
-    with open(os.devnull, "r+b", 0) as null:
-        user = UserStreams(null.fileno(), null.fileno(), null.fileno(), False, no_signals)
-        return run_program(space, RunOptions("scout", words), RunEnvironment(user, os.environ, lambda _: None))
 
 
 @pytest.fixture

@@ -153,6 +153,9 @@ class IngestedSessions:
             top = self._captures.top_of(path) if path and os.path.isabs(path) else None
             if top is not None:
                 return top
+        damaged = self._captures.place_of(hook.record.agent, where)
+        if damaged is not None:
+            return damaged  # a program of `clia run` removed its .git
         if os.path.isabs(where) and not os.path.lexists(where):
             return where  # the worktree was removed; its events can still be recorded
         fields = {"cwd": hook.report.cwd or where}

@@ -55,7 +55,7 @@ def _put_down(tool: str, place: tuple[bytes, bytes, bytes], first: bytes) -> Non
     stored = spool.put(spool.spools(common, os.environb), _event(head + first))
     if event_name(first) not in TURNS or os.environb.get(b"CLIA_HOOK_INGEST") == b"off":
         return
-    process = 0 if _is_ingesting(common) else _start_ingest(where)
+    process = 0 if _is_ingesting(common) else _start_ingest(where if private else common)
     if os.environb.get(b"CLIA_RUN") == common:
         _wait_for_ingest(stored, process, common)
 
@@ -97,7 +97,7 @@ def read_input(file: int = _STDIN) -> bytes:
 
 
 def _space_of(tool: str) -> tuple[bytes, bytes, bytes] | None:
-    """A directory in a space, its git directory, and the space's shared one.
+    """A directory in a space, its git directory (empty if it is gone), and the space's shared one.
 
     The current directory or, if it is gone or outside of a space, the tool's project: an agent that changes directory still belongs
     to that project.
@@ -107,11 +107,14 @@ def _space_of(tool: str) -> tuple[bytes, bytes, bytes] | None:
             private, common = git_dirs(where) or (b"", b"")
             if common and os.path.isdir(os.path.join(common, b"clia")):
                 return where, private, common
-    return None
+    run = os.environb.get(b"CLIA_RUN", b"")  # a program of `clia run` may have removed its .git
+    return (_cwd() or run, b"", run) if os.path.isdir(os.path.join(run, b"clia")) else None
 
 
 def head_commit(private: bytes, common: bytes) -> bytes:
     """The commit that HEAD of a git directory points to; nothing if it is not in a file."""
+    if not private:
+        return b""
     ref, is_symbolic, name = _content(os.path.join(private, b"HEAD")).strip().partition(b"ref: ")
     if not is_symbolic:
         return ref

@@ -231,16 +231,18 @@ class _ProgramRun:
     def _settle(self) -> str | None:
         """Commit what an interrupted run left; None if nothing."""
         work = self._work
-        checkout = self._checkout()
-        if checkout is None and self._options.directory is None and os.path.lexists(os.path.join(work.directory, ".git")):
-            work.programs.clear(work.directory)  # an unfinished worktree: no program ran in it
         entries = [entry for entry in work.space.trace_pending(work.agent) if _is_of_a_run(entry)]
-        changed = checkout is not None and work.has_changed(checkout.base)
+        damage = self._repair() if entries and self._options.directory is None else None
+        checkout = work.checkout()
+        if checkout is None and not damage and self._options.directory is None and os.path.lexists(f"{work.directory}/.git"):
+            work.programs.clear(work.directory)  # an unfinished worktree: no program ran in it
+        changed = work.has_changed(checkout.base) if checkout is not None else bool(damage) and os.path.isdir(work.directory)
         if not entries and not changed:
             return None
         lines = [str(entry["text"]).removeprefix("$ ") for entry in entries if entry.get("kind") == RUN]
         message = "left by an interrupted run" if entries else "left in the worktree before a run"
-        return self._committed(checkout, changed, f"{message}: {_one_line(lines[0])}" if lines else message, {})
+        meta = {"worktree": damage} if damage else {}
+        return self._committed(checkout, changed, f"{message}: {_one_line(lines[0])}" if lines else message, meta)
 
     # While it runs
 
@@ -264,31 +266,27 @@ class _ProgramRun:
     # After
 
     def _recorded(self, code: int) -> str:
-        directory, checkout = self._work.directory, self._checkout()  # a hook may have committed: the base is newer
-        if checkout is None:
-            raise InvalidInput(
-                f"{directory} is no longer a checkout, so the program's changes cannot be committed",
-                code="not-a-checkout",
-                hints=["move it away; the next run creates a new one"],
-                fields={"path": directory},
-            )
-        changed = self._work.has_changed(checkout.base)
+        work, damage = self._work, self._repair()
+        checkout = work.checkout()  # a hook may have committed: the base is newer
+        changed = work.has_changed(checkout.base) if checkout is not None else os.path.isdir(work.directory)
         meta = {"program": _shown(os.path.basename(self._options.words[0])), "exit_code": code}
+        meta |= {"worktree": damage} if damage else {}
         return self._committed(checkout, changed, self._options.message or _one_line(self._line), meta)
 
-    def _checkout(self) -> Checkout | None:
-        work = self._work
-        checkout = work.space.checkout_at(work.directory)
-        ours = checkout is not None and (checkout.directory, checkout.agent) == (work.directory, work.agent)
-        return checkout if ours else None
+    def _repair(self) -> str | None:
+        """Restore a worktree that the program damaged, and trace what it did."""
+        damage = self._work.repair()
+        if damage:
+            self._work.space.trace(self._work.agent, RUN, damage)
+        return damage
 
     def _committed(self, checkout: Checkout | None, changed: bool, message: str, meta: Mapping[str, Any]) -> str:
         """Commit the files and the trace, or the trace alone, which never conflicts."""
         work, kind = self._work, self._options.kind
-        if checkout is None or not changed:
+        if not changed:
             return work.space.commit_with_trace(work.agent, kind, changes={}, message=message, meta=meta)
         try:
-            return work.commit(checkout.base, kind, message, meta)
+            commit = work.commit(checkout.base if checkout is not None else work.space.head(work.agent), kind, message, meta)
         except StaleRef as err:
             directory = shlex.quote(work.directory)
             raise StaleRef(
@@ -299,6 +297,9 @@ class _ProgramRun:
                 ],
                 fields={**err.fields, "directory": work.directory},
             ) from None
+        if checkout is None and self._options.directory is None:
+            work.programs.clear(work.directory)  # git no longer knows it: the next run creates another one
+        return commit
 
 
 class ConsoleRecorder:

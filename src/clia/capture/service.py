@@ -240,6 +240,15 @@ class Captures:
         if checkout is not None and checkout.agent == captured.agent and is_next:
             self._porcelain.record(checkout.directory, checkout.agent, head, checkout.own or checkout.base)
 
+    def repair(self, directory: str, agent: str) -> str | None:
+        """Restore the links of an agent's worktree after a program deleted or replaced its ``.git``; returns what was wrong."""
+        return self._porcelain.repair(directory, agent, replaced=True)
+
+    def place_of(self, agent: str, path: str) -> str | None:
+        """The agent's registered worktree that contains a path, even if its ``.git`` is gone."""
+        places = [checkout.directory for checkout in self._porcelain.worktrees_of(agent)]
+        return next((place for place in places if f"{path}/".startswith(f"{place}/")), None)
+
     def is_running(self, agent: str) -> bool:
         """Whether ``clia run`` runs a program as the agent: it owns HEAD and index of the worktree."""
         return self._components.run_directories.is_running(agent)

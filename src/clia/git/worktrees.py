@@ -94,8 +94,9 @@ class GitWorktrees:
         if named is None and os.path.lexists(pointer):
             if not replaced:
                 return None
-            os.replace(pointer, tempfile.mkdtemp(prefix="replaced-", dir=admin) + ("" if os.path.isdir(pointer) else "/file"))
-            problem = "the program replaced the .git of its worktree by another one"
+            kept = os.path.join(tempfile.mkdtemp(prefix="replaced-", dir=admin), "git")
+            shutil.move(pointer, kept)  # another file system, maybe
+            problem = f"the .git of the worktree was replaced by another repository, which is kept as {kept}"
         elif named is not None and os.path.isdir(named) and not replaced:
             return None  # the worktree of a repository that this one is a copy of
         else:

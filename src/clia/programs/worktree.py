@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.facade.space import Space
+    from clia.git.records import Checkout
     from clia.programs.runner import ProgramRunner
     from clia.redaction.secrets import RedactionState
 
@@ -54,6 +55,21 @@ class ProgramWorktree(NamedTuple):
         if ended.how == CANCELLED:
             raise Conflict(f"git was cancelled in {command.directory}", code="cancelled", fields={"path": command.directory})
         return ended.code
+
+    def checkout(self) -> Checkout | None:
+        """Return the record of the worktree; None if the directory is not the agent's worktree."""
+        checkout = self.space.checkout_at(self.directory)
+        ours = checkout is not None and (checkout.directory, checkout.agent) == (self.directory, self.agent)
+        return checkout if ours else None
+
+    def repair(self) -> str | None:
+        """Restore the worktree if the program deleted or replaced its ``.git``; return what was wrong."""
+        if self.checkout() is not None:
+            return None
+        if not os.path.isdir(self.directory):
+            return "the worktree was deleted; the files are those of the last commit"
+        problem = self.space.captures.repair(self.directory, self.agent)
+        return problem or "the worktree was removed from the repository"
 
     def has_changed(self, base: str) -> bool:
         """Return whether files differ from the base, or the program made commits itself."""

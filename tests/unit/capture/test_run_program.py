@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from clia.capture import run_program as run_module
-from clia.capture.run_program import RunEnvironment, RunOptions, RunReport, SpawnOptions, run_program
+from clia.capture.run_program import SpawnOptions
 from clia.errors import StoreError
-from clia.programs.runner import UserStreams
 from support import git, program
 from support.effects import made_space
 from support.fake_secrets import ALNUM
+from support.programs import run
 from support.spaces import refused, texts
-from support.terminal import no_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,16 +27,6 @@ if TYPE_CHECKING:
 def space(tmp_path: Path) -> Iterator[clia.Space]:
     with made_space(tmp_path / "shop", "parent") as opened:
         yield opened
-
-
-def run(
-    space: clia.Space, *words: str, agent: str = "scout", environment: dict[str, str] | None = None, **options: Any
-) -> RunReport:
-    """Run a program with /dev/null as the user's terminal."""
-    with open(os.devnull, "r+b", 0) as nothing:
-        user = UserStreams(nothing.fileno(), nothing.fileno(), nothing.fileno(), False, no_signals)
-        run_environment = RunEnvironment(user, environment or os.environ, lambda _: None)
-        return run_program(space, RunOptions(agent, words, **options), run_environment)
 
 
 def test_invalid_options_are_refused_before_anything_is_created(space: clia.Space, tmp_path: Path) -> None:

@@ -112,8 +112,10 @@ class _CommandRun:
         if ended.how == TIMED_OUT:
             message = f"command: {job.name} timed out after {job.rule.timeout_seconds:g} s"
             raise BackendError(message, code="program-timed-out", fields={"program": job.name})
-        commit = None
-        if self._work.has_changed(base):
+        commit, damage = None, self._work.repair()
+        if damage:
+            context.trace(damage)
+        if self._work.checkout() is not None and self._work.has_changed(base):
             meta = {**context.mark(), "program": job.name, "exit_code": ended.code}
             commit = self._work.commit(base, job.kind, job.message, meta)
         return {"exit_code": ended.code, "output": output.tail(), "commit": commit}
