@@ -70,9 +70,10 @@ class Spooled(NamedTuple):
     reports: tuple[dict[str, Any], ...]
 
     def copy(self, root: Path) -> Path:
-        """A copy at another path; the transcripts stay where the events say that they are."""
+        """A copy at another path, which the events and the transcripts name."""
         shutil.copytree(self.root, root, symlinks=True)
-        for path in (root / ".git/clia/spool/new").iterdir():
+        transcripts = (root / ".git/clia/rehearsal").rglob("*.jsonl")
+        for path in (*(root / ".git/clia/spool/new").iterdir(), *transcripts):
             path.write_bytes(path.read_bytes().replace(str(self.root).encode(), str(root).encode()))
         return root
 
@@ -121,7 +122,7 @@ def test_a_session_with_sub_agents_is_recorded_once_if_the_tool_and_ingest_are_k
 @pytest.fixture(scope="module")
 def spooled(tmp_path_factory: pytest.TempPathFactory) -> Spooled:
     root = new_space(tmp_path_factory.mktemp("spooled").resolve() / "space")
-    return Spooled(root, (rehearse(root, SHORT, home=str(root.parent / "home")),))
+    return Spooled(root, (rehearse(root, SHORT),))
 
 
 @pytest.fixture(scope="module")
