@@ -39,6 +39,7 @@ TITLES = {
     "sessions": "Sessions",
     "lineage": "Lineage and cold start",
     "hooks": "Hooks",
+    "mcp": "MCP",
     "graph": "Graph",
     "forge": "Forge",
     "federation": "Federation",

@@ -36,6 +36,7 @@ _LATE = ("round-trip-durable",)
 STEPS = (
     ("lineage", "rows"),
     ("hooks", "rows"),
+    ("mcp", "rows"),
     ("sessions", "rows"),
     ("graph", "rows"),
     ("forge", "rows"),

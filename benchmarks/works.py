@@ -16,6 +16,7 @@ GIT, NAIVE = "git add -A && git commit", "libgit2, rewriting every file"
 GIT_NOTES, LIBGIT2_NOTES = "git notes add", "libgit2 create_note"
 BARE, PARSED, WALK, LANES = "python -c pass", "json.loads of the same files", "libgit2's walk over them", "lanes of clia graph"
 MONTY = "Monty + SQLite"
+_SDK = "import of the MCP SDK"
 _ENGINES = (LANGGRAPH, DBOS, ABSURD)
 _ALONE, _PAGE, _SIGNATURES = "a single one without listeners", "the shortest answer, same login", "bare Ed25519 verifications"
 
@@ -75,6 +76,11 @@ TABLE: dict[str, tuple[Work, ...]] = {
     "hooks": (
         Work("cold-hook", "cold hook: clia hook claude-code, 4 kB", BARE, (Bar(2.5),), (IMPORT_LANGGRAPH,)),
         Work("cold-hook-large", "cold hook, an event of 1 MB", BARE),
+    ),
+    "mcp": (
+        Work("mcp-start", "start of clia mcp: initialize and tools/list", _SDK, (Bar(400, COST), Bar(0.75))),
+        Work("mcp-start-first", "the same after an installation", _SDK),
+        Work("mcp-call", "the same, and a first call (agents)", _SDK),
     ),
     "graph": (
         Work("graph", "graph of 5,000 commits, page's server time", f"{WALK}, packed", (Bar(150, COST),)),

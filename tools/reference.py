@@ -417,7 +417,7 @@ def files() -> str:
         ("CLIA_HOOK_INGEST", "`off`: hooks do not start `clia ingest`"),
         (
             "XDG_STATE_HOME",
-            "parent of the worktrees of runs, and of the events of a read-only repository (default: `~/.local/state`)",
+            "parent of run worktrees, events of a read-only repository, and answers of `clia mcp` (default: `~/.local/state`)",
         ),
         ("GIT_COMMITTER_NAME", "with `GIT_COMMITTER_EMAIL`: the accountable person; overrides `user.name` and `user.email`"),
         ("CLIA_DEBUG", "show the traceback of a bug in clia"),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from clia.mcp.calls import SpaceContext
+    from clia.mcp.early_answers import EarlyAnswers
 
     Context = ServerRequestContext[Any, Any]
     R = TypeVar("R")
@@ -185,16 +186,17 @@ def described(tool: Tool) -> types.Tool:
     )
 
 
-def serve(place: SpaceContext, version: str) -> None:
+def serve(place: SpaceContext, version: str, messages: EarlyAnswers) -> None:
     """Serve until standard input ends."""
     try:
-        anyio.run(_serve, place, version)
+        anyio.run(_serve, place, version, messages)
     finally:
         place.close()
 
 
-async def _serve(place: SpaceContext, version: str) -> None:
+async def _serve(place: SpaceContext, version: str, messages: EarlyAnswers) -> None:
     caller = Caller()
+    file: Any = anyio.wrap_file(messages)  # type: ignore[arg-type]  # it has what the SDK calls
     server = server_of(place, version, lambda _: caller, RequestStateSecurity.ephemeral())
-    async with stdio_server() as (incoming, outgoing):
+    async with stdio_server(file, file) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
