@@ -17,6 +17,7 @@ from clia.sessions.records import LIVE
 from clia.space.feed import Feed
 from clia.store.interface import FEED
 from clia.store.notifications import PollingNotifier, PostgresNotifier
+from clia.testing import components
 from support import git
 from support.session_flows import APPROVAL, PARTS, PRODUCT
 from support.session_spaces import STORES, Liar, SessionSpace, session_space_on, use_engine, with_agents
@@ -156,7 +157,7 @@ def test_diverging_and_reopening_a_session_have_entries(place: SessionSpace, sco
 
 def test_a_repair_by_doctor_has_an_entry_without_new_requests(scout: clia.Space) -> None:
     scout.start("scout", "product")
-    with scout.core.store.writing() as change:
+    with scout.local.store.writing() as change:
         change.values.delete(f"{LIVE}scout/1")
     with fed(scout) as feed:
         scout.doctor()
@@ -164,7 +165,7 @@ def test_a_repair_by_doctor_has_an_entry_without_new_requests(scout: clia.Space)
         scout.doctor(repair=True)
         assert news(feed, 1) == [step("suspended", {"1.1": "number"}, [])]
         scout.cancel("scout")
-        with scout.core.store.writing() as change:
+        with scout.local.store.writing() as change:
             change.values.delete("ended/scout/1")
         scout.doctor(repair=True)
         assert news(feed, 3) == [step("cancelled", {}, [])]
@@ -265,7 +266,7 @@ def test_looks_of_several_handles_add_each_change_once(place: SessionSpace, scou
         first_feed.look()
         assert second_feed.look() == 0
         scout.commit("scout", "finding", changes={"a": b"a"})
-        look = scout.core.refs.look
+        look = components(scout).core.refs.look
         looked: list[str] = []
 
         def overtaken(prefixes: Sequence[str], since: Any) -> RefScan:
@@ -276,7 +277,7 @@ def test_looks_of_several_handles_add_each_change_once(place: SessionSpace, scou
             return look_result
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(scout.core.refs, "look", overtaken)
+            patch.setattr(components(scout).core.refs, "look", overtaken)
             assert first_feed.look() == 0
         assert looked[1] == "1"
         assert [entry["cid"] for entry in news(first_feed)] == [looked[0]]
@@ -319,7 +320,7 @@ def test_concurrent_processes_add_each_change_once(place: SessionSpace) -> None:
 
 
 def test_a_look_writes_only_the_part_that_changed(scout: clia.Space) -> None:
-    refs = scout.core.refs
+    refs = components(scout).core.refs
     for number in range(300):
         refs.move(f"refs/heads/agents/many-{number}", None, scout.head("scout"), "test")
     with fed(scout) as feed:
@@ -336,7 +337,7 @@ def test_a_look_writes_only_the_part_that_changed(scout: clia.Space) -> None:
 
 
 def buckets(space: clia.Space) -> dict[str, int]:
-    with space.core.store.reading() as view:
+    with space.local.store.reading() as view:
         return {key: view.values.get(key).version for key, _ in view.values.scan("feed/refs/")}  # type: ignore[union-attr]  # it exists
 
 
@@ -426,7 +427,8 @@ def test_postgresql_notifies_for_every_transaction_that_adds_to_the_feed(on_post
     """There is no polling here: without a notification the wait would end empty."""
     with on_postgres.open() as space, on_postgres.open() as second:
         with_agents(second, "scout", product=PRODUCT)
-        with closing(Feed(space.core, PostgresNotifier(space.core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is a PostgresNotifier
+        notifier = PostgresNotifier(space.local.store, polls=False)  # type: ignore[arg-type]  # it is a PostgresStore
+        with closing(Feed(components(space).core, notifier)) as feed, ThreadPoolExecutor(1) as pool:
             for act in (
                 lambda: None if feed.look() else second.start("scout", "product"),
                 lambda: second.resume("scout", 6),
@@ -441,19 +443,19 @@ def test_postgresql_notifies_for_every_transaction_that_adds_to_the_feed(on_post
 def test_rolled_back_and_foreign_changes_do_not_notify(on_postgres: SessionSpace, tmp_path: Path) -> None:
     elsewhere = on_postgres._replace(root=tmp_path / "elsewhere")
     with on_postgres.open() as space, elsewhere.open() as second:
-        listener = space.core.store.listen()  # type: ignore[attr-defined]  # it is PostgreSQL
+        listener = space.local.store.listen()  # type: ignore[attr-defined]  # it is PostgreSQL
         with closing(listener):
-            with suppress(RuntimeError), space.core.store.writing() as change:
+            with suppress(RuntimeError), space.local.store.writing() as change:
                 change.streams.append(FEED, [{}])
                 raise RuntimeError
-            with space.core.store.writing() as change:
+            with space.local.store.writing() as change:
                 change.streams.append("another", [{}])
-            with second.core.store.writing() as change:
+            with second.local.store.writing() as change:
                 change.streams.append(FEED, [{}])
-            with space.core.store.reading() as view:
+            with space.local.store.reading() as view:
                 assert view.streams.end(FEED) == 0
             assert listener.heard() is False
-            with space.core.store.writing() as change:
+            with space.local.store.writing() as change:
                 change.streams.append(FEED, [{}])
             listener.connection.execute("SELECT 1")  # which also delivers earlier notifications
             assert listener.heard() is True
@@ -463,7 +465,8 @@ def test_a_lost_connection_is_replaced_and_nothing_is_missed(on_postgres: Sessio
     assert on_postgres.store is not None
     with on_postgres.open() as space, on_postgres.open() as second_space:
         with_agents(second_space, "scout", product=PRODUCT)
-        with closing(Feed(space.core, PostgresNotifier(space.core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is a PostgresNotifier
+        notifier = PostgresNotifier(space.local.store, polls=False)  # type: ignore[arg-type]  # it is a PostgresStore
+        with closing(Feed(components(space).core, notifier)) as feed, ThreadPoolExecutor(1) as pool:
             watched = Watched(feed, pool)
             watched.looks.get(timeout=LONG)
             first = end_listeners(on_postgres.store)

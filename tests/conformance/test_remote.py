@@ -10,6 +10,7 @@ import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -244,11 +245,11 @@ def test_local_verbs_are_refused(space: Any, tmp_path: Path) -> None:
         "commit_dir": lambda: space.commit_dir("scout", "finding", tmp_path),
         "alone": space.alone,
         "captures": lambda: space.captures,
-        "core": lambda: space.core,
+        "core": partial(getattr, space, "core"),
         "home": lambda: space.home,
         "local": lambda: space.local,
         "views": lambda: space.views,
-        "running": lambda: space.running,
+        "running": partial(getattr, space, "running"),
         "behaviours.check_prompt": lambda: space.behaviours.check_prompt("0" * 40),
         "behaviours.check_runnable": lambda: space.behaviours.check_runnable("step"),
         "behaviours.library": lambda: space.behaviours.library,

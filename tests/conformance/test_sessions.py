@@ -14,6 +14,7 @@ import pytest
 
 import clia
 from clia import errors
+from clia.testing import components
 from support import git
 from support.fake_secrets import FAKES
 from support.remote import local_of, remote_place, root_of
@@ -314,7 +315,7 @@ def test_sessions_of_an_archived_agent_are_read_only(scout: clia.Space) -> None:
 @pytest.mark.parametrize("place", [*STORES, "remote"], indirect=True)  # machines that share a store share agents
 def test_an_agent_of_another_clone_is_read_only(place: SessionSpace, scout: clia.Space) -> None:
     scout.start("scout", "product")
-    local_of(scout).core.mark_foreign("scout")
+    components(local_of(scout)).core.mark_foreign("scout")
     before = told(scout)
     for call in (
         lambda: scout.start("scout", "product"),

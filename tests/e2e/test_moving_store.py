@@ -110,7 +110,7 @@ def scene(tmp_path: Path, postgres_address: str) -> MovingStore:
 def test_live_state_moves_and_the_file_is_closed(scene: MovingStore) -> None:
     with scene.open() as before:
         assert len(before.pending()) == 1
-        with before.core.store.writing() as change:  # white box: the rows that adopting and purging leave
+        with before.local.store.writing() as change:  # white box: the rows that adopting and purging leave
             change.values.put("foreign/theirs", True)
             change.values.put("sweep/scout", ["0" * 40])
         assert scene.move() == LIVE
@@ -120,7 +120,7 @@ def test_live_state_moves_and_the_file_is_closed(scene: MovingStore) -> None:
             assert "restart programs" in refused("store-moved", call).hints[0]
     assert scene.kept() == scene.url
     with scene.open() as space:
-        assert [space.core.store.get(key) is None for key in ("foreign/theirs", "sweep/scout")] == [False, False]
+        assert [space.local.store.get(key) is None for key in ("foreign/theirs", "sweep/scout")] == [False, False]
         scene.check(space)
     assert scene.move() is None  # a second time there is nothing left to move
     git("config", "--unset", "clia.store", cwd=scene.root)

@@ -212,7 +212,7 @@ def test_at_a_terminal_the_program_has_a_terminal_with_its_size_keys_and_echo(pl
         person.sees("[True, True, True] True True")
         person.sees("size ")
         fcntl.ioctl(person.master, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
-        os.kill(person.running.pid, signal.SIGWINCH)
+        os.kill(person.process.pid, signal.SIGWINCH)
         person.sees("size 33 99")
         os.write(person.master, b"\x1a")  # Ctrl-Z: no shell could continue the program, so it is not stopped
         person.types("hello")

@@ -711,7 +711,7 @@ def test_at_a_terminal_a_worker_shows_what_it_does(cli: SessionCli) -> None:
     cli.start("nap", 3600)
     with cli.terminal("worker") as terminal:
         terminal.sees("1 waiting")
-        os.kill(terminal.running.pid, signal.SIGINT)
+        os.kill(terminal.process.pid, signal.SIGINT)
         assert terminal.ends() == 0
     assert "ended: nothing answered" in terminal.plain
 
@@ -742,7 +742,7 @@ def test_doctor_checks_the_given_store(postgres_address: str, cli: SessionCli) -
     address = postgres_url(postgres_address)
     with library.open(cli.root, settings=QUICK._replace(store=address)) as space:
         space.start("scout", "product")
-        with space.core.store.writing() as transaction:
+        with space.local.store.writing() as transaction:
             transaction.values.put("live/scout/1", 5)
     assert cli.json("doctor")["space"]["ailments"] == []
     ailments = cli.json("doctor", "--store", address, code=1)["space"]["ailments"]

@@ -67,7 +67,7 @@ def raced(root: Path, store: str | None, verb: str, requests: int) -> dict[tuple
 def check_nothing_left(space: clia.Space) -> None:
     assert space.pending() == []
     assert not components(space).envelope.unfinished()
-    with space.core.store.reading() as view:
+    with space.local.store.reading() as view:
         assert view.values.scan("live/") == view.values.scan("snapshot/") == []
     report = space.verify()
     assert report.clean, report.findings

@@ -51,7 +51,7 @@ def test_a_request_is_answered_by_the_handler_of_its_kind(place: WorkerSpace) ->
     status = place.work({"echo": echo})
     assert place.result() == {"n": [1, "é"]}
     assert (status.answered, status.running, status.waiting) == (1, (), 0)
-    assert StoreQueue(place.space.core.store).waiting() == []
+    assert StoreQueue(place.space.local.store).waiting() == []
 
 
 def test_a_handler_gets_the_context_of_its_request(place: WorkerSpace) -> None:
@@ -309,7 +309,7 @@ def test_a_broken_effect_is_named_and_its_requests_wait_while_others_work(place:
     assert place.result("other") == 5
     assert place.space.session("scout").status == "suspended"
     assert "no_such_module" in dict(status.problems)["broken"]
-    assert StoreQueue(place.space.core.store).waiting() == []
+    assert StoreQueue(place.space.local.store).waiting() == []
 
 
 # Claims
@@ -340,7 +340,7 @@ def test_a_request_answered_before_its_claim_is_not_handled(place: WorkerSpace) 
                 place.space.resume("scout", "another's", tasks[0].request)
             return super().claim(tasks, worker, now, lease)
 
-    status = place.work({"echo": lambda context, payload: tried.append(payload)}, queue=LateQueue(place.space.core.store))
+    status = place.work({"echo": lambda context, payload: tried.append(payload)}, queue=LateQueue(place.space.local.store))
     assert tried == []
     assert place.result() == "another's"
     assert status.gone == 1
@@ -361,7 +361,7 @@ def test_a_lost_claim_cancels_the_handler_and_its_answer_counts_if_it_is_the_fir
         return "still good"
 
     options = QUICK._replace(lease_seconds=0.1)
-    place.work({"slow": slow}, config=Config(worker=options), queue=LosingQueue(place.space.core.store))
+    place.work({"slow": slow}, config=Config(worker=options), queue=LosingQueue(place.space.local.store))
     assert place.result() == "still good"
 
 
@@ -374,7 +374,7 @@ def test_after_a_lost_claim_the_answer_of_another_worker_is_kept(place: WorkerSp
         return "too late"
 
     options = QUICK._replace(lease_seconds=0.1)
-    status = place.work({"slow": slow}, config=Config(worker=options), queue=LosingQueue(place.space.core.store))
+    status = place.work({"slow": slow}, config=Config(worker=options), queue=LosingQueue(place.space.local.store))
     assert place.result() == "another's"
     assert (status.answered, status.gone) == (0, 1)
 
@@ -391,7 +391,7 @@ def test_after_a_lost_claim_an_error_leaves_the_task_to_its_new_worker(place: Wo
         return "second"
 
     options = QUICK._replace(lease_seconds=0.3, attempts=1)
-    place.work({"slow": slow}, config=Config(worker=options), queue=LosingQueue(place.space.core.store))
+    place.work({"slow": slow}, config=Config(worker=options), queue=LosingQueue(place.space.local.store))
     # The first attempt's error does not end the request, although one attempt is allowed: the claim had expired.
     reason = "its workers were lost, or their answers could not be recorded"
     assert place.result() == {"failed": f"given up after 1 attempt: {reason}"}
@@ -414,12 +414,12 @@ def test_cancelling_a_session_cancels_its_handler(place: WorkerSpace) -> None:
     thread.join()
     assert place.space.session("scout").status == "cancelled"
     assert worker.status().gone == 1
-    assert StoreQueue(place.space.core.store).waiting() == []
+    assert StoreQueue(place.space.local.store).waiting() == []
 
 
 def test_tasks_of_ended_requests_are_removed(place: WorkerSpace) -> None:
     place.ask("flaky")
-    queue = StoreQueue(place.space.core.store)
+    queue = StoreQueue(place.space.local.store)
     (request,) = place.space.pending()
     claim = queue.claim([Task("scout", request.id, "flaky")], "w0", 1.0, 1.0)
     assert claim is not None
@@ -450,7 +450,7 @@ def test_a_stopping_worker_waits_for_running_handlers(place: WorkerSpace) -> Non
     thread.join()
     assert worker.status().answered == 1  # the other request was not started
     assert len(place.space.pending()) == 1
-    assert StoreQueue(place.space.core.store).waiting() == []
+    assert StoreQueue(place.space.local.store).waiting() == []
 
 
 def test_handlers_that_exceed_the_grace_period_are_cancelled_and_their_tasks_released(place: WorkerSpace) -> None:
@@ -470,7 +470,7 @@ def test_handlers_that_exceed_the_grace_period_are_cancelled_and_their_tasks_rel
     thread.join()
     assert cancelled.is_set()
     assert len(place.space.pending()) == 1
-    assert StoreQueue(place.space.core.store).waiting() == []  # as if it had not been attempted
+    assert StoreQueue(place.space.local.store).waiting() == []  # as if it had not been attempted
     place.work({"slow": echo})
     assert place.result() is None
 
@@ -489,7 +489,7 @@ def test_a_second_stop_releases_the_tasks_at_once(place: WorkerSpace) -> None:
     worker.stop()
     worker.stop()
     thread.join()
-    assert StoreQueue(place.space.core.store).waiting() == []
+    assert StoreQueue(place.space.local.store).waiting() == []
     place.work({"stuck": echo})
     assert place.result() is None
     over.set()
@@ -526,7 +526,7 @@ class AwayQueue(StoreQueue):
 def test_the_worker_waits_for_an_unreachable_store_and_reports_it(place: WorkerSpace, unsure: bool) -> None:
     place.ask("echo", 5)
     statuses: list[WorkerStatus] = []
-    queue = AwayQueue(place.space.core.store, 3, unsure=unsure)
+    queue = AwayQueue(place.space.local.store, 3, unsure=unsure)
     status = place.work({"echo": echo}, queue=queue, tell=statuses.append)
     assert place.result() == 5
     assert status.answered == 1
@@ -567,7 +567,7 @@ def test_a_broken_store_ends_the_worker_with_its_error(place: WorkerSpace) -> No
             raise StoreError("corrupt", code="store-corrupt")
 
     with pytest.raises(BackendError, match="corrupt"):
-        place.work({"echo": echo}, queue=BrokenQueue(place.space.core.store))
+        place.work({"echo": echo}, queue=BrokenQueue(place.space.local.store))
 
 
 def test_an_answer_that_cannot_be_recorded_is_kept_and_retried(place: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -604,7 +604,7 @@ def test_a_worker_that_must_stop_at_once_does_not_wait_for_the_store(place: Work
     worker.stop()
     thread.join()
     monkeypatch.undo()
-    (task,) = StoreQueue(place.space.core.store).waiting()
+    (task,) = StoreQueue(place.space.local.store).waiting()
     assert task.worker == "w1"  # its claim expires, and another worker retries
     assert place.space.session("scout").status == "suspended"
 
@@ -629,7 +629,7 @@ def test_a_session_that_diverges_at_the_answer_is_dropped(place: WorkerSpace, mo
 
     monkeypatch.setattr(place.space, "resume", diverge)
     assert place.work({"echo": echo}).gone == 1
-    assert StoreQueue(place.space.core.store).waiting() == []
+    assert StoreQueue(place.space.local.store).waiting() == []
 
 
 def test_a_request_of_an_agent_without_a_branch_is_not_retried_in_a_loop(place: WorkerSpace) -> None:
@@ -645,7 +645,7 @@ def test_a_request_of_an_agent_without_a_branch_is_not_retried_in_a_loop(place: 
     status = place.worker({"echo": count}, config=Config(worker=options)).run(once=True)
     assert tried == []
     assert (status.retried, status.answered, status.gone) == (1, 0, 0)
-    (task,) = StoreQueue(place.space.core.store).waiting()
+    (task,) = StoreQueue(place.space.local.store).waiting()
     assert "no agent 'scout'" in str(task.error)
 
 

@@ -68,7 +68,7 @@ def test_a_clock_set_forward_does_not_end_or_repeat_an_attempt(place: WorkerSpac
 
     config = Config(worker=QUICK._replace(lease_seconds=0.3, timeout_seconds=600.0))
     tools = tools_for()._replace(clock=clock)
-    queue = RenewingQueue(place.space.core.store)
+    queue = RenewingQueue(place.space.local.store)
     status = place.work({"slow": slow}, config=config, tools=tools, queue=queue, tell=looks.append)
     assert place.result() == "once"
     assert tried == [1]

@@ -180,7 +180,7 @@ def test_a_task_claimed_during_cleanup_is_kept(place: WorkerSpace) -> None:
                 assert self.claim([late], "w2", 1.0, 1.0) is not None
             return super().waiting()
 
-    place.work({"echo": echo}, queue=RacingQueue(place.space.core.store))
+    place.work({"echo": echo}, queue=RacingQueue(place.space.local.store))
     assert [task.task for task in place.queue().waiting()] == [late]
 
 

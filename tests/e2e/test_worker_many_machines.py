@@ -35,7 +35,7 @@ def test_worker_processes_answer_each_request_once_even_if_one_is_killed(tmp_pat
 def test_a_request_wakes_a_sleeping_worker(tmp_path: Path, postgres_address: str) -> None:
     """Its polling interval is an hour; its status shows that it polled without a request, and answered later."""
     space = made_space(tmp_path / "space", store=postgres_url(postgres_address))
-    queue = ProcrastinateQueue(space.core.store, postgres_address, space.id)
+    queue = ProcrastinateQueue(space.local.store, postgres_address, space.id)
     idle, answered = threading.Event(), threading.Event()
 
     def tell(status: WorkerStatus) -> None:

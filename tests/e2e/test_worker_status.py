@@ -86,7 +86,7 @@ def hours_later(queue: SilentQueue) -> Callable[[], float]:
 
 def test_a_silent_store_is_reported_while_it_is_waited_for(place: WorkerSpace) -> None:
     place.ask("echo", 5)
-    queue = SilentQueue(place.space.core.store)
+    queue = SilentQueue(place.space.local.store)
     statuses: list[WorkerStatus] = []
     tools = tools_for()._replace(monotonic=hours_later(queue))
     status = place.work({"echo": echo}, queue=queue, tools=tools, tell=statuses.append, wait=soon)
@@ -112,7 +112,7 @@ def test_many_calls_that_return_are_not_silence(place: WorkerSpace) -> None:
 
     troubles: list[str | None] = []
     tools = tools_for()._replace(monotonic=lambda: passed[0])
-    worker = place.worker({"echo": echo}, queue=SlowQueue(place.space.core.store), tools=tools)
+    worker = place.worker({"echo": echo}, queue=SlowQueue(place.space.local.store), tools=tools)
     worker.run(until_idle=True)
     assert place.result() == 5
     assert set(troubles) == {None}
@@ -123,7 +123,7 @@ def test_many_calls_that_return_are_not_silence(place: WorkerSpace) -> None:
 def test_a_silence_that_ends_while_it_is_noticed_is_not_reported(place: WorkerSpace) -> None:
     """The store answers between the reading of the clock and the report."""
     place.ask("echo", 5)
-    queue = SilentQueue(place.space.core.store)
+    queue = SilentQueue(place.space.local.store)
     through = threading.Event()
     statuses: list[WorkerStatus] = []
 
@@ -149,7 +149,7 @@ def test_a_silence_that_ends_while_it_is_noticed_is_not_reported(place: WorkerSp
 def test_the_last_report_is_the_final_state(place: WorkerSpace) -> None:
     """No newer status is reported while an outdated silence is being reported."""
     place.ask("echo", 5)
-    queue = SilentQueue(place.space.core.store)
+    queue = SilentQueue(place.space.local.store)
     newer = threading.Event()
     overtaken: list[bool] = []
 

@@ -15,6 +15,7 @@ from clia.forge import server
 from clia.forge.api.idempotency import Once
 from clia.forge.server import open_forge
 from clia.store.interface import FEED
+from clia.testing import components
 from clia.users.service import User, UserInfo, Users, users_of
 from support.forge_server import PATIENCE, PERSON, Api, ForgeProcess, ForgeSpace, eventually, new_forge_space
 from support.own_postgres import own_server
@@ -54,7 +55,7 @@ def test_clients_that_never_read_do_not_block_others_or_use_memory(tmp_path: Pat
         with library.open(place.root, settings=QUICK) as space:
             for number in range(0, count, 20):
                 entries = [{"event": "head", "agent": "scout", "number": number + offset, "text": large} for offset in range(20)]
-                with space.core.store.writing() as change:
+                with space.local.store.writing() as change:
                     change.streams.append(FEED, entries)
         numbers = [stream.until(lambda event: "number" in (event.data or {})).data["number"] for _ in range(count)]
         assert numbers == list(range(count))
@@ -115,7 +116,7 @@ def test_an_idempotency_key_of_a_killed_request_is_never_used_for_another_change
         path = f"/api/v1/spaces/repo/agents/{request['agent']}/decisions"
         body = f'{{"value": "yes", "request_id": "{request["id"]}"}}'.encode()
         with library.open(place.root, settings=QUICK) as space:  # as a forge leaves it that was killed during the request
-            core = space.core
+            core = components(space).core
             assert Once(core.store, core.clock).claim("tess", "k", b"\n".join([b"POST", path.encode(), b"", body])) is None
             assert users_of(space).get("tess") is not None
         answer = api("POST", path, body, Idempotency_Key="k", content_type="application/json")
@@ -146,7 +147,7 @@ def test_two_forges_that_start_together_create_one_admin(tmp_path: Path, kind: s
     def said(number: int) -> tuple[str | None, str | None]:
         forge = open_forge([str(root)], QUICK)
         try:
-            core = forge.sites["repo"].space.core
+            core = components(forge.sites["repo"].space).core
             forge.users = HubSync(core.store, core.clock, lambda: f"secret-{number}")
             forge.users.met = met
             served = server.banner_of(forge, "http://forge", None)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
+from clia.testing import components
 from support import git
 from support.git_hubs import Hub, away
 from support.hub_spaces import HEADS, STEP, at_hub, machine, opened, owed, run, set_hook, work
@@ -62,14 +63,14 @@ def test_no_machine_continues_from_an_agent_without_its_last_work(
         way.symlink_to(hub.repository)
         machine_one.hub_sync()
         continue_from(machine_two, verb)
-        assert machine_two.core.graph.descends(machine_two.head("lead" if verb == "merge" else "new"), last)
+        assert components(machine_two).core.graph.descends(machine_two.head("lead" if verb == "merge" else "new"), last)
 
 
 def test_a_flow_that_merges_waits_for_the_last_work(tmp_path: Path, hub: Hub, way: Path, store: str) -> None:
     with (
         machine(tmp_path / "one", hub._replace(url=str(way)), store) as machine_one,
         machine(tmp_path / "two", hub, store) as machine_two,
-        closing(machine_two.running.queue),
+        closing(machine_two.local.session_backend.queue),
     ):
         machine_one.define("merges", MERGES)
         for name in ("lead", "sub"):
@@ -84,7 +85,7 @@ def test_a_flow_that_merges_waits_for_the_last_work(tmp_path: Path, hub: Hub, wa
         machine_one.hub_sync()
         run(machine_two, tmp_path / "two", to_the_end=True)
         assert machine_two.session("lead").status == "finished"
-        assert machine_two.core.graph.descends(machine_two.head("lead"), last)
+        assert components(machine_two).core.graph.descends(machine_two.head("lead"), last)
 
 
 # Machines that have all of it
@@ -125,7 +126,7 @@ def test_a_copy_from_before_the_hub_is_a_separate_machine(tmp_path: Path, hub: H
     clia.init(tmp_path / "one", settings=settings(store=store)).close()
     shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
     with machine(tmp_path / "one", hub, store) as machine_one, machine(tmp_path / "two", hub, store) as machine_two:
-        assert machine_one.core.clone != machine_two.core.clone
+        assert components(machine_one).core.clone != components(machine_two).core.clone
 
 
 @pytest.mark.parametrize("method", ["work", "sync"])
@@ -141,7 +142,7 @@ def test_work_that_the_hub_has_is_not_waited_for(tmp_path: Path, hub: Hub, store
         if method == "sync":
             machine_two.hub_sync()
             assert (owed(machine_two), machine_two.head("scout")) == ([], last)
-        assert machine_two.core.graph.descends(work(machine_two, "scout", "more"), last)
+        assert components(machine_two).core.graph.descends(work(machine_two, "scout", "more"), last)
         assert [synced_ref.what for synced_ref in machine_two.hub_sync()] == []
         assert owed(machine_two) == []
 
@@ -171,7 +172,7 @@ def test_unpublished_work_is_not_given_up_while_the_hub_is_unreachable(tmp_path:
         machine_two.hub_sync(abandon=["scout"])
         with away(hub):
             refused("work-elsewhere", lambda: work(machine_three, "scout", "too"))
-            assert machine_two.core.graph.descends(work(machine_two, "scout", "next"), published)
+            assert components(machine_two).core.graph.descends(work(machine_two, "scout", "next"), published)
 
 
 # A server that cannot write
@@ -183,7 +184,7 @@ def test_work_continues_while_the_server_cannot_write(tmp_path: Path, hub: Hub, 
     server.write_text(FULL)
     server.chmod(0o755)
     full = tmp_path / "receive.full"
-    with machine(tmp_path / "one", hub, store) as machine_one, closing(machine_one.running.queue):
+    with machine(tmp_path / "one", hub, store) as machine_one, closing(machine_one.local.session_backend.queue):
         git("config", "remote.hub.receivepack", str(server), cwd=tmp_path / "one")
         machine_one.define("commits", COMMITS)
         machine_one.spawn("scout", BRIEFING)
@@ -203,7 +204,7 @@ def test_work_continues_while_the_server_cannot_write(tmp_path: Path, hub: Hub, 
 
 
 def test_a_temporary_refusal_by_the_hub_fails_no_session(tmp_path: Path, hub: Hub, store: str) -> None:
-    with machine(tmp_path / "one", hub, store) as machine_one, closing(machine_one.running.queue):
+    with machine(tmp_path / "one", hub, store) as machine_one, closing(machine_one.local.session_backend.queue):
         machine_one.define("commits", COMMITS)
         machine_one.spawn("scout", BRIEFING)
         machine_one.start("scout", "commits")

@@ -294,7 +294,7 @@ def test_an_unreachable_hub_is_retried_only_after_a_while(tmp_path: Path, hub: H
 
 def test_a_lagging_clone_adds_no_outdated_events(tmp_path: Path, hub: Hub, store: str) -> None:
     with machine(tmp_path / "one", hub, store) as machine_one, machine(tmp_path / "two", hub, store) as machine_two:
-        watcher_one, watcher_two = RefWatcher(machine_one.core), RefWatcher(machine_two.core)
+        watcher_one, watcher_two = RefWatcher(components(machine_one).core), RefWatcher(components(machine_two).core)
         for watcher in (watcher_one, watcher_two):
             watcher.look()
         machine_one.spawn("scout", BRIEFING)
@@ -305,7 +305,7 @@ def test_a_lagging_clone_adds_no_outdated_events(tmp_path: Path, hub: Hub, store
         watcher_two.look()  # its clone still has the agent
         machine_two.hub_sync()
         watcher_two.look()
-        with machine_one.core.store.reading() as view:
+        with machine_one.local.store.reading() as view:
             feed_events = [entry.body["event"] for entry in view.streams.read(FEED) if entry.body.get("agent") == "scout"]
         assert feed_events == ["head", "archived"]
 
@@ -398,37 +398,37 @@ def test_a_copy_of_a_clone_is_a_separate_machine(tmp_path: Path, hub: Hub, store
     """Otherwise both would share one cache of refs and one record of unpublished work."""
     with machine(tmp_path / "one", hub, store) as machine_one:
         machine_one.spawn("scout", BRIEFING)
-        first = machine_one.core.clone
+        first = components(machine_one).core.clone
     shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
     with opened(tmp_path / "two", store) as machine_two, opened(tmp_path / "one", store) as machine_one:
-        second = machine_two.core.clone
-        assert machine_one.core.clone == first != second
+        second = components(machine_two).core.clone
+        assert components(machine_one).core.clone == first != second
         with away(hub):
             work(machine_two, "scout", "alone")
-            assert [row["clone"] for _, row in machine_one.core.store.scan("owed/")] == [second]
+            assert [row["clone"] for _, row in machine_one.local.store.scan("owed/")] == [second]
             refused("work-elsewhere", lambda: work(machine_one, "scout", "too"))
         machine_two.hub_sync()
         assert work(machine_one, "scout", "too") == machine_one.head("scout")
     with opened(tmp_path / "two", store) as machine_two:
-        assert machine_two.core.clone == second
+        assert components(machine_two).core.clone == second
 
 
 def test_a_copy_of_a_whole_disk_is_a_separate_machine_after_its_id_is_removed(tmp_path: Path, hub: Hub, store: str) -> None:
     """Nothing differs there, so a person removes the id, as the guide says."""
     with machine(tmp_path / "one", hub, store) as machine_one:
-        first = machine_one.core.clone
+        first = components(machine_one).core.clone
     for name in ("clone", "clone-place"):
         (tmp_path / "one/.git/clia" / name).unlink()
     with opened(tmp_path / "one", store) as copied:
-        assert copied.core.clone not in (first, "")
+        assert components(copied).core.clone not in (first, "")
 
 
 def test_a_moved_clone_keeps_its_id(tmp_path: Path, hub: Hub, store: str) -> None:
     with machine(tmp_path / "one", hub, store) as machine_one:
-        first = machine_one.core.clone
+        first = components(machine_one).core.clone
     (tmp_path / "one").rename(tmp_path / "elsewhere")
     with opened(tmp_path / "elsewhere", store) as machine_one:
-        assert machine_one.core.clone == first
+        assert components(machine_one).core.clone == first
 
 
 def test_a_copy_of_a_clone_without_a_hub_keeps_its_state_on_the_server(tmp_path: Path, store: str) -> None:

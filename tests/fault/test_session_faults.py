@@ -49,7 +49,7 @@ def refs(root: Path) -> str:
 
 def everything(place: SessionCrashSpace, space: clia.Space) -> Any:
     """Everything that a verb could change: refs, and every row and stream of the store."""
-    with space.core.store.reading() as view:
+    with space.local.store.reading() as view:
         values = view.values.scan("")
         streams = {name: view.streams.read(name) for name in view.streams.names("")}
     return refs(place.root), values, streams
@@ -257,7 +257,7 @@ def test_a_server_that_stops_during_a_verb_is_named_and_nothing_is_lost(server: 
                 server.stop()
 
         with place.open("victim", reached) as space:
-            space.core.store.pool().timeout = 0.5  # type: ignore[attr-defined]  # instead of half a minute
+            space.local.store.pool().timeout = 0.5  # type: ignore[attr-defined]  # instead of half a minute
             with pytest.raises(StoreError) as caught:
                 verb.act(space)
             assert caught.value.retryable, caught.value.to_json()

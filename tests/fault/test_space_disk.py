@@ -15,6 +15,7 @@ import pytest
 import clia
 from clia.errors import CliaError, GitError, NoSuchAgent, NoSuchObject, StoreError, UnsupportedFormat
 from clia.store import sqlite_store
+from clia.testing import components
 from support import git
 from support.crashes import run_all
 from support.disks import become_nobody, fill, no_file_beyond, read_only, small_disk
@@ -152,7 +153,7 @@ def test_white_box_a_commit_that_was_not_written_is_not_acknowledged(template: P
             head = space.show("scout")
             fill(disk, 0)
             with pytest.raises(GitError, match="full"):
-                space.core.objects.write_commit(head.tree, [head.cid], head.author, head.committer, "another\n")
+                components(space).core.objects.write_commit(head.tree, [head.cid], head.author, head.committer, "another\n")
 
 
 @pytest.mark.parametrize("name", WRITES)

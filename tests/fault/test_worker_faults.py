@@ -157,7 +157,7 @@ def test_an_outage_of_ten_seconds_is_reported_and_nothing_is_lost_or_done_twice(
         place = DriverSpace(str(tmp_path / "space"), server.url, str(tmp_path / "paper")).made(agents, turns, DIALOGUE)
         outage = Outage(place, server, ("a1", 1))
         with place.open() as space:
-            space.core.store.pool().timeout = 2.0  # type: ignore[attr-defined]  # instead of half a minute
+            space.local.store.pool().timeout = 2.0  # type: ignore[attr-defined]  # instead of half a minute
             worker = worker_for(space, tmp_path / "space", {"work": outage.handle}, tell=outage.tell)
             with in_background(worker) as is_running:
                 wait_for(lambda: outage.answer_all() and outage.at_work.is_set(), is_running)

@@ -67,7 +67,7 @@ def check_all_is_answered_despite_killed_workers(place: DriverSpace, load: Worke
         for death in range(1, load.deaths + 1):
             crew.wait_for_attempts(requests * death // (load.deaths + 1))
             victim = crew.kill_the_oldest()
-            in_hand += len([task for task in StoreQueue(space.core.store).waiting() if task.worker == victim])
+            in_hand += len([task for task in StoreQueue(space.local.store).waiting() if task.worker == victim])
         assert {exit_code(process) for _, process in crew.at_work} == {0}
     assert in_hand > 0  # some were killed during an attempt, which others repeated
     calls = range(1, load.requests + 1)

@@ -126,7 +126,7 @@ def check_with_stock_git(space: clia.Space, batch: Sequence[tuple[str, dict[str,
     files = []
     for number, cid in enumerate(cids):
         files.append(folder / str(number))
-        files[-1].write_bytes(space.core.objects.commit(cid).message.encode())
+        files[-1].write_bytes(components(space).core.objects.commit(cid).message.encode())
     parsed = stock_git(space, "interpret-trailers", "--no-divider", "--parse", *map(str, files)).decode()
     assert parsed == "".join(expected)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import clia
 from clia import File, Link, Submodule
 from clia.errors import CliaError, InvalidInput, UnsafePath
+from clia.testing import components
 from clia.values import paths
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class TreeSpace:
             return b"160000", value.commit.encode()
         data = value.target.encode() if isinstance(value, Link) else value.data if isinstance(value, File) else value
         mode = b"120000" if isinstance(value, Link) else b"100755" if isinstance(value, File) and value.executable else b"100644"
-        return mode, self.space.core.objects.blob_id(data).encode()
+        return mode, components(self.space).core.objects.blob_id(data).encode()
 
     def everything(self) -> dict[str, bytes]:
         """Every object by name, and every ref with its value."""

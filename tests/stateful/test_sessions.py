@@ -282,7 +282,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.lose_snapshots(event)
 
     def lose_snapshots(self, damage: str) -> None:
-        with self.space.core.store.writing() as change:
+        with self.space.local.store.writing() as change:
             for key, row in change.values.scan(SNAPSHOT):
                 if damage == "gone":
                     change.values.delete(key)

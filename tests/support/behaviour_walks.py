@@ -74,7 +74,7 @@ def commit_to_ref(
     parents: Sequence[str] | None = None,
 ) -> str:
     """Commit to a ref as plain git could: its tree with some files changed, by default on top of its tip."""
-    objects, refs = space.core.objects, space.core.refs
+    objects, refs = components(space).core.objects, components(space).core.refs
     tip = refs.get(ref)
     files = {path: None if data is None else TreeEntry(FILE, objects.write_blob(data)) for path, data in changes.items()}
     tree = objects.update_tree(objects.commit(tip).tree if tip else None, files)

@@ -62,7 +62,7 @@ def worker_for(
     chosen = config or Config(worker=QUICK)
     tools = more.pop("tools", None) or tools_for()
     effects = more.pop("effects", None) or Effects(chosen, tools.environment, others=handlers)
-    queue = more.pop("queue", None) or StoreQueue(space.core.store)
+    queue = more.pop("queue", None) or StoreQueue(space.local.store)
     return Worker(WorkerDependencies(space, effects, queue, tools, chosen, more.pop("name", "w1"), **more))
 
 

@@ -19,7 +19,7 @@ def beat(name: str = "w1", **more: Any) -> Heartbeat:
 
 
 def put(space: clia.Space, *rows: Heartbeat) -> None:
-    with space.core.store.writing() as change:
+    with space.local.store.writing() as change:
         for number, row in enumerate(rows):
             value = row._asdict() | {"running": [list(attempt) for attempt in row.running]}
             change.values.put(f"{FLEET}{number:03d}", value)

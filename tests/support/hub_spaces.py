@@ -49,7 +49,7 @@ def at_hub(hub: Hub, ending: str = "") -> dict[str, str]:
 
 def owed(space: clia.Space) -> list[str]:
     """Whose work this machine, or another with the same store, has not published."""
-    return [key.removeprefix("owed/") for key, _ in space.core.store.scan("owed/")]
+    return [key.removeprefix("owed/") for key, _ in space.local.store.scan("owed/")]
 
 
 def work(space: clia.Space, agent: str, text: str) -> str:
@@ -72,7 +72,7 @@ def run(
 ) -> WorkerStatus:
     """A worker with the effects that are built in, which looks once or until nothing is left; what happened."""
     handlers = {} if step is None else {"step": step}
-    worker = worker_for(space, root, handlers, Config(worker=ONCE), queue=space.running.queue)
+    worker = worker_for(space, root, handlers, Config(worker=ONCE), queue=space.local.session_backend.queue)
     return worker.run(once=not to_the_end, until_idle=to_the_end)
 
 

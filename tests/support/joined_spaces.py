@@ -51,7 +51,7 @@ def _template(*, shared: bool) -> SpaceTemplate:
     store = postgres_url(postgres.fresh()) if shared else None
     hub = bare(home / "hub.git")
     with clia.init(home / "repo", settings=settings(store=store), hub=str(hub)) as space:
-        values = space.core.store.scan("") if shared else []
+        values = space.local.store.scan("") if shared else []
         template = SpaceTemplate(home, space.id, values)
     for path in [*hub.glob("hooks/*.sample"), *home.glob("repo/.git/clia/clone*")]:
         path.unlink()

@@ -158,7 +158,7 @@ def recover(space: clia.Space, agent: str) -> None:
     """Finish or undo what was begun with the agent, and nothing else."""
     with components(space).envelope.at_work(agent):
         pass
-    assert not space.core.store.scan(f"intent/{agent}")
+    assert not space.local.store.scan(f"intent/{agent}")
 
 
 def take_over(space: clia.Space, agent: str, past: bool) -> None:

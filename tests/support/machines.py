@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import clia
 from clia.facade.config import Config
 from clia.hub.service import periodic_sync
+from clia.testing import components
 from support import crashes
 from support.effects import QUICK, worker_for
 from support.git_hubs import bare
@@ -93,7 +94,7 @@ def work(machines: Machines, machine: str, name: str) -> None:
         return payload * 10
 
     config = Config(worker=OPTIONS)
-    with machines.open(machine) as space, closing(space.running.queue) as queue, periodic_sync(space, 0.5):
+    with machines.open(machine) as space, closing(space.local.session_backend.queue) as queue, periodic_sync(space, 0.5):
         worker_for(space, machines.root(machine), {"step": step}, config, queue=queue, name=name).run(until_idle=True)
 
 
@@ -109,7 +110,7 @@ def endings(space: clia.Space, agent: str) -> Iterator[str]:
     from clia.space.events import read_events
     from clia.values import refs as names
 
-    tip = space.core.refs.get(names.events(agent))
-    for event in read_events(space.core, tip) if tip else ():
+    tip = components(space).core.refs.get(names.events(agent))
+    for event in read_events(components(space).core, tip) if tip else ():
         if event.body.get("event") == "session-ended":
             yield str(event.body["status"])

@@ -171,7 +171,7 @@ def check_nothing_lost(place: SessionCrashSpace, space: clia.Space) -> None:
 def answers(space: clia.Space, agent: str) -> dict[str, str]:
     """By request: who answered it."""
     authors: dict[str, str] = {}
-    with space.core.store.reading() as view:
+    with space.local.store.reading() as view:
         for prefix in (LIVE, ENDED):
             for key, _ in view.values.scan(f"{prefix}{agent}/"):
                 session = records.split(key)[1]
@@ -185,7 +185,7 @@ def check_sessions(space: clia.Space, *, store_was_lost: bool = False) -> None:
 
     After a store was lost, git remembers more than the store does: events and traces are not compared then.
     """
-    with space.core.store.reading() as view:
+    with space.local.store.reading() as view:
         by_agent = {agent: list(_sessions(view, agent)) for agent in space.agents()}
         rows = {agent: view.values.get(COUNTS + agent) for agent in by_agent}
         counts = {agent: row.value if row else {"last": 0, "asks": 0} for agent, row in rows.items()}
@@ -249,9 +249,9 @@ class Recorded(NamedTuple):
         """How many steps were its own: what it copied from another run happened there."""
         copied = 0
         if self.row.get("forked"):
-            note = space.core.notes.get(names.sessions(self.agent), self.row["on"])
+            note = components(space).core.notes.get(names.sessions(self.agent), self.row["on"])
             assert note is not None
-            checkpoint = parse(space.core.objects.blob(note))
+            checkpoint = parse(components(space).core.objects.blob(note))
             assert checkpoint is not None
             copied = checkpoint["done"]
         return int(1 + self.row["done"] - copied + (self.row["status"] in ("cancelled", "diverged")))
@@ -294,7 +294,7 @@ def _check_commits(sessions: list[Recorded], own: list[AgentCommit]) -> None:
 
 def _check_checkpoints(space: clia.Space, agent: str, own: list[AgentCommit], sessions: list[Recorded], lost: bool) -> None:
     """Each commit that was made beside a session says where that session stood: at a point that it really passed."""
-    checkpoints = Checkpoints(space.core)
+    checkpoints = Checkpoints(components(space).core)
     by_id = {session.session: session for session in sessions}
     for commit in own:
         if commit.behaviour is None or commit.kind == "spawn":
@@ -312,8 +312,8 @@ def _check_checkpoints(space: clia.Space, agent: str, own: list[AgentCommit], se
 
 def _check_events(space: clia.Space, agent: str, sessions: list[Recorded]) -> None:
     """Each end is one event in git, and no session that lives has one."""
-    tip = space.core.refs.get(names.events(agent))
-    events = [] if tip is None else [dict(event.body) for event in read_events(space.core, tip)]
+    tip = components(space).core.refs.get(names.events(agent))
+    events = [] if tip is None else [dict(event.body) for event in read_events(components(space).core, tip)]
     ends = [(event["session"], event["status"], event["resumes"]) for event in events if event.get("event") == "session-ended"]
     ended = [session for session in sessions if not session.live and not session.session.startswith(ASK)]
     assert sorted(ends) == sorted((session.session, session.row["status"], session.row["done"]) for session in ended)
@@ -328,7 +328,7 @@ def _check_traces(space: clia.Space, agent: str, sessions: list[Recorded]) -> No
 
 def _check_feed(space: clia.Space, sessions: list[Recorded]) -> None:
     """Each step of a session is one entry of the feed, and each follows from the one before."""
-    with space.core.store.reading() as view:
+    with space.local.store.reading() as view:
         bodies = [entry.body for entry in view.streams.read(FEED)]
     for session in sessions:
         steps = [body for body in bodies if (body.get("agent"), body.get("session")) == (session.agent, session.session)]

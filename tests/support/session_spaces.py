@@ -263,13 +263,13 @@ def diverge(space: clia.Space) -> None:
 
 def stored(space: clia.Space, key: str) -> Any:
     """The store's value of a key, or None."""
-    with space.core.store.reading() as view:
+    with space.local.store.reading() as view:
         entry = view.values.get(key)
     return None if entry is None else entry.value
 
 
 def put_value(space: clia.Space, key: str, value: Any) -> None:
-    with space.core.store.writing() as transaction:
+    with space.local.store.writing() as transaction:
         transaction.values.put(key, value)
 
 

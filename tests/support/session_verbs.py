@@ -25,7 +25,7 @@ class SessionVerb(NamedTuple):
 
 
 def me(space: clia.Space) -> str:
-    return space.core.person.name
+    return space.local.person.name
 
 
 def person(text: str) -> str:

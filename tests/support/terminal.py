@@ -35,7 +35,7 @@ class Terminal:
         self.master, screen = pty.openpty()
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_", "NO_COLOR"))}
         environment |= {"TERM": "xterm", "COLUMNS": "200", "LC_ALL": "C.UTF-8"}
-        self.running = subprocess.Popen(
+        self.process = subprocess.Popen(
             [warm.program(), *words], cwd=cwd, env=environment, stdin=screen, stdout=screen, stderr=screen, start_new_session=True
         )
         os.close(screen)
@@ -46,9 +46,9 @@ class Terminal:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self.running.poll() is None:
-            self.running.kill()
-        self.running.wait()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
         os.close(self.master)
 
     def sees(self, text: str) -> str:
@@ -72,7 +72,7 @@ class Terminal:
         """Reads to the end; the exit code."""
         while self._read():
             pass
-        return self.running.wait(PATIENCE)
+        return self.process.wait(PATIENCE)
 
     @property
     def plain(self) -> str:

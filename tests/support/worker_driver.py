@@ -81,7 +81,7 @@ def work(place: DriverSpace, name: str, dies_at: str, options: dict[str, Any]) -
 
 def _queue(space: clia.Space, shared: str | None) -> Queue:
     """The queue of one machine, or that of several which share a database."""
-    store = space.core.store
+    store = space.local.store
     return StoreQueue(store) if shared is None else ProcrastinateQueue(store, shared, space.id)
 
 
@@ -93,7 +93,7 @@ def check_answered_once(place: DriverSpace, agents: int, expected: list[Any]) ->
             session = space.session(agent)
             assert (session.status, session.result) == ("finished", expected)
             assert Counter(event["resume"][0] for event in space.journal(agent) if event["event"] == "resumed") == calls
-        assert StoreQueue(space.core.store).waiting() == []
+        assert StoreQueue(space.local.store).waiting() == []
         assert space.doctor() == []
         report = space.verify()
         assert report.clean, report.findings

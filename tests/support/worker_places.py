@@ -52,7 +52,7 @@ class WorkerSpace:
         return self.worker(handlers, **more).run(until_idle=True)
 
     def queue(self) -> StoreQueue:
-        return StoreQueue(self.space.core.store)
+        return StoreQueue(self.space.local.store)
 
     def holds(self, text: str) -> list[str]:
         """Where a text is: in a file of the store, or in git."""

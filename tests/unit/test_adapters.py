@@ -1,4 +1,4 @@
-"""Adapters use the public surface of a space: its verbs and services."""
+"""Adapters and tests use the public surface of a space: its verbs and services. Tests may also use ``clia.testing``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ SOURCE = Path(clia.__file__).parent
 ADAPTERS = ("forge", "mcp", "cli", "workers")
 PARTS = {"core", "running"}
 """``Space.core`` and ``Space.running`` are for the packages that implement verbs."""
-RECORDS = {"before", "machine", "now", "process", "row", "_row", "status"}
+RECORDS = {"BUSY", "before", "machine", "now", "process", "row", "_row", "status", "worker_info"}
 """Variables with a record of the fleet, which has a field ``running``."""
+TESTS = Path(__file__).parents[1]
+WRITTEN_BY_OLD_CODE = TESTS / "fixtures/first_stores/make.py"
+"""It runs with the code of an earlier release."""
 PUBLIC = {"_asdict", "_fields", "_make", "_replace", "_exit"}
 """Of named tuples and ``os``."""
-STANDARD_LIBRARY = {"parser._actions", "argparse._SubParsersAction"}
+STANDARD_LIBRARY = {"parser._actions", "argparse._SubParsersAction", "atexit._run_exitfuncs", "threading._shutdown"}
 """Without a public form."""
 
 
@@ -31,7 +34,7 @@ def is_reach_in(node: ast.Attribute) -> bool:
     owner = receiver(node)
     if node.attr.startswith("_") and not node.attr.endswith("__"):
         return owner not in ("self", "cls", "super") and node.attr not in PUBLIC and ast.unparse(node) not in STANDARD_LIBRARY
-    allowed = {"_components"} if node.attr == "core" else RECORDS  # a service is built from the components
+    allowed = {"_components", "components"} if node.attr == "core" else RECORDS  # a service is built from the components
     return node.attr in PARTS and owner not in allowed
 
 
@@ -43,6 +46,12 @@ def reach_ins(source: str) -> list[str]:
 def test_no_module_of_an_adapter_uses_the_parts_of_a_space_or_private_names(package: str) -> None:
     modules = sorted((SOURCE / package).rglob("*.py"))
     assert modules
+    assert {str(path): expressions for path in modules if (expressions := reach_ins(path.read_text("utf-8")))} == {}
+
+
+def test_tests_use_the_parts_of_a_space_only_by_the_seam() -> None:
+    """The seam is ``clia.testing.components``."""
+    modules = [path for path in sorted(TESTS.rglob("*.py")) if path != WRITTEN_BY_OLD_CODE]
     assert {str(path): expressions for path in modules if (expressions := reach_ins(path.read_text("utf-8")))} == {}
 
 

@@ -42,7 +42,7 @@ def test_only_commits_with_a_prompt_count_as_merged_work_and_their_age_is_that_o
     space.merge("ada", "cleo")
     (idle,), (busy,) = space.behaviour_stats("idle"), space.behaviour_stats("busy")
     assert (idle.commits, idle.merges, busy.merges) == ({"spawn": 1}, {}, {"merged": 1})
-    times = [space.core.objects.commit(cid).committer.at for cid in (first, space.head("ada"))]
+    times = [components(space).core.objects.commit(cid).committer.at for cid in (first, space.head("ada"))]
     assert busy.merge_seconds == {"n": 1, "median": rounded(times[1] - times[0]), "p90": rounded(times[1] - times[0])}
 
 
@@ -117,7 +117,7 @@ def test_a_session_that_ends_again_and_a_merged_chain_are_read_as_if_new(space: 
     space.start("bob", "review", 1)
     work = space.commit("bob", "test", {"a": b"1"})
     refusal = {"event": "merge-refused", "ours": space.head("ada"), "theirs": work}
-    base = space.core.refs.get(f"{EVENTS}ada") or ""
+    base = components(space).core.refs.get(f"{EVENTS}ada") or ""
     ours = event(space, "ada", refusal, at=AT + 86400 * 9)
     assert space.behaviour_stats("review")[0].last == "2026-06-06"
     theirs = event(space, "ada", refusal, at=AT + 86400, parents=[base])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clia.behaviours.library import EVIDENCE_MAX, NOTES_MAX, checked_evidence
+from clia.testing import components
 from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
 from support import git
 from support.behaviour_walks import CHAINS, commit_to_ref
@@ -25,7 +26,7 @@ def test_a_peers_version_is_checked_before_it_is_adopted(pair: Pair) -> None:
     space, root = pair.hearer, pair.place("hearer")
     refused("wrong-kind", lambda: space.adopt_behaviour("ay/review"))
     invalid = as_bytes(Behaviour("wrong", SESSION_FLOW, "def main(:\n").to_object())
-    cid = space.core.objects.blob_id(invalid)
+    cid = components(space).core.objects.blob_id(invalid)
     commit_to_ref(space, "refs/clia/remotes/ay/behaviours/wrong", {f"versions/{cid}.json": invalid, "current": cid.encode()})
     refused("invalid-flow", lambda: space.adopt_behaviour("ay/wrong"))
     assert git("for-each-ref", f"{CHAINS}wrong", cwd=root) == ""

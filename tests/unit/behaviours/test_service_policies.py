@@ -65,7 +65,7 @@ def space(place: SessionSpace) -> Iterator[clia.Space]:
 
 
 def work(space: clia.Space, place: SessionSpace, **more: Any) -> Any:
-    return worker_for(space, place.root, config=space.running.config, **more)
+    return worker_for(space, place.root, config=space.local.config, **more)
 
 
 def test_workers_adopt_by_policy_once_and_record_the_reason(place: SessionSpace, space: clia.Space) -> None:
@@ -149,12 +149,12 @@ def test_policies_are_applied_periodically_and_an_error_does_not_affect_others(
         return len(waits) == 5
 
     monkeypatch.setattr(space.behaviours, "follow_policy", follow)
-    policies = PolicyFollower(space.behaviours, space.running.config, wait)
+    policies = PolicyFollower(space.behaviours, space.local.config, wait)
     assert policies.any()
     policies.keep_following(threading.Event(), lambda: None)
     assert waits == [7.0] * 5
     message = "ZeroDivisionError: nobody thought of it"
     assert errors_seen == [None, "policy of gone: the store is away", f"policy of gone: {message}", None, f"policies: {message}"]
     assert followed == [*["gone", "review"] * 4, "gone"]
-    quiet = space.running.config._replace(behaviours={"*": space.running.config.behaviours["manual"]})
+    quiet = space.local.config._replace(behaviours={"*": space.local.config.behaviours["manual"]})
     assert not PolicyFollower(space.behaviours, quiet, wait).any()

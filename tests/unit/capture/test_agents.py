@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
+from clia.testing import components
 from support import git
 from support.captured import (
     END,
@@ -49,7 +50,7 @@ def test_the_environment_can_name_the_agent(root: Path, space: clia.Space, name:
     for existing in ("scout", "rested", "stranger"):
         space.spawn_at(existing, clia.Briefing(existing), "main")
     space.archive("rested")
-    space.core.mark_foreign("stranger")
+    components(space).core.mark_foreign("stranger")
     report = rehearse(root, [*TURN, *END], agent=name)
     assert not run_ingest(root).trouble
     assert only_agent(space) == (agent or f"claude-{report['session'][:8]}")

@@ -29,7 +29,7 @@ def message(text: str) -> str:
 
 
 def rows(space: clia.Space) -> str:
-    return json.dumps(space.core.store.scan("captured/"), ensure_ascii=False)
+    return json.dumps(space.local.store.scan("captured/"), ensure_ascii=False)
 
 
 def files_with(root: Path, text: str) -> list[str]:
@@ -87,7 +87,7 @@ def test_no_file_or_table_contains_the_text_after_a_purge(root: Path, space: cli
     hook(root, "UserPromptSubmit", prompt=f"Again: {LEAK}")
     escaped = "".join(f"\\u{ord(character):04x}" for character in LEAK)
     put(root, f'{{"session_id": "x-1", "hook_event_name": "UserPromptSubmit", "prompt": "{escaped}"}}'.encode())
-    assert LEAK in json.loads(json.dumps(space.core.store.scan("captured/")[0][1]["prompt"]))
+    assert LEAK in json.loads(json.dumps(space.local.store.scan("captured/")[0][1]["prompt"]))
     assert len(files_with(root, LEAK)) >= 4
     remaining = space.trace_purge(agent, LEAK).remaining
     assert files_with(root, LEAK) == []

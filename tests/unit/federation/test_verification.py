@@ -88,7 +88,7 @@ def test_verify_reports_capabilities_that_differ_from_their_files_or_facts(pair:
     assert findings(hearer) == {("not-a-capability", CAPABILITIES), ("capabilities-differ", CAPABILITIES)}
     pair.update_ref("hearer", CAPABILITIES, tip)
     assert hearer.allowed("ay", "finding", "head-move")
-    with hearer.core.store.writing() as transaction:
+    with hearer.local.store.writing() as transaction:
         facts = components(hearer).capabilities.facts()
         more = GrantFact("0" * 40, pair.owner.id, "decision", "merge")
         transaction.gate.load(GateFacts((*facts.grants, more), facts.trusted, facts.parents))

@@ -82,7 +82,7 @@ def test_tidying_trims_every_feed_and_deletes_expired_keys_and_logins(tmp_path: 
         running_forge.users.make_session("ada")
         Once(running_forge.home, running_forge.clock).claim("ada", "old", b"x")
         for site in running_forge.sites.values():
-            with site.space.core.store.writing() as change:
+            with site.space.local.store.writing() as change:
                 change.streams.append(FEED, [{"event": "head", "agent": "scout"} for _ in range(KEPT + 7)])
         later = running_forge.clock() + timedelta(days=30)
         running_forge.clock = lambda: later

@@ -110,7 +110,7 @@ def test_an_agent_with_only_questions_is_not_shown_as_unused(forge: OpenForge) -
 def test_a_session_with_a_damaged_row_is_shown_as_unreadable(forge: OpenForge) -> None:
     forge.space.define("plan", APPROVAL)
     forge.space.start("scout", "plan", {"goal": "x"})
-    with forge.space.core.store.writing() as change:
+    with forge.space.local.store.writing() as change:
         change.values.put("live/scout/1", {"status": "suspended"})
     page = forge.browser().get(f"{forge.base}/agents/scout").text
     assert "unreadable" in page

@@ -13,6 +13,7 @@ from clia.behaviours.model import BehaviourVersion
 from clia.behaviours.statistics import Count
 from clia.forge.pages.behaviours import descent, judged
 from clia.space.events import append_event
+from clia.testing import components
 from clia.values import refs as names
 from support.forge import ATTACK, assert_harmless, open_forge
 from support.spaces import BRIEFING
@@ -133,7 +134,7 @@ def test_a_suggestion_is_shown_with_its_evidence_and_adopted_with_it(scene: Beha
 
 def test_evidence_is_described_if_it_is_valid_and_links_only_to_what_exists(scene: BehavioursScene) -> None:
     """A session is missing in the store, an agent does not exist, and events have invalid content and markup."""
-    core, browser = scene.space.core, scene.forge.browser()
+    core, browser = components(scene.space).core, scene.forge.browser()
     ended = {"event": "session-ended", "agent": "scout", "session": "999", "status": "failed"}
     refused = {"event": "merge-refused", "into": "scout", "from": "north/digger"}
     bodies = (
@@ -238,7 +239,7 @@ def test_an_unknown_action_or_version_or_a_missing_role_is_refused(scene: Behavi
 
 
 def test_a_page_reads_the_index_once_and_reports_missing_objects(scene: BehavioursScene, monkeypatch: pytest.MonkeyPatch) -> None:
-    core, browser = scene.space.core, scene.forge.browser()
+    core, browser = components(scene.space).core, scene.forge.browser()
     refusal = {"event": "merge-refused", "ours": "0" * 40, "theirs": "1" * 40}
     append_event(core, names.events("scout"), core.agent_stamp("scout"), refusal, "refused")
     reads: list[str] = []

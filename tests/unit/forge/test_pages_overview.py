@@ -149,11 +149,11 @@ def test_health_shows_session_problems_and_failed_attempts(forge: OpenForge) -> 
     space.define("question", QUESTION)
     space.start("scout", "question", {"kind": "llm", "payload": {}})
     request = space.pending()[0]
-    queue = space.running.queue
+    queue = space.local.session_backend.queue
     claim = queue.claim([Task("scout", request.id, "llm")], "worker", 0.0, 60.0)
     assert claim is not None
     queue.retry(claim, 0.0, f"no answer {ATTACK}")
-    with space.core.store.writing() as change:  # the row contradicts the events
+    with space.local.store.writing() as change:  # the row contradicts the events
         row = dict(change.values.get("live/scout/1").value)  # type: ignore[union-attr]
         change.values.put("live/scout/1", {**row, "status": "finished"})
     page = browser.get(f"{forge.base}/health").text

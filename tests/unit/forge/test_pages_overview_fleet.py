@@ -48,7 +48,7 @@ def test_machines_workers_leases_and_waiting_requests_are_shown_as_text(empty_fo
         space.spawn(name, BRIEFING)
         space.start(name, "question", {"kind": kind, "payload": {"question": "Go?"}})
     now = space.fleet().at
-    space.running.queue.claim([Task("scout", "1.1", "echo", now)], "w1", now + 1, 300.0)
+    space.local.session_backend.queue.claim([Task("scout", "1.1", "echo", now)], "w1", now + 1, 300.0)
     doing = Underway("scout", "1.1", "echo", 2, now - 70)
     rows = [
         beat(seen_at=now, clock=now + 90, running=[doing], answered=41, forks=[]),
@@ -109,7 +109,7 @@ def test_with_a_hub_the_page_shows_unpushed_work_and_work_on_other_machines(tmp_
         space.spawn("scout", BRIEFING)
         space.start("scout", "question", {"kind": "echo", "payload": {}})
         own_clone = space.hub_status().clone
-        with space.core.store.writing() as change:
+        with space.local.store.writing() as change:
             change.values.put("owed/scout", {"clone": "third", "since": ""})
             change.values.put("owed/@behaviour-go2", {"clone": own_clone, "since": ""})
         now = space.fleet().at

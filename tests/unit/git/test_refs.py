@@ -31,7 +31,7 @@ def test_every_page_of_the_refs_matches_gits_listing(scout: clia.Space) -> None:
     moved = scout.commit("scout", "finding", changes={"a": b"a"})
     for name in ("a3", "a77", "é"):
         git_in(scout, "update-ref", f"refs/heads/agents/{name}", moved)
-    refs = scout.core.refs
+    refs = components(scout).core.refs
     for prefix in (HEADS, "refs/tags/", "refs/", "refs/none/", "refs/clia/"):
         lines = git_in(scout, "for-each-ref", "--format=%(refname) %(objectname)", prefix).splitlines()
         expected = sorted((line.split(" ")[0], line.split(" ")[1]) for line in lines)
@@ -48,12 +48,14 @@ def test_a_packed_refs_file_without_the_sorted_header_is_read_whole(scout: clia.
     git_in(scout, "pack-refs", "--all")
     lines = [f"{head} {HEADS}{name}" for name in ("zz", "mm", "scout", "aa")]
     (root_of(scout) / "packed-refs").write_text("\n".join(lines) + "\n")
-    assert [ref for ref, _ in scout.core.refs.under(HEADS)] == [f"{HEADS}{name}" for name in ("aa", "mm", "scout", "zz")]
+    assert [ref for ref, _ in components(scout).core.refs.under(HEADS)] == [
+        f"{HEADS}{name}" for name in ("aa", "mm", "scout", "zz")
+    ]
     assert components(scout).agents.names(after="aa", limit=2) == ["mm", "scout"]
 
 
 def test_a_scan_reports_refs_that_git_moved_without_a_change_of_time_or_size(scout: clia.Space) -> None:
-    refs, file = scout.core.refs, root_of(scout) / "packed-refs"
+    refs, file = components(scout).core.refs, root_of(scout) / "packed-refs"
     first, second = scout.head("scout"), scout.commit("scout", "finding", changes={"a": b"a"})
     git_in(scout, "pack-refs", "--all")
     first_scan = refs.look([HEADS]).state
@@ -91,6 +93,6 @@ def test_a_scan_reports_refs_that_git_moved_without_a_change_of_time_or_size(sco
 def test_a_packed_refs_file_written_a_moment_ago_is_not_trusted(scout: clia.Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another version may be written within the same tick of the file system's clock."""
     git_in(scout, "pack-refs", "--all")
-    assert scout.core.refs.look([HEADS]).state is not None
+    assert components(scout).core.refs.look([HEADS]).state is not None
     monkeypatch.setattr(git_refs, "time", time)
-    assert scout.core.refs.look([HEADS]) == (None, None)
+    assert components(scout).core.refs.look([HEADS]) == (None, None)

@@ -108,9 +108,9 @@ def test_unpublished_types_of_a_lost_machine_can_be_abandoned(tmp_path: Path, hu
     with machine(tmp_path / "one", hub, store) as first, machine(tmp_path / "two", hub, store) as second:
         with away(hub):
             first.register_type("survey", "finding")
-        assert [key for key, _ in second.core.store.scan("owed/")] == ["owed/@types"]
+        assert [key for key, _ in second.local.store.scan("owed/")] == ["owed/@types"]
         second.hub_sync(abandon=["types"])
-        assert second.core.store.scan("owed/") == []
+        assert second.local.store.scan("owed/") == []
         refused("nothing-elsewhere", lambda: second.hub_sync(abandon=["types"]))
 
 

@@ -20,6 +20,7 @@ from clia.git.records import FILE, TreeEntry
 from clia.mcp import resources, space_tools, toolbox
 from clia.mcp.calls import Caller
 from clia.mcp.server import TOOLS, described
+from clia.testing import components
 from clia.users.service import User
 from clia.values.typed_objects import Behaviour, as_bytes
 from clia.verbs import ADMIN, Count
@@ -270,7 +271,7 @@ def test_file_names_that_are_not_unicode_are_shown(space: clia.Space, tmp_path: 
 
 
 def test_a_behaviour_of_the_kind_prompt_is_a_prompt(space: clia.Space, tmp_path: Path) -> None:
-    core = space.core
+    core = components(space).core
     body = as_bytes(Behaviour("review", "prompt", "Review the change.").to_object())
     cid = core.objects.write_blob(body)
     files = {

@@ -9,6 +9,7 @@ import pytest
 from clia.sessions import answers
 from clia.sessions import service as session_verbs
 from clia.sessions.answers import check_answer, is_quick
+from clia.testing import components
 from support import git
 from support.session_flows import PRODUCT, TALK
 from support.session_spaces import SessionSpace, commit_change, with_agents
@@ -29,7 +30,7 @@ def test_a_rule_is_checked_without_holding_the_agents_lock(
     def slow(rule: Rule, request_id: str, kind: str, value: Any, _: object) -> None:
         check_answer(rule, request_id, kind, value)
         with place.open() as other:
-            with other.core.locks.attempt("scout") as free:
+            with components(other).core.locks.attempt("scout") as free:
                 assert free, "checking a rule may take arbitrarily long"
             commits.append(commit_change(other))
 

@@ -75,7 +75,7 @@ def test_reading_a_session_runs_nothing(space: clia.Space) -> None:
 
 def test_without_a_dump_the_session_is_replayed(space: clia.Space) -> None:
     count_up(space, 6)
-    with space.core.store.writing() as transaction:
+    with space.local.store.writing() as transaction:
         assert transaction.values.delete(KEY)
     spy: EngineSpy = use_engine(space, EngineSpy)
     assert space.resume("scout", 6).pending[0].payload == {"turn": 7, "total": 21}
@@ -204,7 +204,7 @@ def test_the_dump_is_deleted_with_the_session(space: clia.Space) -> None:
     for _ in range(5):
         space.resume("scout", 0)
     space.cancel("scout")
-    with space.core.store.reading() as view:
+    with space.local.store.reading() as view:
         assert view.values.scan("snapshot/") == []
         assert view.values.scan("live/") == []
 
@@ -279,7 +279,7 @@ def test_the_store_refuses_an_event_at_an_old_position(place: SessionSpace) -> N
 
     def reached(step: str) -> None:
         if step == "engine-ran" and writers:
-            with writers.pop().core.store.writing() as transaction:
+            with writers.pop().local.store.writing() as transaction:
                 transaction.streams.append("session/scout/1", [{"event": "resumed", "resume": [1, "", 0]}])
 
     with place.open(reached=reached) as space:
@@ -561,14 +561,14 @@ def test_a_checkpoint_from_which_the_run_ends_cannot_be_forked(space: clia.Space
 def test_an_unreadable_event_is_reported_with_its_position_and_checkpoints_still_work(space: clia.Space) -> None:
     count_up(space, 3)
     commit = space.commit("scout", "finding", changes={"a": b"1"})
-    with space.core.store.writing() as transaction:
+    with space.local.store.writing() as transaction:
         transaction.streams.replace("session/scout/1", 2, {"event": "resumed"})
         transaction.values.delete(KEY)
     forget_runs(space)
     error = refused("corrupt-journal", lambda: space.resume("scout", 3))
     assert error.fields == {"stream": "session/scout/1", "position": 2}
     assert space.fork("scout", "again", commit).resumes == [0, 1, 2]
-    with space.core.store.writing() as transaction:
+    with space.local.store.writing() as transaction:
         transaction.streams.replace("session/scout/1", 1, {"event": "nonsense"})
     assert refused("corrupt-journal", lambda: space.resume("scout", 3)).fields["position"] == 1
 

@@ -148,7 +148,7 @@ def test_every_run_is_released_even_if_a_replay_ends_at_another_request(space: c
         assert tally.open == 1, "the kept run"
     forget_runs(space)
     assert tally.open == 0
-    with space.core.store.writing() as transaction:
+    with space.local.store.writing() as transaction:
         transaction.values.delete("snapshot/scout/1")
     tally = use_engine(space, LastDiffers)
     with pytest.raises(errors.Nondeterminism):

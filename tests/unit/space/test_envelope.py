@@ -64,10 +64,10 @@ def test_an_interrupted_verb_is_finished_after_someone_else_moved_the_branch(sco
 
 def test_a_verb_that_another_process_finished_is_not_applied_again(scout: clia.Space) -> None:
     head = scout.head("scout")
-    new = scout.core.write_commit("scout", scout.show(head).tree, [head], "x", [], "x")
+    new = components(scout).core.write_commit("scout", scout.show(head).tree, [head], "x", [], "x")
     move = RefMove("refs/heads/agents/scout", head, new)
     intent = Intent("scout", "test", move, appends=(Append("test/scout", ({"text": "once"},)),))
     components(scout).envelope.carry_out(intent)
     components(scout).envelope.finish(intent)
-    with scout.core.store.reading() as view:
+    with scout.local.store.reading() as view:
         assert [row.body for row in view.streams.read("test/scout")] == [{"text": "once"}]

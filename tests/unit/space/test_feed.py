@@ -9,6 +9,7 @@ import pytest
 
 from clia.git.records import RefScan
 from clia.space.feed import BUCKET, SEEN, agent_event
+from clia.testing import components
 from support.session_spaces import root_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def test_the_event_of_an_agent_follows_from_its_old_and_new_refs(old: Any, new: 
 @pytest.mark.parametrize("moved", [None, ["refs/clia/archive/agents/scout"]], ids=["all refs", "what moved"])
 def test_an_agent_restored_during_a_look_is_not_reported_gone(space: clia.Space, moved: list[str] | None) -> None:
     """Read in that order, neither ref has it, whether all refs are listed or only those that moved are read."""
-    refs = space.core.refs
+    refs = components(space).core.refs
     under, get = refs.under, refs.get
 
     restored: list[str] = []
@@ -83,21 +84,21 @@ def test_a_head_that_cannot_be_read_is_an_event_without_a_kind(space: clia.Space
 def test_a_look_without_changes_reads_no_bucket_and_writes_nothing(space: clia.Space) -> None:
     with closing(space.local.open_feed()) as feed:
         feed.look()
-        with space.core.store.writing() as change:
+        with space.local.store.writing() as change:
             keys = [key for key, _ in change.values.scan(BUCKET)]
             for key in keys:
                 change.values.put(key, "nobody reads this")
         assert keys
-        record = space.core.store.get(SEEN)
+        record = space.local.store.get(SEEN)
         assert feed.look() == 0
-        assert space.core.store.get(SEEN) == record
+        assert space.local.store.get(SEEN) == record
 
 
 @pytest.mark.parametrize("damage", ["record", "part of it", "bucket"])
 def test_a_damaged_record_is_rebuilt_without_events(space: clia.Space, damage: str) -> None:
     with closing(space.local.open_feed()) as feed:
         feed.look()
-    with space.core.store.writing() as change:
+    with space.local.store.writing() as change:
         if damage == "bucket":
             change.values.put(change.values.scan(BUCKET)[0][0], [1, 2])
         else:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from clia.testing import components
 from support import git
 from support.plain_git import commit_file, rev
 from support.spaces import BRIEFING, commit_with_trace
@@ -45,7 +46,7 @@ def test_the_newest_commits_are_the_first_of_the_whole_walk(scout: clia.Space) -
         scout.spawn_from(f"a{number}", BRIEFING, "scout" if number < 3 else f"a{number - 3}")
         scout.commit(f"a{number}", "finding", changes={f"f{number}": b"x"})
     scout.merge("a7", "a2")
-    graph, heads = scout.core.graph, [scout.head(name) for name in scout.agents()]
+    graph, heads = components(scout).core.graph, [scout.head(name) for name in scout.agents()]
     walk = list(graph.walk(heads))
     assert [graph.newest(heads, count) for count in range(len(walk) + 2)] == [walk[:count] for count in range(len(walk) + 2)]
     for names in ((), scout.agents()):  # all agents by default, and more heads than the limit
@@ -55,7 +56,7 @@ def test_the_newest_commits_are_the_first_of_the_whole_walk(scout: clia.Space) -
 
 def test_no_parent_comes_before_its_child_if_clocks_differ(space: clia.Space) -> None:
     """One of two children is dated before their parent; sorted by date alone, the parent would come between them."""
-    core, tree = space.core, space.core.empty_tree()
+    core, tree = components(space).core, components(space).core.empty_tree()
     cids: dict[str, str] = {}
     for name, at, parents in (("root", 50, []), ("late", 90, ["root"]), ("early", 10, ["root"]), ("both", 95, ["late", "early"])):
         by = core.person_stamp(at)

@@ -54,9 +54,9 @@ def test_a_query_after_one_move_lists_no_refs_and_without_moves_writes_nothing(
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("the cost of this grows with the space")
 
-    monkeypatch.setattr(scout.core.refs, "under", never)
+    monkeypatch.setattr(components(scout).core.refs, "under", never)
     assert scout.agent_tree("scout") == ["deep", "sub"]
-    monkeypatch.setattr(scout.core.store, "writing", never)
+    monkeypatch.setattr(scout.local.store, "writing", never)
     assert scout.agent_tree("scout") == ["deep", "sub"]
 
 

@@ -65,7 +65,7 @@ def test_an_adopted_agent_is_marked_as_foreign_before_it_is_listed(space: clia.S
 
     def look(step: str) -> None:
         if step == "ref-locked" and (tmp_path / "clone/.git/refs/heads/agents/late.lock").exists():
-            with cloned.clone.core.store.reading() as view:
+            with cloned.clone.local.store.reading() as view:
                 marked.append(view.values.get("foreign/late") is not None)
             assert "late" not in cloned.clone.agents()
 

@@ -53,7 +53,7 @@ class FleetSpace:
         self.space = clia.init(root, settings=clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=self.clock))
 
     def keys(self) -> list[str]:
-        return [key for key, _ in self.space.core.store.scan(FLEET)]
+        return [key for key, _ in self.space.local.store.scan(FLEET)]
 
 
 @pytest.fixture
@@ -135,7 +135,8 @@ def test_a_process_reports_its_work_and_removes_its_row_when_it_stops(place: Fle
     assert worker_info.running == (Underway("scout", "1.1", "echo", 2, NOW + 5),)
     place.clock.at += 5
     worker.beat()
-    assert place.space.fleet().workers[0].running[0].since == NOW + 5, "the start time of running work must not change"
+    worker_info = place.space.fleet().workers[0]
+    assert worker_info.running[0].since == NOW + 5, "the start time of running work must not change"
     (machine,) = place.space.fleet().machines
     assert (machine.machine, machine.clone) == (worker_info.machine, worker_info.clone)
     assert (machine.state, machine.workers, machine.forges, machine.running, machine.hub) == (ALIVE, 1, 0, 1, None)
@@ -180,7 +181,7 @@ def test_the_number_of_rows_is_limited_and_the_longest_silent_process_is_replace
 def test_damaged_rows_and_rows_of_other_versions_are_ignored(place: FleetSpace) -> None:
     good = beat(running=[Underway("scout", "1.1", "echo", 1, NOW)])
     put(place.space, good, beat("w2", pid="7"), beat("w3", kind="submarine"), beat("w4", every=0), beat("w5", forks=[1]))
-    with place.space.core.store.writing() as change:
+    with place.space.local.store.writing() as change:
         change.values.put("fleet/100", {"id": "x"})
         change.values.put("fleet/101", [1])
         change.values.put("fleet/102", good._asdict() | {"id": "later", "name": "later", "new": "field"})
@@ -238,7 +239,7 @@ def test_machines_with_a_shared_store_see_each_other_despite_wrong_clocks(tmp_pa
 
 def test_unpublished_work_is_shown_even_for_machines_without_heartbeats(place: FleetSpace) -> None:
     put(place.space, beat(forks=["scout"], away_since=NOW - 60), beat("w2", clone="c2", forks=[]), beat("w3", clone="c3"))
-    with place.space.core.store.writing() as change:
+    with place.space.local.store.writing() as change:
         change.values.put("owed/scout", {"clone": "c1", "since": "2026-05-01T12:00:00Z"})
         for lock in ("smith", "@behaviour-go2", "@types"):
             change.values.put(f"owed/{lock}", {"clone": "gone", "since": "2026-05-01T12:00:00Z"})
@@ -304,7 +305,7 @@ def test_waiting_requests_are_counted_by_kind_and_the_oldest_is_named(place: Fle
         space.spawn(name, BRIEFING)
         space.start(name, "question", {"kind": kind, "payload": payload})
         clock.at += 1
-    queue = space.running.queue
+    queue = space.local.session_backend.queue
     claimed = queue.claim([Task("a", "1.1", "echo", NOW)], "w1", clock.at, 30.0)
     failed = queue.claim([Task("b", "1.1", "echo", NOW)], "nobody", clock.at, 30.0)
     assert claimed is not None
