@@ -14,7 +14,7 @@ from clia import errors
 from clia.values.typed_objects import as_bytes
 from support import git
 from support.fake_secrets import FAKES
-from support.remote import TESS, local_of, remote_place, root_of
+from support.remote import TESS, local_of, remote_session_space, root_of
 from support.session_spaces import STORES, SessionSpace, session_space_on, with_agents
 from support.spaces import BRIEFING, refused
 
@@ -46,7 +46,7 @@ def main(input):
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> SessionSpace:
     """A space on each store, and one over HTTP."""
     if request.param == "remote":
-        return remote_place(request.getfixturevalue("served"), tmp_path)
+        return remote_session_space(request.getfixturevalue("served"), tmp_path)
     return session_space_on(request, tmp_path, request.param)
 
 

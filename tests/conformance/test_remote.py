@@ -22,7 +22,7 @@ from clia.api.connection import events_in
 from clia.api.derivation import local_members
 from clia.client import RemoteSpace
 from support.git_hubs import Hub, away, bare
-from support.remote import Cutting, Served, running, serving
+from support.remote import CuttingProxy, Served, running, serving
 from support.session_flows import QUESTION
 from support.spaces import BRIEFING, refused, settings
 
@@ -39,14 +39,14 @@ def space(served: Served, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def line(served: Served) -> Iterator[Cutting]:
-    proxy = Cutting(served.address)
+def line(served: Served) -> Iterator[CuttingProxy]:
+    proxy = CuttingProxy(served.address)
     yield proxy
     proxy.close()
 
 
 @pytest.fixture
-def far(served: Served, space: Any, line: Cutting) -> Iterator[RemoteSpace]:
+def far(served: Served, space: Any, line: CuttingProxy) -> Iterator[RemoteSpace]:
     """The space over a connection that can break."""
     with RemoteSpace(line.address, served.token(), space=space.name) as remote:
         yield remote
@@ -61,7 +61,7 @@ def refused_with(call: Callable[[], object]) -> errors.CliaError:
 # Lost connections
 
 
-def test_a_change_with_a_lost_answer_is_applied_once_and_answered(far: RemoteSpace, space: Any, line: Cutting) -> None:
+def test_a_change_with_a_lost_answer_is_applied_once_and_answered(far: RemoteSpace, space: Any, line: CuttingProxy) -> None:
     for cuts in (1, 2):
         before = space.head("scout")
         line.cuts = cuts
@@ -71,7 +71,9 @@ def test_a_change_with_a_lost_answer_is_applied_once_and_answered(far: RemoteSpa
         assert space.show(cid).parents == (before,)
 
 
-def test_after_two_retries_the_error_is_raised_and_the_change_applied_once(far: RemoteSpace, space: Any, line: Cutting) -> None:
+def test_after_two_retries_the_error_is_raised_and_the_change_applied_once(
+    far: RemoteSpace, space: Any, line: CuttingProxy
+) -> None:
     before = space.head("scout")
     line.cuts = 3
     error = refused("transport-error", lambda: far.trace("scout", "console", "once"))
@@ -88,14 +90,14 @@ def test_each_change_has_its_own_idempotency_key(far: RemoteSpace) -> None:
     assert len(far.trace_pending("scout")) == 2
 
 
-def test_a_read_is_repeated_after_a_lost_connection(far: RemoteSpace, space: Any, line: Cutting) -> None:
+def test_a_read_is_repeated_after_a_lost_connection(far: RemoteSpace, space: Any, line: CuttingProxy) -> None:
     line.cuts = 2
     assert far.head("scout") == space.head("scout")
     line.cuts = 3
     refused("transport-error", lambda: far.head("scout"))
 
 
-def test_one_connection_serves_many_calls_and_a_lost_one_is_replaced(far: RemoteSpace, line: Cutting) -> None:
+def test_one_connection_serves_many_calls_and_a_lost_one_is_replaced(far: RemoteSpace, line: CuttingProxy) -> None:
     for _ in range(5):
         far.agents()
     assert line.connections == 1
@@ -104,7 +106,7 @@ def test_one_connection_serves_many_calls_and_a_lost_one_is_replaced(far: Remote
     assert line.connections == 2
 
 
-def test_an_unreachable_forge_is_reported_without_the_token(served: Served, line: Cutting) -> None:
+def test_an_unreachable_forge_is_reported_without_the_token(served: Served, line: CuttingProxy) -> None:
     line.close()
     token = served.token()
     with RemoteSpace(line.address, token) as space:
@@ -375,7 +377,7 @@ def asked_in(stream: Iterator[dict[str, Any]]) -> tuple[str, str]:
 
 def test_events_are_in_order_and_continue_after_a_lost_connection(watched: tuple[Served, RemoteSpace]) -> None:
     served, space = watched
-    line = Cutting(served.address)
+    line = CuttingProxy(served.address)
     with RemoteSpace(line.address, served.token(), space="home") as far:
         with closing(far.events()) as stream:
             assert next(stream)["event"] == "hello"
@@ -415,7 +417,7 @@ def test_a_position_of_another_feed_gets_a_reset(watched: tuple[Served, RemoteSp
         assert asked_in(stream)[0] == request
 
 
-def test_denied_events_and_a_forge_that_stays_unreachable_are_errors(served: Served, line: Cutting) -> None:
+def test_denied_events_and_a_forge_that_stays_unreachable_are_errors(served: Served, line: CuttingProxy) -> None:
     with RemoteSpace(served.address, "clia_forged", space="home") as forged:
         assert isinstance(refused("bad-token", lambda: next(forged.events())), errors.Denied)
     with RemoteSpace(served.address, served.token(), space="nobody") as space:

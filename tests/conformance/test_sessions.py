@@ -17,7 +17,7 @@ from clia import errors
 from clia.testing import components
 from support import git
 from support.fake_secrets import FAKES
-from support.remote import local_of, remote_place, root_of
+from support.remote import local_of, remote_session_space, root_of
 from support.session_flows import APPROVAL, CAREFUL, CHANCE, COUNTING, PARTS, PRODUCT, QUESTION, SUSPENDS
 from support.session_spaces import MACHINES, STORES, SessionSpace, ends, events, pending_requests, session_space_on, with_agents
 from support.spaces import BRIEFING, refused, settings, texts
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> SessionSpace:
     """A space on each store, and one over HTTP."""
     if request.param == "remote":
-        return remote_place(request.getfixturevalue("served"), tmp_path)
+        return remote_session_space(request.getfixturevalue("served"), tmp_path)
     return session_space_on(request, tmp_path, request.param)
 
 

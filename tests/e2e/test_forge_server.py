@@ -18,7 +18,7 @@ from clia.forge import events
 from clia.users.service import users_of
 from support import Ran, clia
 from support.forge import OpenForge, open_forge
-from support.forge_server import PATIENCE, QUESTION, Api, Event, ForgeProcess, ForgeSpace, new_forge_space
+from support.forge_server import PATIENCE, QUESTION, Api, ForgeProcess, ForgeSpace, ServerEvent, new_forge_space
 from support.remote import running
 from support.space_driver import postgres_url
 from support.spaces import BRIEFING
@@ -153,7 +153,7 @@ def _listens(api: Api) -> bool:
 def test_an_idle_stream_sends_keep_alives(opened: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "BEAT", 0.01)
     with running(opened.forge) as address, Api(address, token_of(opened)).events() as stream:
-        assert [stream.next() for _ in range(3)] == [Event(stream.last, "", "beat")] * 3
+        assert [stream.next() for _ in range(3)] == [ServerEvent(stream.last, "", "beat")] * 3
 
 
 @pytest.mark.parametrize("reason", ["revoked", "removed", "logged out"])

@@ -1,4 +1,4 @@
-"""What several tests need: made-up trees, and the installed program."""
+"""Directory trees for tests, and the installed program."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Tree:
         return path
 
     def document(self, context: str, slug: str, kind: str, content: dict[str, Any] | None = None, name: str | None = None) -> Path:
-        """A triad document of an agent in a domain directory; its name follows the convention unless given."""
+        """A triad document of an agent in a domain directory; by default, its name follows the convention."""
         directory = self.root / context
         file = name or f"{slug}@{directory.resolve().name}.{kind}.triad.json"
         body = {"slug": slug} if content is None else content
@@ -57,7 +57,7 @@ class Tree:
         return self.document(context, slug, "agency", {"slug": slug, **content})
 
     def snapshot(self) -> dict[str, tuple[str, bytes, int]]:
-        """Every name below the root with its kind, content and time: what a read may not change."""
+        """Every name below the root with its mode, content and time, which a read must not change."""
         entries: dict[str, tuple[str, bytes, int]] = {}
         for directory, folders, files in os.walk(self.root):
             for name in sorted([*folders, *files]):
@@ -92,7 +92,7 @@ def clia(
     """Run a command as a user would, with the installed program's code, which is loaded already; or another program."""
     if executable is not None:
         return installed(*words, cwd=cwd, env=env, executable=executable)
-    from support import warm  # it is of this package
+    from support import warm  # it is in this package
 
     code, out, err = warm.run(words, cwd=cwd, env=_users(env), data=data)
     return Ran(code, _as_text(out), _as_text(err))
@@ -114,7 +114,7 @@ def _as_text(written: bytes) -> str:
 
 
 def git(*words: str, cwd: str | Path) -> str:
-    """Stock git, away from the configuration of whoever runs the tests."""
+    """Run stock git without the user's configuration."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environment.update(
         GIT_CONFIG_GLOBAL=os.devnull,

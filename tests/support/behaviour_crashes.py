@@ -1,4 +1,4 @@
-"""Processes that read the index of observations at once, or die while they rebuild it. Call them with ``crashes.apart``."""
+"""Processes that read the index of observations concurrently, or are killed in a rebuild. Call them with ``crashes.apart``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def as_text(space: clia.Space) -> str:
 
 
 def _write_sources_one_by_one() -> None:
-    """Write every source in its own transaction: as many steps to die at, or to be overtaken at."""
+    """Write every source in its own transaction, which gives more steps for kills and races."""
     index.BATCH_SIZE = 1  # this process does nothing else
 
 

@@ -47,7 +47,7 @@ def rebuilt(space: clia.Space) -> tuple[Any, Any, int]:
 
 
 def started(root: Path) -> clia.Space:
-    """A space with a branch of people and a flow with two versions, one of them on trial."""
+    """A space with a user's branch and a flow with two versions, one of them on trial."""
     git("init", "-q", "-b", "main", str(root), cwd=root.parent)
     git("commit", "-q", "--allow-empty", "-m", "start", cwd=root)
     git("branch", "side", cwd=root)
@@ -207,7 +207,7 @@ class Walk:
             self.space.attach_trace(commit.cid, entries)
 
     def rewrite(self) -> None:
-        """Reset a branch of an agent, or of people, with plain git."""
+        """Reset an agent's or a user's branch with plain git."""
         ref = self.chance.choice([f"refs/heads/agents/{self.agent()}", "refs/heads/main"])
         tip = self._tip(ref)
         if tip.parents:

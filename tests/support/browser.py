@@ -1,7 +1,7 @@
-"""People in front of real browsers.
+"""Users of real browsers.
 
-Invariant: whatever a page does that it should not (a script that fails, something that its policy forbids, a request to another
-place) is kept, and fails the test when the person leaves, unless the test said that it would come.
+Invariant: everything that a page should not do (a script that fails, a violation of its policy, a request to another
+host) is recorded, and fails the test when the user leaves, unless the test expects it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 AXE = ROOT / "build" / "axe.min.js"
 IMAGES = ROOT / "docs" / "images"
 CHROMIUM = ("/usr/bin/chromium-headless-shell", "/usr/bin/chromium")
-"""The browsers that will do; the first needs a third of the processor time."""
+"""The usable browsers; the first needs a third of the processor time."""
 PHONE: ViewportSize = {"width": 360, "height": 740}
 DESK: ViewportSize = {"width": 1280, "height": 800}
 PATIENCE = 30_000
-"""Milliseconds after which what does not come is a failure; a machine may be busy."""
+"""The timeout in milliseconds, long enough for a busy machine."""
 _WATCH = """\
 addEventListener("securitypolicyviolation", (event) => {
   console.error("policy: " + event.violatedDirective + " " + event.blockedURI);
@@ -62,7 +62,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Person:
-    """Somebody with a browser of their own: any number of tabs, one login."""
+    """A user with a separate browser: any number of tabs, one login."""
 
     def __init__(self, browser: Browser, address: str, secret: str | None = None, **more: Any) -> None:
         self.address = address
@@ -74,7 +74,7 @@ class Person:
                 [{"name": "clia_login", "value": secret, "url": address, "httpOnly": True, "sameSite": "Strict"}]
             )
         self.wrong: list[str] = []
-        self.streams: list[str] = []  # requests for events, in the order they were made
+        self.streams: list[str] = []  # requests for events, in order
         self._tolerated: list[re.Pattern[str]] = []
 
     def tab(self, path: str | None = None) -> Page:
@@ -87,7 +87,7 @@ class Person:
         return page
 
     def expects(self, pattern: str) -> None:
-        """That something which looks like a failure is none."""
+        """Accept messages that look like a failure."""
         self._tolerated.append(re.compile(pattern))
 
     def _said(self, message: ConsoleMessage) -> None:
@@ -120,7 +120,7 @@ def visited(page: Page, path: str, status: int = 200) -> Response:
 
 
 def with_axe(person: Person) -> Person:
-    """Somebody whose pages can be examined; what is injected like this is not held back by the policy of the page."""
+    """Add axe-core to a user's pages; scripts injected in this way bypass the policy of the page."""
     if not AXE.is_file():
         pytest.fail("axe-core is needed: tools/assets.py brings it", pytrace=False)
     person.context.add_init_script(path=AXE)
@@ -128,13 +128,13 @@ def with_axe(person: Person) -> Person:
 
 
 def assert_accessible(page: Page, *rules: str) -> None:
-    """axe-core finds nothing serious, by all of its rules or by some."""
+    """Check that axe-core has no serious findings, by all or some of its rules."""
     worst = page.evaluate(_WORST, list(rules) or None)
     assert worst == [], f"{page.url}: {worst}"
 
 
 def assert_fits(page: Page) -> None:
-    """Nobody has to scroll sideways to read the page."""
+    """Check that the page does not scroll sideways."""
     wide = page.evaluate(
         """() => {
           const most = document.documentElement.clientWidth;
@@ -147,7 +147,7 @@ def assert_fits(page: Page) -> None:
 
 
 def picture(page: Page, name: str) -> None:
-    """A picture for the documentation, where one is wanted."""
+    """Take a screenshot for the documentation, if requested."""
     if os.environ.get("CLIA_SCREENSHOTS") == "1":
         IMAGES.mkdir(exist_ok=True)
         page.screenshot(path=IMAGES / f"forge-{name}.png")

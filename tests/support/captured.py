@@ -62,7 +62,7 @@ def _names(place: bytes) -> list[bytes]:
 def rehearse(root: Path, script: Sequence[Mapping[str, Any]], tool: str = "claude-code", **more: Any) -> dict[str, Any]:
     """Play a session in this process, with its events left in the spool; return the rehearsal's report.
 
-    ``agent`` stands for $CLIA_AGENT, ``hooks=False`` for a tool without hooks, ``home`` is the directory of transcripts, and
+    ``agent`` is $CLIA_AGENT, ``hooks=False`` means a tool without hooks, ``home`` is the directory of transcripts, and
     ``after`` is called after each event.
     """
     common = common_dir(root)

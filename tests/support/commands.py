@@ -1,4 +1,4 @@
-"""Commands of clia, run in this process: starting one takes long."""
+"""Commands of clia, run in this process because starting one takes long."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Commands:
         self.root = root
 
     def where(self, words: tuple[str, ...]) -> list[str]:
-        """How a command is told which repository is meant."""
+        """The arguments that name the repository."""
         return [str(self.root)] if words[0] == "init" else ["--path", str(self.root)]
 
     def run(self, *words: str) -> Ran:
@@ -44,7 +44,7 @@ class Commands:
         return ran.json()
 
     def refused(self, *words: str, code: int = 2) -> dict[str, Any]:
-        """The error; there is no answer beside it."""
+        """The error of a command, whose standard output must be empty."""
         ran = self.run(*words, "--json")
         assert (ran.code, ran.out) == (code, ""), ran
         error: dict[str, Any] = json.loads(ran.err)["error"]

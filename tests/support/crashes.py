@@ -1,4 +1,4 @@
-"""The crash harness: processes that die by SIGKILL at a named crash point.
+"""The crash harness: processes that are killed by SIGKILL at a named crash point.
 
 A driver is a function that takes a ``CrashHook``. It opens a space with it as ``Settings.reached``, arms it and runs a verb. The
 harness runs drivers in forked processes; the test then opens what they left:
@@ -8,7 +8,7 @@ harness runs drivers in forked processes; the test then opens what they left:
 - ``crash_beside(driver, point, second, lock)`` does so while a second process waits for a lock of the first.
 - ``crash_recovery(driver, point, recover, number)`` kills the recovery as well, twice.
 - ``race_until_killed(race, names, most)`` runs several drivers at once; each dies at a random crash point.
-- ``run_all(jobs)`` runs any jobs in processes of their own, several at once.
+- ``run_all(jobs)`` runs any jobs in separate processes, several at once.
 
 A process that has run a flow has threads and must not fork. ``apart`` therefore runs a function, which may fork, in a process that
 has run none; ``start`` does the same without waiting. Both fork from a server that has loaded clia already.
@@ -44,7 +44,7 @@ KILLED = -signal.SIGKILL
 
 
 class CrashPoint(NamedTuple):
-    """A named step, and how often it was reached when the process dies there (1: the first time)."""
+    """A named step, and how often it was reached when the process is killed there (1: the first time)."""
 
     step: str
     number: int
@@ -61,7 +61,7 @@ class CrashCase(NamedTuple, Generic[VerbType]):
 class CrashHook:
     """Records crash points while armed, and kills the process at one: a ``CrashPoint``, or the nth point of all.
 
-    ``actions`` run when their point is reached, before the process dies there.
+    ``actions`` run when their point is reached, before the process is killed there.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ def killed_at(step: str) -> CrashHook:
 
 
 def crash_points(driver: Driver) -> list[CrashPoint]:
-    """Run a driver to its end, in a process of its own; return the crash points that it passed."""
+    """Run a driver to its end in a separate process; return the crash points that it passed."""
 
     def run() -> list[CrashPoint]:
         hook = CrashHook()
@@ -116,7 +116,7 @@ def crash_points(driver: Driver) -> list[CrashPoint]:
 
 
 def crash(driver: Driver, at: CrashPoint | int, actions: Mapping[CrashPoint | int, Callable[[], object]] | None = None) -> None:
-    """Run a driver in a process of its own, which must die at a crash point."""
+    """Run a driver in a separate process, which must be killed at a crash point."""
     assert_killed(lambda: driver(CrashHook(at, actions=actions)))
 
 
@@ -144,7 +144,7 @@ def crash_beside(
 
 
 def crash_recovery(driver: Driver, at: CrashPoint | int, recover: Driver, number: int) -> int:
-    """Kill a driver, then twice what recovers from that, at its nth crash point; return how many recoveries got that far."""
+    """Kill a driver, then two recoveries at their nth crash point; return how many recoveries got that far."""
     crash(driver, at)
     codes = [exit_code_of(lambda: recover(CrashHook(number, armed=True))) for _ in range(2)]
     assert set(codes) <= {KILLED, 0}, codes
@@ -166,7 +166,7 @@ def race_until_killed(race: Callable[[str, CrashHook], object], names: Sequence[
 
 
 def exit_code_of(job: Job) -> int | None:
-    """Run a job in a process of its own; the exit code is negative for a signal."""
+    """Run a job in a separate process; the exit code is negative for a signal."""
     process = FORK.Process(target=job)
     process.start()
     process.join()
@@ -174,12 +174,12 @@ def exit_code_of(job: Job) -> int | None:
 
 
 def assert_killed(job: Job) -> None:
-    """Run a job in a process of its own, which must die by SIGKILL."""
+    """Run a job in a separate process, which must be killed by SIGKILL."""
     assert exit_code_of(job) == KILLED
 
 
 def run_all(jobs: Sequence[Job], at_once: int = 8) -> list[Any]:
-    """Run each job in a process of its own, several at once; return their results, or fail with every traceback."""
+    """Run each job in a separate process, several at once; return their results, or fail with every traceback."""
     results, failures, waiting = [], [], list(jobs)
     running: list[tuple[BaseProcess, Any]] = []
     while waiting or running:
@@ -237,7 +237,7 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def started_apart(function: Callable[..., Any], *arguments: Any) -> tuple[BaseProcess, Any]:
-    """As ``apart``, without waiting; ``result_of`` does that."""
+    """Like ``apart``, without waiting; ``result_of`` waits."""
     parent_end, child_end = SERVER.Pipe(duplex=False)
     process = start(_report, child_end, function, *arguments)
     child_end.close()

@@ -1,4 +1,4 @@
-"""Disks that are small, full, or closed to whoever writes; each is as it was when a test is done with it."""
+"""Small, full and read-only disks, restored after the test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def small_disk(directory: Path, size: int) -> Iterator[Path]:
 
 
 def fill(disk: Path, leave: int) -> Path:
-    """Takes all blocks of a disk but some."""
+    """Fill a disk except for some blocks."""
     filler = disk / "filler"
     with open(filler, "wb", buffering=0) as file, suppress(OSError):
         while file.write(bytes(BLOCK)):
@@ -44,7 +44,7 @@ def fill(disk: Path, leave: int) -> Path:
 
 @contextmanager
 def no_file_beyond(size: int) -> Iterator[None]:
-    """In this process no file can be written to past that size."""
+    """Limit the size of files that this process writes."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:
@@ -55,7 +55,7 @@ def no_file_beyond(size: int) -> Iterator[None]:
 
 @contextmanager
 def read_only(home: Path) -> Iterator[None]:
-    """A directory and all below it, which nobody owns and nobody may change."""
+    """Make a directory tree read-only and owned by the user "nobody"."""
     modes = {path: path.stat().st_mode for path in (home, *home.rglob("*")) if not path.is_symlink()}
     for path, mode in modes.items():
         if os.geteuid() == 0:
@@ -76,6 +76,6 @@ def become_nobody() -> None:
         os.setgroups([])
         os.setgid(NOBODY)
         os.setuid(NOBODY)
-    os.environ["HOME"] = os.devnull  # root's own configuration is closed to nobody
+    os.environ["HOME"] = os.devnull  # the user "nobody" cannot read root's configuration
     for level in (ConfigLevel.GLOBAL, ConfigLevel.XDG, ConfigLevel.SYSTEM):
         pygit2.settings.search_path[level] = os.devnull

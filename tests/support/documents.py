@@ -1,4 +1,4 @@
-"""Triad documents of every shape that occurs, and some that should not, for Hypothesis."""
+"""Strategies for triad documents, valid and invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers at work in tests: a space with an agent, a local model server, and a fake coding agent."""
+"""Handlers in tests: a space with an agent, a local model server, and a fake coding agent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def utc() -> datetime:
 
 
 def made_space(root: Path, *agents: str, **settings: Any) -> clia.Space:
-    """A real space with some agents; for the real time of day."""
+    """A real space with some agents and the real clock."""
     space = clia.init(root, settings=clia.Settings(durable=False, person=("Tess", "tess@example.org"), **settings))
     for name in agents or ("scout",):
         space.spawn(name, clia.Briefing(title="Look around"))
@@ -50,7 +50,7 @@ def asked(kind: str, payload: Any, agent: str = "scout", request: str = "1.1", s
 
 
 def context_for(space: clia.Space, request: Request, config: Config, tools: Tools, **more: Any) -> Context:
-    """What a worker would give a handler."""
+    """The context that a worker gives a handler."""
     parts = {"attempt": 1, "options": {}, "cancelled": threading.Event(), "tell": lambda _: None, **more}
     return Context(space=space, request=request, config=config, tools=tools, **parts)
 
@@ -58,7 +58,7 @@ def context_for(space: clia.Space, request: Request, config: Config, tools: Tool
 def worker_for(
     space: clia.Space, root: Path, handlers: Mapping[str, Any] | None = None, config: Config | None = None, **more: Any
 ) -> Worker:
-    """A worker over a real space, quick to try again."""
+    """A worker on a real space, with short retries."""
     chosen = config or Config(worker=QUICK)
     tools = more.pop("tools", None) or tools_for()
     effects = more.pop("effects", None) or Effects(chosen, tools.environment, others=handlers)
@@ -67,7 +67,7 @@ def worker_for(
 
 
 class Asked(NamedTuple):
-    """One call that a model server got."""
+    """A request to a model server."""
 
     path: str
     headers: Mapping[str, str]
@@ -75,7 +75,7 @@ class Asked(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What it answers."""
+    """Its answer."""
 
     status: int = 200
     body: bytes = b""
@@ -92,7 +92,7 @@ def completion(text: str = "Look at the logs.", **more: Any) -> Reply:
 
 
 class ModelServer:
-    """An endpoint that gives its replies in turn, the last one for ever; ``asked`` has what it got."""
+    """An endpoint that sends its replies in turn and repeats the last one; ``asked`` has the requests."""
 
     def __init__(self, url: str, replies: Sequence[Reply | Callable[[BaseHTTPRequestHandler], None]]) -> None:
         self.url = url
@@ -118,7 +118,7 @@ def model_server(*replies: Reply | Callable[[BaseHTTPRequestHandler], None]) -> 
             return None
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name it has above
-            """Silent."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -176,20 +176,20 @@ for line in sys.stdin.read().splitlines():
 
 
 def fake_agent(directory: Path) -> ProgramRule:
-    """The fake coding agent as a program that the operator lists."""
+    """The fake coding agent as a program in the operator's list."""
     script = directory / "fake_agent.py"
     script.write_text(FAKE_AGENT.replace("\\\\n", "\\n"))
     return ProgramRule((sys.executable, str(script)), timeout_seconds=60.0)
 
 
-def as_it_is(context: Context, payload: Any) -> Any:
-    """An effect that another package might bring."""
+def identity_effect(context: Context, payload: Any) -> Any:
+    """An effect of another package."""
     del context
     return payload
 
 
 def echo(context: Context, payload: Any) -> Any:
-    """A handler that answers with what it was asked."""
+    """A handler that answers with its payload."""
     del context
     return payload
 

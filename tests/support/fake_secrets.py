@@ -30,7 +30,7 @@ def _tokens(kind: str, secret: str, *prefixes: str) -> list[Fake]:
 
 
 def _values(kind: str, secret: str, *contexts: str) -> list[Fake]:
-    """Contexts with a * where the secret stands."""
+    """Contexts with a * in place of the secret."""
     return [Fake(kind, before, "", secret, after) for before, _, after in (context.partition("*") for context in contexts)]
 
 

@@ -1,7 +1,7 @@
-"""A relay in front of a TCP server, which can be told to fail in one of the ways that networks do.
+"""A proxy in front of a TCP server that can fail in the ways that networks do.
 
-A fault holds for every connection that begins after it was switched on, until ``heal``; those that are under way when the server
-is to be gone are cut. Resets are real: the other side sees a broken connection and no orderly end.
+A fault applies to every connection that starts after it was set, until ``heal``; connections that are open when the server
+is set to refuse are cut. Resets are real: the other side sees a broken connection, not an orderly end.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _PIECE = 65536
-_LOOK = 0.05  # seconds between looks at whether the proxy is to stop
-_SILENCE = 20.0  # seconds after which a silent connection breaks, so that a test that waits for it ends, and fails
+_LOOK = 0.05  # seconds between checks whether the proxy is to stop
+_SILENCE = 20.0  # seconds after which a silent connection breaks, so that a waiting test fails
 
 
 class Fault(NamedTuple):
-    """``request``: so many bytes reach the server before the cut; ``answer_to``: the request whose answer never arrives.
+    """``request``: the number of bytes that reach the server before the cut; ``answer_to``: the request whose answer is lost.
 
-    ``once``: it strikes one connection, and all is well then.
+    ``once``: only for one connection.
     """
 
     request: int | None = None
@@ -38,7 +38,7 @@ WELL = Fault()
 
 
 class FaultyProxy:
-    """In front of a port of this machine. ``met`` is set once a fault has struck."""
+    """A proxy for a local port. ``met`` is set when a fault has occurred."""
 
     def __init__(self, server_port: int) -> None:
         self._server = ("127.0.0.1", server_port)
@@ -47,13 +47,13 @@ class FaultyProxy:
         self._guard = threading.Lock()
         self._stopped = False
         self.met = threading.Event()
-        self._holder = _bound(0)  # bound and never listening: while the server is gone, nobody else gets the port
+        self._holder = _bound(0)  # bound without listening, so that no other process gets the port
         self.port: int = self._holder.getsockname()[1]
         self._listen()
 
     def refuse(self) -> None:
-        """The server is gone: whoever connects is refused by the system."""
-        with suppress(OSError):  # it is gone already
+        """Refuse connections, as without a server."""
+        with suppress(OSError):  # it is closed already
             self._listener.shutdown(socket.SHUT_RDWR)
         self._accepting.join()
         self._listener.close()
@@ -63,15 +63,15 @@ class FaultyProxy:
                     connection.shutdown(socket.SHUT_RDWR)
 
     def cut_request(self, after: int, *, once: bool = False) -> None:
-        """Connections break when this many bytes went to the server."""
+        """Break connections after this number of bytes to the server."""
         self._begin(Fault(request=after, once=once))
 
     def cut_answer(self, to: bytes) -> None:
-        """A request that holds these bytes is carried out, and the connection breaks when the server begins to say how it went."""
+        """Break the connection when the server starts to answer a request that contains these bytes."""
         self._begin(Fault(answer_to=to))
 
     def fall_silent(self) -> None:
-        """Connections are taken, and nothing comes back."""
+        """Accept connections and never answer."""
         self._begin(Fault(silent=True))
 
     def heal(self) -> None:
@@ -111,17 +111,17 @@ class FaultyProxy:
                     if fault.once:
                         self._fault = WELL
                     self.met.set()
-                    for connection in (client, server):  # closing is a reset then
+                    for connection in (client, server):  # closing becomes a reset
                         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             except OSError:
-                return  # one of the two went away, or the server is to be gone
+                return  # one side closed, or the server is set to refuse
             finally:
                 with self._guard:
                     self._open -= {client, server}
 
 
 def _relay(client: socket.socket, server: socket.socket, fault: Fault, stopped: Callable[[], bool]) -> bool:
-    """Hands bytes on until both sides have ended; False where the fault struck."""
+    """Relay bytes until both sides have ended; False if the fault occurred."""
     size, request, sources = 0, b"", [client, server]
     silent_until = monotonic() + _SILENCE
     while sources and not stopped():
@@ -134,7 +134,7 @@ def _relay(client: socket.socket, server: socket.socket, fault: Fault, stopped: 
                 if not fault.silent:
                     (server if source is client else client).shutdown(socket.SHUT_WR)
                 elif source is client:
-                    return True  # it has had enough
+                    return True  # the limit is reached
                 continue
             if source is client:
                 size += len(data)

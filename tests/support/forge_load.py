@@ -1,7 +1,7 @@
 """A forge under load: many listeners, many deciders, over real sockets.
 
-Invariant: whoever listens from before the first decision counts every one of them; what was acknowledged and not seen by all of
-them is lost, and named.
+Invariant: a listener from before the first decision counts every decision; an acknowledged decision that some listener did not
+see counts as lost.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _PATIENCE = 60.0
 
 
 class Load(NamedTuple):
-    """What was asked of the forge."""
+    """The load on the forge."""
 
     listeners: int
     deciders: int
-    seconds: float = 0.0  # 0: until each decider has made so many decisions
+    seconds: float = 0.0  # 0: until each decider has made its decisions
     decisions: int = 0
 
 
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
     lost: int  # decisions that a listener did not see, over all listeners
     twice: int
     errors: list[str]
-    latencies: list[float]  # of deciding, in milliseconds
+    latencies: list[float]  # of decisions, in milliseconds
 
     def percentile(self, part: float) -> float:
         ordered = sorted(self.latencies)
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
 
 @contextmanager
 def served(place: Path, *words: str) -> Iterator[str]:
-    """A forge in a process of its own; its address."""
+    """Run a forge in a separate process; yield its address."""
     command = [str(PROGRAM), "serve", "--port", "0", "--json", "--quiet", "--path", str(place), *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -74,7 +74,7 @@ def served(place: Path, *words: str) -> Iterator[str]:
 
 
 def prepared(place: Path, deciders: int, *, durable: bool = True, store: str | None = None) -> str:
-    """A space with an agent for each decider; a token that may do everything."""
+    """A space with an agent for each decider; return an admin's token."""
     settings = clia.Settings(durable=durable, person=("Load", "load@example.org"), store=store)
     with clia.init(place, settings=settings) as space:
         for number in range(deciders):
@@ -85,7 +85,7 @@ def prepared(place: Path, deciders: int, *, durable: bool = True, store: str | N
 
 
 def run(address: str, token: str, space: str, load: Load, listening: str | None = None) -> Outcome:
-    """``listening``: the address that is listened to, where it is another one than is decided through."""
+    """``listening``: the address for listeners, if it differs from the one for deciders."""
     return _run(address, token, space, load, _Listening(listening or address, token, space, load.listeners))
 
 
@@ -152,7 +152,7 @@ class _Decider:
 
 
 class _Listening:
-    """All listeners, in an event loop of their own."""
+    """All listeners, in a separate event loop."""
 
     def __init__(self, address: str, token: str, space: str, count: int) -> None:
         host, _, port = address.removeprefix("http://").partition(":")
@@ -166,7 +166,7 @@ class _Listening:
         self.errors: list[str] = []
 
     def start(self) -> None:
-        """Ends when every one of them is being listened to."""
+        """Returns when every listener is connected."""
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(_PATIENCE)
 
@@ -194,7 +194,7 @@ class _Listening:
             greeted.set()
 
     def wait_for(self, count: int) -> None:
-        """Until everyone has seen so many, or nothing comes any more."""
+        """Wait until every listener has this number of decisions, or none arrives any more."""
         before, still = -1, 0
         while any(len(cids) < count for cids in self._seen) and still < 50:
             now = sum(map(len, self._seen))

@@ -1,4 +1,4 @@
-"""Spaces to look at in a browser: one in which everything has happened once, and one in which agents wrote to do harm."""
+"""Spaces to view in a browser: one with every kind of content, and one with hostile text of agents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ATTACK = (
     "<script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1><svg onload=window.pwned=1></textarea></title></pre>"
     "<a href=javascript:window.pwned=1>x</a>{{7*7}}"
 )
-"""What an agent would write to run something in the browser of whoever looks."""
+"""Text that tries to run a script in a reader's browser."""
 PRICES = b"""\
 def total(items):
     result = 0
@@ -79,33 +79,33 @@ SECRET = "ghp_" + "Zx9" * 12
 
 
 class Scene(NamedTuple):
-    """A space that is there to be looked at, and the names of what is in it."""
+    """A space to view, and the names in it."""
 
     root: Path
     names: Mapping[str, str]
 
 
 def settings(hours: float = 5) -> clia.Settings:
-    """Nothing waits for the disk; what is done began some hours ago, and three minutes go by with each look at the clock."""
+    """No waits for the disk; the clock starts some hours ago and advances by three minutes at each reading."""
     now, steps = datetime.now(UTC), itertools.count()
     start = now - timedelta(hours=hours)
     return clia.Settings(durable=False, person=PERSON, clock=lambda: min(now, start + timedelta(minutes=3 * next(steps))))
 
 
 def people(root: Path, users: Mapping[str, tuple[str, str, str]]) -> None:
-    """Users by name: role, display, e-mail; and a space that is served without waiting for the disk."""
+    """Add users (by name: role, display name, e-mail), and configure the space not to wait for the disk."""
     with clia.open(root, settings=clia.Settings(durable=False, person=PERSON)) as space:
         for name, fields in users.items():
             users_of(space).add(name, *fields)
     git("config", "clia.durable", "false", cwd=root)
 
 
-# A shop, where work is going on
+# A shop with work in progress
 
 
 def shop(root: Path) -> Scene:
-    """Every page has something on it: work, merges, a conflict, traces, sessions in every state, questions of every form."""
-    _people_begin(root)
+    """Content for every page: work, merges, a conflict, traces, sessions in every state, questions of every form."""
+    _user_commits(root)
     with clia.init(root, settings=settings()) as space:
         space.spawn_at(
             "lead", clia.Briefing("Lead the price work", "Totals are slow, and cents do not add up.\n\nStart small."), "main"
@@ -118,7 +118,7 @@ def shop(root: Path) -> Scene:
     return Scene(root, names)
 
 
-def _people_begin(root: Path) -> None:
+def _user_commits(root: Path) -> None:
     root.mkdir(parents=True)
     (root / "prices.py").write_bytes(PRICES)
     for place, documents in ((root.parent, _OUTER), (root, _INNER)):
@@ -190,7 +190,7 @@ _INNER: dict[tuple[str, str], dict[str, Any]] = {
     ("scout", "agent"): {"role": "Explorer of the shop", "guardrails": ["Say what you read."], "tags": ["explorer", "prices"]},
     ("scout", "agenda"): {"title": "Scout's plan", "milestones": [{"title": "Map every service", "due": "2027-01-31"}]},
 }
-"""Who the agents are: what is said around the shop, and what is said in it."""
+"""The identities of the agents, in documents around the shop and in it."""
 
 
 def _document(place: Path, slug: str, kind: str, content: Mapping[str, Any]) -> None:
@@ -200,7 +200,7 @@ def _document(place: Path, slug: str, kind: str, content: Mapping[str, Any]) -> 
     (home / f"{slug}@{place.name}.{kind}.triad.json").write_text(json.dumps(body, indent=2, ensure_ascii=False) + "\n")
 
 
-# A space of agents that want to do harm
+# A space with hostile agents
 
 _EVIL = """\
 def main(attack):
@@ -241,11 +241,11 @@ def hostile(root: Path) -> Scene:
     return Scene(root, names)
 
 
-# Much of everything
+# Large spaces
 
 
 def long_trace(root: Path, entries: int) -> str:
-    """A commit with so many entries bound to it."""
+    """A commit with this number of trace entries."""
     with clia.open(root, settings=clia.Settings(durable=False, person=PERSON)) as space:
         space.spawn("scout", clia.Briefing("Run for long"))
         cid = space.commit("scout", "test", {"log.txt": b"long"}, message="A long day")
@@ -255,7 +255,7 @@ def long_trace(root: Path, entries: int) -> str:
 
 
 def many_commits(root: Path, commits: int, agents: int = 40) -> None:
-    """Agents at work in turns; one commit in twelve is a merge. Written by libgit2 at once: it is the page that is looked at."""
+    """Commits of agents in turn; one in twelve is a merge. Written by libgit2 directly, because only the page is tested."""
     chance = random.Random(5)  # noqa: S311  # the same history every time
     repo = pygit2.Repository(str(root))
     tree = pygit2.Index().write_tree(repo)

@@ -1,4 +1,4 @@
-"""A forge as people start it, in a process of its own, and what speaks HTTP to it without any help from clia."""
+"""A forge in a separate process, and HTTP clients that do not use clia."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATIENCE = 60.0
-"""Seconds after which whatever does not come is a failure."""
+"""The timeout in seconds."""
 PERSON = ("Tess", "tess@example.org")
 QUESTION = {"question": "Go on?", "choices": ["yes", "no"]}
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     status: int
     headers: dict[str, str]
     text: str
@@ -38,14 +38,14 @@ class Answer(NamedTuple):
 
 
 class Api:
-    """Speaks to a forge with a token, or as nobody; a connection for each call."""
+    """Calls the API of a forge with a token, or without one; each call has its own connection."""
 
     def __init__(self, address: str, token: str | None = None) -> None:
         self.host = address.removeprefix("http://")
         self.token = token
 
-    def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        """``body``: JSON, or bytes as they are; a header's name may be written with ``_``."""
+    def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> HttpAnswer:
+        """``body``: JSON, or bytes; ``_`` in a header's name stands for ``-``."""
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         if content is not None and not isinstance(body, bytes):
@@ -55,10 +55,10 @@ class Api:
             answer = connection.getresponse()
             received = {key.lower(): value for key, value in answer.getheaders()}
             endless = received.get("content-type", "").startswith("text/event-stream")
-            return Answer(answer.status, received, "" if endless else answer.read().decode())
+            return HttpAnswer(answer.status, received, "" if endless else answer.read().decode())
 
     def done(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        """What a call that succeeds answers with."""
+        """The answer of a call, which must succeed."""
         answer = self(method, path, body, **headers)
         assert answer.status == 200, answer
         return answer.json()
@@ -67,16 +67,18 @@ class Api:
         question: dict[str, Any] = self.done("POST", f"/api/v1/spaces/{space}/agents/{agent}/asks", {"payload": QUESTION})
         return question
 
-    def decide(self, request: Mapping[str, Any], value: Any = "yes", space: str = "repo", **headers: str) -> Answer:
+    def decide(self, request: Mapping[str, Any], value: Any = "yes", space: str = "repo", **headers: str) -> HttpAnswer:
         body = {"value": value, "request_id": request["id"], "rationale": "it is time"}
         return self("POST", f"/api/v1/spaces/{space}/agents/{request['agent']}/decisions", body, **headers)
 
     @contextmanager
     def events(self, path: str = "/api/v1/spaces/repo/events", after: str | None = None, **headers: str) -> Iterator[Events]:
-        """A stream that is open: its greeting has come."""
+        """An open stream, whose greeting has arrived."""
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         with closing_connection(self.host) as connection:
-            connection.request("GET", path, headers=self.headers() | named | ({} if after is None else {"Last-Event-ID": after}))
+            connection.request(
+                "GET", path, headers=self.headers() | named | ({} if after is None else {"Last-Event-ID": after})
+            )
             answer = connection.getresponse()
             assert answer.status == 200, (answer.status, answer.read())
             stream = Events(answer)
@@ -96,7 +98,7 @@ def closing_connection(host: str) -> Iterator[HTTPConnection]:
         connection.close()
 
 
-class Event(NamedTuple):
+class ServerEvent(NamedTuple):
     id: str
     name: str
     data: Any
@@ -107,11 +109,11 @@ class Events:
 
     def __init__(self, answer: HTTPResponse) -> None:
         self._answer = answer
-        self.last = ""  # the id that a browser would come back with
-        self.seen: list[Event] = []
+        self.last = ""  # the id with which a browser reconnects
+        self.seen: list[ServerEvent] = []
 
-    def next(self) -> Event | None:
-        """The next one; None at the stream's end."""
+    def next(self) -> ServerEvent | None:
+        """The next event; None at the stream's end."""
         fields: dict[str, str] = {}
         while True:
             line = self._answer.readline().decode()
@@ -122,24 +124,26 @@ class Events:
             key, _, value = line.rstrip("\n").partition(":")
             fields[key] = value.strip()
         self.last = fields.get("id", self.last)
-        event = Event(self.last, fields.get("event", ""), json.loads(fields["data"]) if "data" in fields else fields.get("", ""))
+        event = ServerEvent(
+            self.last, fields.get("event", ""), json.loads(fields["data"]) if "data" in fields else fields.get("", "")
+        )
         self.seen.append(event)
         return event
 
-    def until(self, matches: Callable[[Event], bool]) -> Event:
+    def until(self, matches: Callable[[ServerEvent], bool]) -> ServerEvent:
         while True:
             event = self.next()
             assert event is not None, self.seen
             if matches(event):
                 return event
 
-    def decision(self, cid: str) -> Event:
-        """The event that a decision was made."""
+    def decision(self, cid: str) -> ServerEvent:
+        """The event of a decision."""
         return self.until(lambda event: event.name == "change" and (event.data.get("answered") or {}).get("decision") == cid)
 
-    def rest(self) -> list[Event]:
-        """What comes until the stream ends."""
-        remaining: list[Event] = []
+    def rest(self) -> list[ServerEvent]:
+        """The events until the stream ends."""
+        remaining: list[ServerEvent] = []
         while (event := self.next()) is not None:
             remaining.append(event)
             assert len(remaining) < 3000, "the stream does not end"
@@ -147,7 +151,7 @@ class Events:
 
 
 class ForgeSpace(NamedTuple):
-    """A space with an agent and somebody who may do everything."""
+    """A space with an agent, and an admin's token."""
 
     root: Path
     token: str
@@ -171,7 +175,7 @@ def new_forge_space(root: Path, *agents: str, store: str | None = None) -> Forge
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    """Wait until a condition holds, which another process or thread brings about."""
+    """Wait for a condition that another process or thread fulfils."""
     pause = threading.Event()
     for _ in range(int(PATIENCE * 20)):
         if holds():
@@ -231,7 +235,7 @@ class ForgeProcess:
         finally:
             self.process.kill()
             if self.process.stdout is not None and not self.process.stdout.closed:
-                self.process.stdout.read()  # the command itself has it open as long as it lives
+                self.process.stdout.read()  # the command has it open as long as it runs
                 self.process.stdout.close()
 
     def __enter__(self) -> ForgeProcess:

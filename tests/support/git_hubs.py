@@ -1,7 +1,7 @@
-"""Git servers to share a repository over, each a real one: a bare repository, reached by its path, over HTTP with a password, over
-ssh by a real sshd, and through gitolite, which has rules of its own about refs.
+"""Real git servers for hubs: a bare repository, reached by its path, over HTTP with a password, over
+ssh by a real sshd, and through gitolite, which has access rules for refs.
 
-None is a daemon: HTTP is answered by a thread of the tests' own process, and each connection of ssh by one sshd that ends with it.
+None is a daemon: a thread of the test process answers HTTP, and one sshd answers each ssh connection and ends with it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PrintMotd no
 KexAlgorithms curve25519-sha256
 SetEnv SHLVL=2
 """
-"""The last line keeps bash from reading what the person who runs the tests has set up for logging in."""
+"""The last line keeps bash from reading the user's login files."""
 _RULES = """\
 repo gitolite-admin
     RW+ = tess
@@ -51,15 +51,15 @@ repo branches
     RW+ refs/heads/ = tess
     R = tess
 """
-"""What gitolite is told: a repository whose refs all move, and one of which only branches do."""
+"""The configuration of gitolite: one repository where all refs can move, and one where only branches can."""
 
 
 class NoServer(Exception):
-    """A server that is not installed: the tests that need it must fail with it."""
+    """A server that is not installed; tests that need it fail with this error."""
 
 
 class Hub(NamedTuple):
-    """Where a repository is to be had, the repository behind it, and what whoever goes there must have in the environment."""
+    """The address of a repository, its path, and the environment variables that its clients need."""
 
     url: str
     repository: Path
@@ -82,9 +82,9 @@ def by_path(top: Path) -> Iterator[Hub]:
 
 @contextmanager
 def by_http(top: Path, *, newest: bool = True) -> Iterator[Hub]:
-    """With a password; ``newest``: whether the server knows more than the first protocol of git."""
+    """With a password; ``newest``: whether the server supports more than the first protocol of git."""
     repository = bare(top / "hub.git")
-    ask = top / "ask"  # what git asks for a password
+    ask = top / "ask"  # the program that git asks for a password
     ask.write_text('#!/bin/sh\necho "$HUB_PASSWORD"\n')
     ask.chmod(0o755)
     with serving(stock(top, newest=newest, login=f"tess:{PASSWORD}")) as address:
@@ -100,7 +100,7 @@ def by_ssh(top: Path) -> Iterator[Hub]:
 
 @contextmanager
 def by_gitolite(top: Path) -> Iterator[Hub]:
-    """A repository of gitolite, all of whose refs one may move; beside it is ``branches``, of which only branches move."""
+    """A repository of gitolite where all refs can move; beside it is ``branches``, where only branches can."""
     if not _GITOLITE.exists():
         raise NoServer("gitolite was not found: tools/test_services.sh installs it (Debian: apt-get install gitolite3)")
     home = top / "home"
@@ -116,16 +116,16 @@ def by_gitolite(top: Path) -> Iterator[Hub]:
 
 
 HUBS: dict[str, Callable[[Path], Any]] = {"path": by_path, "http": by_http, "ssh": by_ssh, "gitolite": by_gitolite}
-"""By name: a context with a ``Hub``, below a directory that is there."""
+"""By name: a context manager with a ``Hub`` below an existing directory."""
 
 
 @contextmanager
 def _sshd(top: Path, before_key: str = "") -> Iterator[tuple[int, dict[str, str]]]:
-    """An sshd for one person; the port, and what that person's git must have in the environment."""
+    """An sshd for one user; its port, and the environment variables for git."""
     if not _SSHD.exists():
         raise NoServer("sshd was not found: tools/test_services.sh installs it (Debian: apt-get install openssh-server)")
     if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # a service's start makes it as a rule
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # usually created by the service
     for name in ("host", "tess"):
         _done(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(top / name)])
     (top / "authorized").write_text(before_key + (top / "tess.pub").read_text())
@@ -170,20 +170,20 @@ class _Connections(socketserver.ThreadingTCPServer):
 
 
 def kill_next_push(hub: Hub, *, landed: bool, then: str = ":") -> None:
-    """Whoever takes the next push dies: before a ref has moved, or when all have and nobody was told. Before that it does ``then``.
+    """Kill the receiver of the next push before the refs move, or after it and before its answer; run ``then`` before the kill.
 
-    A repository of gitolite has hooks of its own, and is none for this.
+    Not for gitolite, which uses the hooks itself.
     """
     name, when = ("reference-transaction", "committed") if landed else ("pre-receive", "")
     hook = hub.repository / "hooks" / name
-    # The parent of a hook is git receive-pack. It cleans up nothing then, and says nothing.
+    # The parent of a hook is git receive-pack, which then neither cleans up nor answers.
     hook.write_text(f'#!/bin/sh\n[ "$1" = "{when}" ] || exit 0\nrm "$0"\n{then}\nkill -9 $PPID\n')
     hook.chmod(0o755)
 
 
 @contextmanager
 def away(hub: Hub) -> Iterator[None]:
-    """The repository is somewhere else for a while."""
+    """Move the repository away while the block runs."""
     elsewhere = hub.repository.with_name("away.git")
     hub.repository.rename(elsewhere)
     try:

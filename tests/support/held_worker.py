@@ -1,4 +1,4 @@
-"""A worker whose handler returns when it may: so that something can happen to its machine meanwhile."""
+"""A worker whose handler waits for a file to be removed, so that a test can disturb its machine meanwhile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SELECT count(*) FROM pg_stat_activity AS each WHERE application_name = %s AND da
 
 
 def start(machines: Machines, machine: str, name: str) -> BaseProcess:
-    """Start a worker that works until nothing is left to do; the paper lists what it has done."""
+    """Start a worker that runs until it is idle; the paper lists its answers."""
     return crashes.start(work, machines._replace(store=f"{machines.store}&application_name={name}"), machine, name)
 
 
@@ -39,7 +39,7 @@ def hold(machines: Machines, name: str) -> Path:
 
 
 def is_busy(store: str, name: str) -> bool:
-    """Whether the server has something under way for a worker, or holds a lock for it."""
+    """Whether the server runs a query or holds a lock for a worker."""
     with psycopg.connect(store, autocommit=True) as connection:
         row = connection.execute(_BUSY, [name]).fetchone()
     return row is not None and row[0] > 0

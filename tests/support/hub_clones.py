@@ -1,4 +1,4 @@
-"""Clones of one repository that share refs through a hub, at the level of the ref port: no space, no store."""
+"""Clones of one repository that share refs through a hub, without a space or store."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class RecordedWork(UnpublishedWork):
         self.refs.add(ref)
 
     def announce(self, moves: object) -> None:
-        """No other machine reads it."""
+        """Not shared with other machines."""
 
 
 class Clone(NamedTuple):
-    """One party that moves refs: a repository, its refs as others share them, and what it owes."""
+    """One party that moves refs: a repository, its refs, and its unpublished work."""
 
     root: Path
     objects: GitObjects
@@ -64,13 +64,13 @@ class _Parts(NamedTuple):
 
 
 def alone(root: Path) -> Clone:
-    """On a repository that nobody shares but its own processes."""
+    """A party on a repository without a hub."""
     parts = _parts(root)
     return Clone(root, parts.objects, parts.refs, RecordedWork())
 
 
 def sharing(root: Path, hub: Hub, heads: str = BRANCHES, seconds: float = SECONDS) -> Clone:
-    """A clone with a hub; ``seconds``: how long that may take to answer."""
+    """A clone with a hub; ``seconds``: the timeout of the hub."""
     parts = _parts(root, hub.environment)
     if not git("remote", cwd=root):
         git("remote", "add", "hub", hub.url, cwd=root)

@@ -1,4 +1,4 @@
-"""Spaces on several machines that meet at a hub, and what stands there."""
+"""Spaces on several machines that share a hub, and the refs of the hub."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 HEADS, RECORDS, TRACES = "refs/heads/agents/", "refs/clia/agents/", "refs/notes/clia/trace/"
 STEP = 'def main(input):\n    return request("step", 1)\n'
 PATIENCE = 60.0
-"""Seconds after which whatever does not come is a failure."""
+"""The timeout in seconds."""
 ONCE = QUICK._replace(attempts=1, backoff_seconds=0.01, backoff_max_seconds=0.02)
-"""Whatever fails once has failed for good."""
+"""Worker options without retries."""
 
 
 def machine(root: Path, hub: Hub, store: str | None = None, **more: Any) -> clia.Space:
@@ -34,7 +34,7 @@ def machine(root: Path, hub: Hub, store: str | None = None, **more: Any) -> clia
 
 
 def opened(root: Path, store: str | None = None, **more: Any) -> clia.Space:
-    """By another process, as it were."""
+    """Open a space again, like another process."""
     return clia.open(root, settings=settings(store=store, **more))
 
 
@@ -48,7 +48,7 @@ def at_hub(hub: Hub, ending: str = "") -> dict[str, str]:
 
 
 def owed(space: clia.Space) -> list[str]:
-    """Whose work this machine, or another with the same store, has not published."""
+    """The agents with unpublished work on this machine, or on another with the same store."""
     return [key.removeprefix("owed/") for key, _ in space.local.store.scan("owed/")]
 
 
@@ -62,7 +62,7 @@ def work_with_trace(space: clia.Space, agent: str, text: str) -> str:
 
 
 def more_at_hub(hub: Hub, agent: str) -> str:
-    """A commit that goes on from an agent's head at the hub, and stands at no ref yet."""
+    """A commit on top of an agent's head at the hub, without a ref."""
     head = at_hub(hub)[HEADS + agent]
     return git("commit-tree", "-p", head, "-m", "by hand", f"{head}^{{tree}}", cwd=hub.repository).strip()
 
@@ -70,7 +70,7 @@ def more_at_hub(hub: Hub, agent: str) -> str:
 def run(
     space: clia.Space, root: Path, step: Callable[[Context, Any], Any] | None = None, *, to_the_end: bool = False
 ) -> WorkerStatus:
-    """A worker with the effects that are built in, which looks once or until nothing is left; what happened."""
+    """Run a worker with the built-in effects, once or until it is idle; return its status."""
     handlers = {} if step is None else {"step": step}
     worker = worker_for(space, root, handlers, Config(worker=ONCE), queue=space.local.session_backend.queue)
     return worker.run(once=not to_the_end, until_idle=to_the_end)
@@ -84,7 +84,7 @@ def set_hook(hub: Hub, name: str, lines: str) -> Path:
 
 
 def fake_git(folder: Path, then: str = ":") -> tuple[dict[str, str], Path]:
-    """A git that comes first on the PATH: it notes each push and fetch, and does something after them. Environment, and notes."""
+    """A git wrapper on the PATH that logs each push and fetch and runs a script after them; return the environment and the log."""
     folder.mkdir()
     real, notes, path = shutil.which("git"), folder / "notes", os.environ["PATH"]
     case = 'case " $* " in *" push "*) word=push;; *" fetch "*) word=fetch;; *) exec "$git" "$@";; esac'

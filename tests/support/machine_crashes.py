@@ -1,6 +1,6 @@
 """Processes of one machine that are killed or stopped in the middle of a verb, and another machine that continues with the agent.
 
-``crash_at_each_point`` and ``stop_in_each_case`` fork: call them with ``crashes.apart``. Every crash has an agent of its own, in
+``crash_at_each_point`` and ``stop_in_each_case`` fork: call them with ``crashes.apart``. Every crash has a separate agent in
 one space.
 """
 
@@ -55,7 +55,7 @@ def act(space: clia.Space, agent: str, text: str) -> None:
 
 
 def open_at(machines: Machines, machine: str, reached: Callable[[str], None] | None = None) -> clia.Space:
-    """Open a machine's clone as a person of its own; the server's connections carry the machine's name."""
+    """Open a machine's clone as a separate person; the server's connections have the machine's name."""
     store, person = f"{machines.store}&application_name={machine}", (machine, f"{machine}@example.org")
     return clia.open(machines.root(machine), settings=settings(store=store, reached=reached, person=person))
 
@@ -74,14 +74,14 @@ def prepare(machines: Machines, agents: Sequence[str]) -> None:
 
 
 def run_verb(machines: Machines, agent: str, hook: CrashHook) -> None:
-    """The driver: an agent's verb on the machine whose process dies."""
+    """The driver: an agent's verb on the machine whose process is killed."""
     with open_at(machines, VICTIM, hook) as space:
         hook.armed = True
         act(space, agent, VICTIM)
 
 
 class Heir:
-    """A process on the other machine, which runs jobs while processes of the first one die."""
+    """A process on the other machine, which runs jobs while processes of the first one are killed."""
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
@@ -143,7 +143,7 @@ def reached(step: str) -> None:
         pid = _WAKE.pop()
         ended = os.pidfd_open(pid)
         os.kill(pid, signal.SIGCONT)
-        assert select.select([ended], [], [], 60)[0], "the process that was woken does not end"
+        assert select.select([ended], [], [], 60)[0], "the woken process does not end"
         os.close(ended)
 
 
@@ -209,7 +209,7 @@ def check_all(space: clia.Space, _: str) -> None:
 
 
 def check_everywhere(machines: Machines, heir: Heir) -> None:
-    """On the machine that continued, on the one where processes died, and in a new clone."""
+    """On the machine that continued, on the one with the killed processes, and in a new clone."""
     heir("check all", "")
 
     def elsewhere() -> None:
@@ -237,7 +237,7 @@ def crash_at_each_point(top: str, store: str, verbs: Sequence[str], only: Sequen
         for verb in verbs:
             points = [point for point in crash_points(partial(run_verb, machines, f"{verb}-0")) if point.number == 1]
             assert len(points) < _MOST
-            turn = points.index(CrashPoint("intent-recorded", 1)) + 1  # next comes a record of what the hub has taken
+            turn = points.index(CrashPoint("intent-recorded", 1)) + 1  # the next step records what the hub has accepted
             cases = [(point, at >= turn) for at, point in enumerate(points) if only is None or point.step in only]
             for number, (point, past) in enumerate(cases, 1):
                 agent = f"{verb}-{number}"
@@ -286,7 +286,7 @@ ALIKE = {"commit-2", "commit-3", "commit-4", "decide-0", "decide-3", "decide-4",
 
 
 def run_stopped_verb(machines: Machines, case: Stop, pipe: Any) -> None:
-    """Stop at a step; continue when woken, and possibly die then. The outcome goes into the pipe."""
+    """Stop at a step; continue when woken, and possibly be killed then. Send the outcome through the pipe."""
 
     def reached(step: str) -> None:
         if armed and step == case.at:

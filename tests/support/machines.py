@@ -33,14 +33,14 @@ OPTIONS = QUICK._replace(lease_seconds=2.0, attempts=1000, backoff_seconds=0.05,
 
 
 class Machines(NamedTuple):
-    """Where everything is; any process can open any machine's clone by itself."""
+    """The paths of all machines; any process can open any clone."""
 
     top: str
     store: str
 
     @property
     def hub(self) -> Path:
-        return Path(self.top, "repo.git")  # what a forge calls the space
+        return Path(self.top, "repo.git")  # the forge's name for the space
 
     @property
     def paper(self) -> Paper:
@@ -50,7 +50,7 @@ class Machines(NamedTuple):
         return Path(self.top, machine, "repo")
 
     def join(self, machine: str) -> clia.Space:
-        """A clone that shares everything; the first one makes the space."""
+        """A clone with the hub and the store; the first one creates the space."""
         if not self.hub.exists():
             bare(self.hub)
         self.root(machine).parent.mkdir(exist_ok=True)
@@ -62,7 +62,7 @@ class Machines(NamedTuple):
         return clia.open(self.root(machine), settings=settings(store=self.store))
 
     def start(self, machine: str, name: str) -> BaseProcess:
-        """Start a worker on a machine, which works until nothing is left to do."""
+        """Start a worker on a machine, which runs until it is idle."""
         return crashes.start(work, self, machine, name)
 
     def tried(self) -> list[tuple[str, ...]]:
@@ -71,7 +71,7 @@ class Machines(NamedTuple):
 
 
 def with_sessions(space: clia.Space, sessions: int, steps: int) -> list[str]:
-    """So many agents, each with a session that asks for so many steps; their names."""
+    """Create agents, each with a session that requests a number of steps; return their names."""
     space.define("steps", STEPS)
     agents = [f"a{number}" for number in range(sessions)]
     for agent in agents:
@@ -81,7 +81,7 @@ def with_sessions(space: clia.Space, sessions: int, steps: int) -> list[str]:
 
 
 def work(machines: Machines, machine: str, name: str) -> None:
-    """A step writes a file into the agent's history and answers; done again, it finds the file there."""
+    """A step commits a file and answers; a repeated one finds the file."""
 
     def step(context: Context, payload: Any) -> Any:
         machines.paper.note("tried", name, context.agent, context.request.id)
@@ -89,7 +89,7 @@ def work(machines: Machines, machine: str, name: str) -> None:
         head = space.head(agent)
         if path not in space.files(head):
             space.trace(agent, "step", f"{payload} on {machine}")
-            # On the head that was looked at: another machine may have done this step before it died.
+            # On the head that was read: another machine may have done this step before it was killed.
             space.commit_with_trace(agent, "finding", changes={path: b"done"}, message=f"step {payload}", base=head)
         return payload * 10
 
@@ -99,14 +99,14 @@ def work(machines: Machines, machine: str, name: str) -> None:
 
 
 def fresh(machines: Machines) -> clia.Space:
-    """A new clone of the hub, as somebody makes it who was never there: plain git, then init."""
+    """A new clone of the hub, made by plain git and ``clia init``."""
     place = Path(machines.top, "fresh")
     subprocess.run(["git", "clone", "--quiet", str(machines.hub), str(place)], check=True, capture_output=True)
     return clia.init(place, settings=settings())
 
 
 def endings(space: clia.Space, agent: str) -> Iterator[str]:
-    """How the sessions of an agent ended, by what git says."""
+    """The ends of an agent's sessions, read from git."""
     from clia.space.events import read_events
     from clia.values import refs as names
 

@@ -1,4 +1,4 @@
-"""The store of tests and models: plain data, and stricter than any database.
+"""A store in memory for tests and models, stricter than any database.
 
 Invariant: a transaction works on a copy, which replaces the state when its block ends, so that rollback is exact and a reader's
 view never changes. Values go through JSON, and a value that is not read back unchanged is refused: code that works with this store

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one test's own, which it may stop and start."""
+"""A separate PostgreSQL server, which a test can stop and start."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def own_server() -> Iterator[Server]:
         postgres.start(directory)
         yield Server(directory)
     finally:
-        with suppress(postgres.NoPostgres):  # it is stopped, or was never there
+        with suppress(postgres.NoPostgres):  # it is stopped or was never started
             Server(directory).stop()
         shutil.rmtree(directory, ignore_errors=True)

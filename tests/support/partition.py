@@ -1,4 +1,4 @@
-"""A way to a PostgreSQL server that can fall silent: nothing is closed and nothing is lost, and nothing passes."""
+"""A connection to a PostgreSQL server that can become silent: nothing is closed or lost, and nothing passes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from urllib.parse import parse_qs, quote, urlsplit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_LOOK = 0.02  # seconds between looks at whether the way is open
+_LOOK = 0.02  # seconds between checks whether it is open
 _PIECE = 65536
 
 
 class Partition:
-    """Over TCP, to a server that listens on a socket of this machine."""
+    """A TCP proxy for a server on a local socket."""
 
     def __init__(self, store: str) -> None:
         parts = urlsplit(store)
@@ -36,7 +36,7 @@ class Partition:
         self._flows.clear()
 
     def heal(self, *, cut: bool) -> None:
-        """``cut``: it took so long that both sides have given up the connections that there were."""
+        """``cut``: both sides give up the existing connections, as after a long silence."""
         if cut:
             self._cut.set()
         self._flows.set()
@@ -74,7 +74,7 @@ class Partition:
                             return
                         ends[source].sendall(data)
             except OSError:
-                return  # one of the two went away
+                return  # one side closed
 
 
 @contextmanager

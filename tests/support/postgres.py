@@ -1,7 +1,7 @@
 """A throw-away PostgreSQL server for a run of the tests.
 
-The first test that needs it starts it, all workers share it, and it dies with the run, also when the run is killed: a
-watcher waits for the process that runs the tests. Each worker has a database of its own, each test a schema.
+The first test that needs it starts it, all workers share it, and it ends with the run, even if the run is killed: a
+watcher waits for the process that runs the tests. Each worker has its own database, each test a schema.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any
 DIRECTORY, RUN = "CLIA_TEST_POSTGRES", "CLIA_TEST_RUN"
 _PROGRAMS = ("initdb", "postgres", "pg_ctl")
 _numbers = count(1)
-# Nothing here need outlive a power failure.
+# No durability is needed.
 SETTINGS = "-c listen_addresses='' -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=200"
 _WATCHER = '(tail --pid="$1" -f /dev/null; "$2/pg_ctl" stop -m immediate -D "$3/data"; rm -rf "$3") >/dev/null 2>&1 &'
 
 
 class NoPostgres(Exception):
-    """No server, and why: the tests that need one must fail with it."""
+    """The reason why there is no server; tests that need one fail with it."""
 
 
 def announce() -> None:
-    """Says where the server of this run will be, to the workers too; nothing is started."""
+    """Set the location of this run's server, also for the workers; does not start it."""
     os.environ[RUN] = str(os.getpid())
     os.environ[DIRECTORY] = f"/tmp/clia-pg-{uuid.uuid4().hex[:12]}"  # short: the path of a socket has 107 bytes
 
@@ -43,7 +43,7 @@ def stop() -> None:
 
 
 def fresh() -> str:
-    """The address of an empty schema of its own."""
+    """The address of a new, empty schema."""
     import psycopg  # 430 ms, and most tests need no server
 
     directory = os.environ[DIRECTORY]
@@ -64,7 +64,7 @@ def fresh() -> str:
 
 @cache
 def binaries() -> Path:
-    """A directory with the server's programs that work: a wrapper on the path may not."""
+    """The directory of the server's programs that work; a wrapper on the path may not."""
     on_path = [Path(program).resolve().parent for program in map(shutil.which, _PROGRAMS) if program]
     packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda bin_path: int(bin_path.parent.name), reverse=True)
     for directory in [*on_path, *packaged]:

@@ -1,6 +1,6 @@
-"""What forked drivers need, loaded once before they are forked.
+"""The modules that forked drivers need, imported once before the fork.
 
-Most modules of clia load when a verb first needs them. In a process that dies after one verb this takes longer than the verb.
+Most modules of clia are imported when a verb first needs them. In a process with one verb this takes longer than the verb.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Queues for tests in which time passes as the test says."""
+"""Queues for tests that control the time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def age(address: str, seconds: float) -> None:
-    """As if so much time had passed in the database: all that it has stamped moves into the past."""
+    """Move all times in the database into the past, as if this time had passed."""
     import psycopg  # 430 ms, and most tests need no server
 
     with psycopg.connect(address) as connection:
@@ -23,7 +23,7 @@ def age(address: str, seconds: float) -> None:
 
 
 class AgingQueue(ProcrastinateQueue):
-    """Time passes in the database whenever a call says that it has: its own clock cannot be set."""
+    """Lets time pass in the database when a call has a later time, because the database's clock cannot be set."""
 
     def __init__(self, store: Store, address: str, space: str) -> None:
         super().__init__(store, address, space)
@@ -44,7 +44,7 @@ class AgingQueue(ProcrastinateQueue):
 
     def _pass(self, now: float) -> None:
         if self._last is None:
-            self._jobs.clock()  # the tables are made
+            self._jobs.clock()  # creates the tables
         elif now > self._last:
             age(self._address, now - self._last)
         self._last = now

@@ -1,7 +1,7 @@
-"""Spaces that are reached over HTTP: a real forge on a real socket, in a thread of the tests' own process.
+"""Spaces over HTTP: a real forge on a real socket, in a thread of the test process.
 
-One forge serves a whole module of tests; each handle that a test opens becomes a space served by it. A person is somebody with a
-token: where a test says by whom something is done, it is done with that person's token.
+One forge serves a whole module of tests; each handle that a test opens becomes a served space. A person is a user with a
+token: ``by`` in a test selects the token of that person.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PERSON = re.compile(r"(?P<display>[^<>]*?)(?: <(?P<email>[^<>]*)>)?")
 
 
 class Served:
-    """A forge that is running, and how to reach it."""
+    """A running forge and its address."""
 
     def __init__(self, forge: Forge, address: str) -> None:
         self.forge = forge
@@ -49,7 +49,7 @@ class Served:
         self._turn = threading.Lock()
 
     def token(self, by: str = TESS, role: str = "admin") -> str:
-        """The token of somebody whose decisions are recorded as those of ``by``."""
+        """The token of a user whose decisions are recorded as those of ``by``."""
         with self._turn:
             if (by, role) not in self._tokens:
                 match = _PERSON.fullmatch(by)
@@ -61,12 +61,12 @@ class Served:
             return self._tokens[by, role]
 
     def add(self, space: clia.Space, path: str) -> str:
-        """Serves one more space; its name."""
+        """Serve another space; return its name."""
         with self._turn:
             name = f"space-{next(self._numbers)}"
             self.forge.sites = {
                 **self.forge.sites,
-                name: Site(name, space, space.local.open_feed(), path),  # the forge may just look
+                name: Site(name, space, space.local.open_feed(), path),  # the forge may be reading it
             }
         return name
 
@@ -78,7 +78,7 @@ class Served:
         site.space.close()
 
     def open(self, path: Path | str, **more: Any) -> clia.Space:
-        """A space as ``clia.init`` makes it, in the hands of somebody on another machine."""
+        """Create a space like ``clia.init``; return it as a remote space."""
         space = clia.init(path, settings=settings(**more))
         return Handle(self, self.add(space, str(path)), Path(path))
 
@@ -92,7 +92,7 @@ class Handle(RemoteSpace):
         self.name = name
         self.root = root
         self.name = name
-        self._others: dict[str, RemoteSpace] = {}  # the same space in the hands of other people
+        self._others: dict[str, RemoteSpace] = {}  # the same space for other users
 
     def close(self) -> None:
         super().close()
@@ -110,8 +110,8 @@ class Handle(RemoteSpace):
         return self._others[by](verb, arguments)
 
 
-class RemotePlace(SessionSpace):
-    """A space's repository; whoever opens it gets it over HTTP."""
+class RemoteSessionSpace(SessionSpace):
+    """A space's repository; opening it returns a remote space."""
 
     served: Served
 
@@ -119,30 +119,30 @@ class RemotePlace(SessionSpace):
         return self.served.open(self.root, store=self.store, config=self.config, **more)
 
     def configured(self, text: str) -> SessionSpace:
-        place = RemotePlace(*super().configured(text))
+        place = RemoteSessionSpace(*super().configured(text))
         place.served = self.served
         return place
 
 
-def remote_place(served: Served, tmp_path: Path) -> RemotePlace:
-    place = RemotePlace(tmp_path.resolve() / "repo")
+def remote_session_space(served: Served, tmp_path: Path) -> RemoteSessionSpace:
+    place = RemoteSessionSpace(tmp_path.resolve() / "repo")
     place.served = served
     return place
 
 
 def root_of(space: clia.Space) -> Path:
-    """The repository of a space, wherever it is."""
+    """The repository of a local or remote space."""
     return space.root if isinstance(space, Handle) else session_spaces.root_of(space)
 
 
 def local_of(space: clia.Space) -> clia.Space:
-    """The space itself, on the machine that it is on."""
+    """The local space behind a remote one."""
     return space.served.forge.sites[space.name].space if isinstance(space, Handle) else space
 
 
 @contextmanager
 def serving(home: Path, **options: Any) -> Iterator[Served]:
-    """A forge whose home is a space of its own; it takes any number of requests unless told otherwise."""
+    """A forge with a separate home space; by default it has no rate limit."""
     space = clia.init(home, settings=settings())
     unlimited = {"per_minute": 10_000_000, "logins_per_minute": 10_000_000}
     forge = forge_of([(str(home), space)], ForgeOptions(**{**unlimited, **options}))
@@ -156,7 +156,7 @@ def serving(home: Path, **options: Any) -> Iterator[Served]:
 def answer_of(
     address: str, target: str, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes | None = None
 ) -> HttpResponse:
-    """One request, just as it is given."""
+    """The answer to one raw request."""
     channel = HttpConnectionPool(address)
     try:
         return channel.request(method, target, headers or {}, body, seconds=30, limit=2**26)
@@ -166,16 +166,18 @@ def answer_of(
 
 @contextmanager
 def running(forge: Forge, port: int = 0) -> Iterator[str]:
-    """Serves a forge until the end; its address."""
+    """Serve a forge while the block runs; yield its address."""
     with socket.create_server(("127.0.0.1", port), backlog=128) as bound:
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each answer waits for an acknowledgement
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # otherwise each answer waits for an acknowledgement
         config = uvicorn.Config(create_app(forge), log_config=None, access_log=False, timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
         address = f"http://127.0.0.1:{bound.getsockname()[1]}"
         try:
-            assert answer_of(address, "/healthz").status == 200  # it waits in the socket's queue until the forge has begun
+            assert (
+                answer_of(address, "/healthz").status == 200
+            )  # connections wait in the socket's queue until the forge has started
             yield address
         finally:
             forge.stopping()
@@ -183,8 +185,8 @@ def running(forge: Forge, port: int = 0) -> Iterator[str]:
             thread.join()
 
 
-class Cutting:
-    """A line that breaks: passes bytes on between a client and a forge, and cuts so many connections when the forge answers."""
+class CuttingProxy:
+    """A proxy between a client and a forge that cuts a number of connections when the forge answers."""
 
     def __init__(self, address: str) -> None:
         self._port = int(address.rpartition(":")[2])
@@ -196,7 +198,7 @@ class Cutting:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_now(self) -> None:
-        """Every connection that is open is lost."""
+        """Cut every open connection."""
         for connection in self._open:
             _end(connection)
         self._open.clear()

@@ -82,7 +82,7 @@ def crash_beside_another(place: SessionCrashSpace, case: CrashCase[SessionVerb])
 
 
 def run_second(place: SessionCrashSpace, case: CrashCase[SessionVerb], wait: Callable[[], None]) -> None:
-    """The second process: opens the space before the first dies, runs the same verb, and is told who was first."""
+    """The second process: opens the space before the first is killed, runs the same verb, and gets the name of the first."""
     verb = case.verb
     with place.open("second") as space:
         wait()
@@ -111,7 +111,7 @@ def crash_at_each_point(
         for number, case in enumerate(crashes_of(verb, points, only))
         for way in modes
     ]
-    run_all(jobs, at_once=16)  # most of them wait until the lock of a dead process is stale
+    run_all(jobs, at_once=16)  # most of them wait until the lock of a killed process is stale
 
 
 def steps_by_verb(home: str, to: str) -> dict[str, list[str]]:
@@ -126,7 +126,7 @@ def recover(place: SessionCrashSpace, hook: CrashHook) -> None:
 
 
 def crash_recovering(place: SessionCrashSpace, case: CrashCase[SessionVerb], number: int) -> int:
-    """Kill the verb, then its recovery at the nth crash point, where it has that many; return how many recoveries died."""
+    """Kill the verb, then its recovery at the nth crash point, if it has that many; return how many recoveries were killed."""
     killed = crash_recovery(partial(run_verb, place, case.verb), case.at, partial(recover, place), number)
     check_done_by(place, case.verb, {"victim"} if case.past else set())
     return killed
@@ -209,7 +209,7 @@ def race(place: SessionCrashSpace, name: str, hook: CrashHook) -> None:
 
 
 def race_twice(home: str, address: str | None, to: str, seed: int) -> None:
-    """Two generations of racers; after each, nothing is lost or doubled, and in the end every session can finish."""
+    """Two generations of racers; after each, nothing is lost or duplicated, and in the end every session can finish."""
     place = SessionTemplate(Path(home), address).copied(Path(to))
     for generation in range(2):
         names = [f"s{seed}-g{generation}-r{number}" for number in range(4)]

@@ -1,4 +1,4 @@
-"""Sessions under test: flows whose ends are known, one space copied on either store, and what must agree afterwards."""
+"""Sessions under test: flows with known ends, a space to copy on either store, and checks of all records of a session."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from clia.store.interface import StreamEntry, Transaction
 
 WORTH = {"tess": 1, "victim": 2, "second": 30, "next": 400}
-"""Who is at work, and what their answers to a request for work are worth: a sum tells who gave them."""
+"""The persons, and the value of their answers to a request for work: a sum shows who answered."""
 CHOICES = [*WORTH, "fine"]
 FINE = 5000
-"""What every answer is worth that is given while a session is brought to its end."""
+"""The value of every answer that ``brought_to_its_end`` gives."""
 
 SUM = """\
 def main(input):
@@ -62,7 +62,7 @@ AT_TWO = "after two answers"
 
 
 class SessionCrashSpace(NamedTuple):
-    """A space, the store it is on where that is no file beside it, and what was acknowledged in it."""
+    """A space, its store if that is a server, and the paper with the acknowledged changes."""
 
     root: Path
     paper: Paper
@@ -111,7 +111,7 @@ def _copy_rows(address: str, clone: Path) -> None:
 
 
 def make_template(home: str, address: str | None = None) -> None:
-    """Agents whose sessions stand wherever a verb may find them."""
+    """Agents with sessions in every state that a verb can find."""
     root, store = Path(home) / "space", None if address is None else postgres_url(address)
     root.mkdir(parents=True)
     git("init", "--quiet", "--initial-branch=main", "--template=", cwd=root)
@@ -141,7 +141,7 @@ def postgres_or_fail() -> str:
 
 
 def brought_to_its_end(space: clia.Space, agent: str) -> Session:
-    """Every request of a session answered, until it is over."""
+    """Answer every request of a session until it ends."""
     while (session := space.session(agent)).pending:
         for request in session.pending:
             if request.kind == "human":
@@ -151,11 +151,11 @@ def brought_to_its_end(space: clia.Space, agent: str) -> Session:
     return session
 
 
-# What must agree
+# Checks
 
 
 def check_nothing_lost(place: SessionCrashSpace, space: clia.Space) -> None:
-    """Every acknowledged commit and entry is there once, the space is sound, and all that tells of a session agrees."""
+    """Check that every acknowledged commit and entry exists once, the space is sound, and all records of a session agree."""
     report = space.verify()
     assert report.clean, report.findings
     assert not components(space).envelope.unfinished()
@@ -169,7 +169,7 @@ def check_nothing_lost(place: SessionCrashSpace, space: clia.Space) -> None:
 
 
 def answers(space: clia.Space, agent: str) -> dict[str, str]:
-    """By request: who answered it."""
+    """The authors of answers by request."""
     authors: dict[str, str] = {}
     with space.local.store.reading() as view:
         for prefix in (LIVE, ENDED):
@@ -181,9 +181,9 @@ def answers(space: clia.Space, agent: str) -> dict[str, str]:
 
 
 def check_sessions(space: clia.Space, *, store_was_lost: bool = False) -> None:
-    """For each agent: rows, streams, counts, commits, notes, events and traces tell the same of its sessions.
+    """Check for each agent that rows, streams, counts, commits, notes, events and traces agree about its sessions.
 
-    After a store was lost, git remembers more than the store does: events and traces are not compared then.
+    After a store was lost, git has more than the store; events and traces are not compared then.
     """
     with space.local.store.reading() as view:
         by_agent = {agent: list(_sessions(view, agent)) for agent in space.agents()}
@@ -204,7 +204,7 @@ def check_sessions(space: clia.Space, *, store_was_lost: bool = False) -> None:
 
 
 class Recorded(NamedTuple):
-    """One session as the store holds it."""
+    """One session in the store."""
 
     agent: str
     session: str
@@ -228,12 +228,12 @@ class Recorded(NamedTuple):
             assert {key: over[0].get(key) for key in ("status", "result", "failure")} == {
                 key: row.get(key) for key in ("status", "result", "failure")
             }
-        by_limit = (row.get("failure") or {}).get("reason") == "limit"  # which strikes where it likes
+        by_limit = (row.get("failure") or {}).get("reason") == "limit"  # which can end it anywhere
         if row["status"] != "diverged" and not by_limit:
             self._replayed(space)
 
     def _replayed(self, space: clia.Space) -> None:
-        """The recorded answers lead where the row says."""
+        """Check that a replay of the recorded answers has the pending requests of the row."""
         with components(space).replay.run(self.journal) as run:
             if self.live:
                 assert [list(call) for call in run.turn.pending] == [call[:5] for call in self.row["pending"]]
@@ -246,7 +246,7 @@ class Recorded(NamedTuple):
                 assert run.turn.failure.message == self.row["failure"]["message"]
 
     def steps(self, space: clia.Space) -> int:
-        """How many steps were its own: what it copied from another run happened there."""
+        """The number of its own steps, without those copied from another run."""
         copied = 0
         if self.row.get("forked"):
             note = components(space).core.notes.get(names.sessions(self.agent), self.row["on"])
@@ -268,7 +268,7 @@ def _sessions(view: Transaction, agent: str) -> Iterator[Recorded]:
 
 
 def _check_numbers(sessions: list[Recorded], counts: dict[str, int], lost: bool) -> None:
-    """Numbered without a gap, each once, and at most one of them live: the last. A lost store took the first ones along."""
+    """Check that numbers are unique and without gaps, and that only the last session is live. A lost store may miss the first."""
     plain = sorted(int(session.session) for session in sessions if not session.session.startswith(ASK))
     asks = sorted(int(session.session.removeprefix(ASK)) for session in sessions if session.session.startswith(ASK))
     assert plain == list(range(counts.get("last", 0) - len(plain) + 1 if lost else 1, counts.get("last", 0) + 1))
@@ -280,7 +280,7 @@ def _check_numbers(sessions: list[Recorded], counts: dict[str, int], lost: bool)
 
 
 def _check_commits(sessions: list[Recorded], own: list[AgentCommit]) -> None:
-    """A decision is one commit and one resume, of the same request, with the same value."""
+    """Check that a decision is one commit and one resume of the same request with the same value."""
     resumes = [
         (resume.decision, f"{session.session}.{resume.call}", resume.value, resume.by)
         for session in sessions
@@ -293,7 +293,7 @@ def _check_commits(sessions: list[Recorded], own: list[AgentCommit]) -> None:
 
 
 def _check_checkpoints(space: clia.Space, agent: str, own: list[AgentCommit], sessions: list[Recorded], lost: bool) -> None:
-    """Each commit that was made beside a session says where that session stood: at a point that it really passed."""
+    """Check that the checkpoint of each commit is a state that its session has passed."""
     checkpoints = Checkpoints(components(space).core)
     by_id = {session.session: session for session in sessions}
     for commit in own:
@@ -311,7 +311,7 @@ def _check_checkpoints(space: clia.Space, agent: str, own: list[AgentCommit], se
 
 
 def _check_events(space: clia.Space, agent: str, sessions: list[Recorded]) -> None:
-    """Each end is one event in git, and no session that lives has one."""
+    """Check that each end is one event in git, and that no live session has one."""
     tip = components(space).core.refs.get(names.events(agent))
     events = [] if tip is None else [dict(event.body) for event in read_events(components(space).core, tip)]
     ends = [(event["session"], event["status"], event["resumes"]) for event in events if event.get("event") == "session-ended"]
@@ -320,14 +320,14 @@ def _check_events(space: clia.Space, agent: str, sessions: list[Recorded]) -> No
 
 
 def _check_traces(space: clia.Space, agent: str, sessions: list[Recorded]) -> None:
-    """Each step of a session is one entry, bound or pending."""
+    """Check that each step of a session is one trace entry, bound or pending."""
     bound = [entry for trace in space.session_traces(agent) for entry in trace.trace.entries]
     every = [entry for entry in (*bound, *space.trace_pending(agent)) if entry["kind"] == "session"]
     assert Counter(entry["data"]["session"] for entry in every) == {session.session: session.steps(space) for session in sessions}
 
 
 def _check_feed(space: clia.Space, sessions: list[Recorded]) -> None:
-    """Each step of a session is one entry of the feed, and each follows from the one before."""
+    """Check that each step of a session is one entry of the feed, consistent with the one before."""
     with space.local.store.reading() as view:
         bodies = [entry.body for entry in view.streams.read(FEED)]
     for session in sessions:

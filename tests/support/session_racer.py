@@ -1,6 +1,6 @@
 """Processes that race for the same requests, all starting each round together.
 
-What a racer did is on paper, one line per step, before it continues.
+A racer writes each step to the paper before it continues.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class LyingRun(SpiedRun):
 
 
 class Tally(EngineSpy):
-    """An engine that counts the runs that nobody has released."""
+    """An engine that counts unreleased runs."""
 
     begun = ended = 0
 
@@ -255,7 +255,7 @@ def commit_change(space: clia.Space, agent: str = "scout") -> str:
 
 
 def diverge(space: clia.Space) -> None:
-    """End the session of ``scout`` with an engine that departs from its record."""
+    """End the session of ``scout`` with an engine that diverges from its record."""
     use_engine(space, lambda engine: Liar(engine, after=1))
     with pytest.raises(errors.Nondeterminism):
         space.resume("scout", 99)

@@ -1,4 +1,4 @@
-"""Every verb of a session, to be done under bad conditions: how it is done, by whom it was, and what must follow."""
+"""Every verb of a session for crash tests: how to run it, who ran it, and its expected result."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class SessionVerb(NamedTuple):
-    """A verb to die in, how to see by whom it was done, and what must come of the session then."""
+    """A verb to kill, how to see who ran it, and the expected result of the session."""
 
     agent: str  # whose lock it takes first
     act: Callable[[clia.Space], object]
     done_by: Callable[[clia.Space], set[str]]
     then: Callable[[clia.Space, set[str]], object]
-    made: str | None = None  # the agent that comes of it
-    once: bool = True  # whether only one can do it
+    made: str | None = None  # the agent that it creates
+    once: bool = True  # whether only one process can do it
 
 
 def me(space: clia.Space) -> str:
@@ -71,7 +71,7 @@ def start(space: clia.Space) -> object:
 
 
 def comes_to(agent: str, result: Callable[[str], object]) -> Callable[[clia.Space, set[str]], None]:
-    """Brought to its end, the session has the result that follows from who did the verb."""
+    """Check that the finished session has the result that follows from who ran the verb."""
 
     def check(space: clia.Space, who: set[str]) -> None:
         session = brought_to_its_end(space, agent)
@@ -92,7 +92,7 @@ def summed(total: int, *verdicts: str) -> dict[str, object]:
     return {"total": total, "verdicts": list(verdicts)}
 
 
-def runs_anew(space: clia.Space, who: set[str]) -> None:
+def restarts(space: clia.Space, who: set[str]) -> None:
     space.start("idle", "new", 3)
     assert space.session("idle").result == [3, 3]
 
@@ -168,7 +168,7 @@ VERBS = {
     ),
     "cancel": SessionVerb("scout", lambda s: s.cancel("scout", "enough"), cancelled_by, is_over("scout", "cancelled")),
     "define": SessionVerb(
-        "idle", lambda s: s.define("new", f"# {me(s)}\n{AT_ONCE}", why="verb"), defined_by, runs_anew, once=False
+        "idle", lambda s: s.define("new", f"# {me(s)}\n{AT_ONCE}", why="verb"), defined_by, restarts, once=False
     ),
     "commit": SessionVerb(
         "scout",
@@ -188,7 +188,7 @@ VERBS = {
 
 
 def check_done(place: SessionCrashSpace, space: clia.Space, verb: SessionVerb, by: set[str]) -> None:
-    """Done by just these; what was not done can be done now; and the session comes to the end that follows."""
+    """Check that exactly these persons ran the verb, that it can run now otherwise, and the result of the session."""
     check_nothing_lost(place, space)
     assert verb.done_by(space) == by
     winners = by

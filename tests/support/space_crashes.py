@@ -36,7 +36,7 @@ KEPT = {"type": "behaviour", "name": "kept", "kind": "prompt", "body": "Look."}
 
 
 class SpaceVerb(NamedTuple):
-    """A verb, and how to see whether it was done."""
+    """A verb, and how to see whether it was applied."""
 
     agent: str
     act: Callable[[clia.Space], object]
@@ -68,7 +68,7 @@ def tracked(space: clia.Space, ref: str) -> str:
 
 
 def landed(space: clia.Space) -> bool:
-    """On the branch, on the agent's chain, and in the worktree that follows: all of it or nothing."""
+    """Check that the branch, the agent's chain and the worktree are all updated or all unchanged."""
     root = components(space).options.place
     on_branch = "scout.txt" in tracked(space, BRANCH).split()
     assert bool(space.landings("scout")) == on_branch
@@ -129,7 +129,7 @@ WITH_INTENT = ("spawn", "commit with trace", "land by merge")
 
 
 def make_template(home: str) -> None:
-    """A space with a little of everything, to be copied."""
+    """A space with some of everything, as a template."""
     root = Path(home, "space")
     root.mkdir(parents=True)
     git("init", "--quiet", "--initial-branch=main", "--template=", cwd=root)
@@ -178,7 +178,7 @@ def crashes_of(verb: SpaceVerb, points: list[CrashPoint]) -> list[CrashCase[Spac
 
 
 def run_second(place: CrashSpace, verb: SpaceVerb, wait: Callable[[], None]) -> None:
-    """The second process: opens the space before the first dies, and works on the same agent right after."""
+    """The second process: opens the space before the first is killed, and uses the same agent right after."""
     with place.open() as space:
         writer = Writer(space, place.paper)
         wait()
@@ -189,11 +189,11 @@ def run_second(place: CrashSpace, verb: SpaceVerb, wait: Callable[[], None]) -> 
 
 
 def revive(writer: Writer, name: str) -> None:
-    """Make the name usable, whatever was left of the agent."""
+    """Make the name usable again after any crash."""
     if name in writer.space.agents(archived=True) and name not in writer.space.agents():
         writer.space.restore(name)
     elif name not in writer.space.agents():
-        with suppress(AlreadyExists):  # it has just been finished; a half-made agent would have no head
+        with suppress(AlreadyExists):  # it is complete; an incomplete agent would have no head
             writer.spawn(name)
 
 
@@ -215,7 +215,7 @@ def crash_alone(place: CrashSpace, case: CrashCase[SpaceVerb]) -> None:
 
 
 def check_settled(place: CrashSpace, case: CrashCase[SpaceVerb], space: clia.Space) -> None:
-    """Done or not begun, depending on the crash point; and what was not done can be done now."""
+    """Check that the verb was applied or not, depending on the crash point, and can be applied now otherwise."""
     verb = case.verb
     check_nothing_lost(place.root, place.paper, space)
     assert verb.done(space) == case.past
@@ -241,7 +241,7 @@ def crash_at_each_point(template: str, to: str, name: str, everything: bool) -> 
         for way_name, way in ways.items()
         if everything or (case.at.number == 1 and (way_name == "beside" or verb in MOVES_ASIDE))
     ]
-    run_all(jobs, at_once=16)  # most of them wait until the lock of a dead process is stale
+    run_all(jobs, at_once=16)  # most of them wait until the lock of a killed process is stale
 
 
 def recover(place: CrashSpace, hook: CrashHook) -> None:
@@ -250,7 +250,7 @@ def recover(place: CrashSpace, hook: CrashHook) -> None:
 
 
 def crash_recovering(place: CrashSpace, case: CrashCase[SpaceVerb], number: int) -> int:
-    """Kill the verb, then its recovery at the nth crash point, where it has that many; return how many recoveries died."""
+    """Kill the verb, then its recovery at the nth crash point, if it has that many; return how many recoveries were killed."""
     killed = crash_recovery(partial(run_verb, place, case.verb), case.at, partial(recover, place), number)
     with place.open() as space:
         check_settled(place, case, space)
@@ -327,7 +327,7 @@ def race(place: CrashSpace, name: str, hook: CrashHook) -> None:
 
 
 def race_twice(template: str, to: str, seed: int) -> None:
-    """Two generations of racers; after each, nothing is lost or doubled, and in the end every agent can continue."""
+    """Two generations of racers; after each, nothing is lost or duplicated, and in the end every agent can continue."""
     place = copied(template, Path(to))
     for generation in range(2):
         names = [f"s{seed}-g{generation}-r{number}" for number in range(4)]

@@ -1,4 +1,4 @@
-"""Processes at work on one space: what they did is on paper before they may die, and is checked afterwards."""
+"""Writers of one space: acknowledged changes are written to a paper before the process can be killed, and checked later."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BRIEFING = clia.Briefing(title="Look at it")
 
 
 def settings(**more: Any) -> clia.Settings:
-    """Quick, and away from whoever runs the tests."""
+    """Fast settings, independent of the user's configuration."""
     return clia.Settings(**{"durable": False, "person": PERSON, "environment": _environment(), **more})
 
 
@@ -33,7 +33,7 @@ def _environment() -> dict[str, str]:
 
 
 class Paper(NamedTuple):
-    """What was acknowledged, line by line in a file that outlives whoever writes to it."""
+    """Acknowledged changes, one per line, in a file that survives its writers."""
 
     path: str
 
@@ -52,7 +52,7 @@ class Paper(NamedTuple):
 
 
 class Writer:
-    """The verbs of a space, each put on paper once it has been acknowledged."""
+    """The verbs of a space, each written to the paper after its acknowledgement."""
 
     def __init__(self, space: clia.Space, paper: Paper) -> None:
         self.space = space
@@ -69,7 +69,7 @@ class Writer:
         self.paper.note("entry", text)
 
     def commit(self, name: str, path: str, text: str, *, with_trace: bool = False, base: str | None = None) -> None:
-        """A delta; with ``base`` the full value."""
+        """Commit a delta; with ``base``, the full tree."""
         verb = self.space.commit_with_trace if with_trace else self.space.commit
         data = text.encode()
         if base is None:
@@ -123,7 +123,7 @@ def check_commits(root: Path, paper: Paper) -> None:
 
 
 def head_of(repository: pygit2.Repository, name: str) -> pygit2.Oid:
-    """The head of an agent, at work or archived."""
+    """The head of an agent, active or archived."""
     for prefix in ("refs/heads/agents/", "refs/clia/archive/agents/"):
         reference = repository.references.get(prefix + name)
         if reference is not None:
@@ -132,7 +132,7 @@ def head_of(repository: pygit2.Repository, name: str) -> pygit2.Oid:
 
 
 def postgres_url(address: str) -> str:
-    """The address that a test's PostgreSQL has, in the form that a space takes."""
+    """The address of a test's PostgreSQL as a store URL."""
     server, _, options = address.partition(" options=")
     words = dict(word.split("=", 1) for word in server.split())
     schema = options.strip("'")

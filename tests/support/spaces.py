@@ -1,4 +1,4 @@
-"""Settings for quick test spaces with a clock of their own, and checks of what verbs refuse and record."""
+"""Settings for fast test spaces with their own clock, and checks of refusals and traces."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-PATIENCE = 60.0  # seconds without a word before a test gives up
+PATIENCE = 60.0  # seconds without output before a test fails
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -52,7 +52,7 @@ class Terminal:
         os.close(self.master)
 
     def sees(self, text: str) -> str:
-        """Waits until a text is shown that was not seen before; everything up to it, without colours."""
+        """Wait until a text is shown that was not seen before; return everything up to it, without colours."""
         while True:
             fresh = _STYLE.sub("", self.shown)[self._read_to :]
             if text in fresh:
@@ -69,7 +69,7 @@ class Terminal:
         os.write(self.master, b"\x04")
 
     def ends(self) -> int:
-        """Reads to the end; the exit code."""
+        """Read to the end; return the exit code."""
         while self._read():
             pass
         return self.process.wait(PATIENCE)
@@ -84,7 +84,7 @@ class Terminal:
         assert ready, f"nothing more was shown after: {self.shown}"
         try:
             data = os.read(self.master, 65536)
-        except OSError:  # how Linux says that the other end is closed
+        except OSError:  # on Linux, the other end is closed
             return False
         self.shown += data.decode("utf-8", "replace")
         return bool(data)

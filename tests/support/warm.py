@@ -4,7 +4,7 @@ Invariant: a command that is run here prints, changes and returns what the insta
 (another locale, settings of Python, a closed stream, another controlling terminal), the installed program is run. Only a cold start
 shows that a command loads all that it uses: see ``pages.cold_commands`` and the tests that start the program themselves.
 
-``run`` is for a command that ends, ``program`` for one that goes on, and ``stand_in`` for the ``PATH`` of a shell.
+``run`` is for a command that ends, ``program`` for one that keeps running, and ``stand_in`` for the ``PATH`` of a shell.
 """
 
 from __future__ import annotations

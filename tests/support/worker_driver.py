@@ -1,4 +1,4 @@
-"""Workers in processes of their own, which may die at a step, and what must be true when all work is done."""
+"""Workers in separate processes, which can be killed at a step, and checks after all work is done."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ IMPATIENT = {"lease_seconds": 0.5, "attempts": 4}
 
 
 class DriverSpace(NamedTuple):
-    """A space that any process can open by itself."""
+    """A space that any process can open."""
 
     root: str
     store: str | None
@@ -45,7 +45,7 @@ class DriverSpace(NamedTuple):
         return clia.open(self.root, settings=settings(store=self.store))
 
     def made(self, sessions: int, requests: int, flow: str = CHAIN) -> DriverSpace:
-        """With so many agents, each with a session that asks for so much work."""
+        """A space with agents, each with a session that requests a number of answers."""
         with clia.init(self.root, settings=settings(store=self.store)) as space:
             space.define("chain", flow)
             for number in range(sessions):
@@ -59,7 +59,7 @@ class DriverSpace(NamedTuple):
 
 
 def start(place: DriverSpace, name: str, dies_at: str = "", **options: Any) -> BaseProcess:
-    """Start a worker that works until nothing is left to do. ``shared``: over the queue of several machines."""
+    """Start a worker that runs until it is idle. ``shared``: on the queue of several machines."""
     return crashes.start(work, place, name, dies_at, {**IMPATIENT, **options})
 
 
@@ -80,13 +80,13 @@ def work(place: DriverSpace, name: str, dies_at: str, options: dict[str, Any]) -
 
 
 def _queue(space: clia.Space, shared: str | None) -> Queue:
-    """The queue of one machine, or that of several which share a database."""
+    """The queue of one machine, or of several that share a database."""
     store = space.local.store
     return StoreQueue(store) if shared is None else ProcrastinateQueue(store, shared, space.id)
 
 
 def check_answered_once(place: DriverSpace, agents: int, expected: list[Any]) -> None:
-    """Each session ended as wanted, each of its requests was resumed once, and the space is in order."""
+    """Check that each session ended as expected, each request was resumed once, and the space is sound."""
     calls = Counter(range(1, len(expected) + 1))
     with place.open() as space:
         for agent in (f"a{number}" for number in range(agents)):

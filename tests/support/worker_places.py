@@ -55,7 +55,7 @@ class WorkerSpace:
         return StoreQueue(self.space.local.store)
 
     def holds(self, text: str) -> list[str]:
-        """Where a text is: in a file of the store, or in git."""
+        """The places of a text: files of the store, and git."""
         files = [path for path in (self.root / ".git" / "clia").rglob("*") if path.is_file()]
         names = [path.name for path in files if text.encode() in path.read_bytes()]
         return names + (["git"] if text.encode() in all_of_git(self.root) else [])
