@@ -49,7 +49,7 @@ class Scale(NamedTuple):
 
 
 def plot(results: Iterable[Result]) -> str:
-    """Every row in milliseconds; those that were not run have a line that says so."""
+    """Every row in milliseconds; skipped rows are marked."""
     shown = [result for result in results if result.work.unit == "ms"]
     values = [value for result in shown for _, value in points(result)]
     scale = Scale(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)) + 0.01)) if values else Scale(-1, 1)

@@ -176,7 +176,7 @@ def _meaning(action: argparse.Action) -> str:
 
 def agent_programs() -> str:
     group = registry.TREE.commands["agents"]
-    assert isinstance(group, registry.Group)  # noqa: S101  # the table says so
+    assert isinstance(group, registry.Group)  # noqa: S101  # as the table states
     rows = [(code(f"cadence-agent-cli {name}"), prose(group.commands[name].help)) for name in main.AGENT_COMMANDS]
     return page(
         "# A program for each agent",

@@ -222,7 +222,7 @@ def _sessions() -> Iterator[tuple[str, Any]]:
 
 
 def _answer() -> None:
-    """Answer the newest question, as somebody else would."""
+    """Answer the newest question as another user."""
     with clia.open() as space:
         while len(waiting := space.pending("scout")) < 2:
             pass

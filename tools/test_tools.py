@@ -1,7 +1,7 @@
 """``make test-tools``: install the pinned coding tools, then run the tests that use them.
 
 The packages are those of ``tests/tools/packages``. They are installed into a cache, ``$XDG_CACHE_HOME/clia/test-tools``, under the
-digest of their locks. Package scripts are off. Where the packages cannot be installed, one line says so and the exit code is 0;
+digest of their locks. Package scripts are off. Where the packages cannot be installed, one line reports it and the exit code is 0;
 ``--require`` makes that an error.
 """
 

@@ -5,13 +5,13 @@ in an empty directory, so that readers get the shown results.
 
 The conventions, as in CONTRIBUTING.md:
 
-- ``console``: a line that starts with ``$ `` is a command, and goes on in lines right below it that start with ``> ``. The
+- ``console``: a line that starts with ``$ `` is a command, and continues in lines right below it that start with ``> ``. The
   lines below are what it prints on both streams. ``…`` stands for any text inside a line, with the blanks beside it; a line
   that is ``…`` alone for any number of lines. Blanks at the end of a line do not count. A last line ``# exits 1`` says that
   the command ends with that code; without it, it must end with 0. A command that ends with ``&`` runs beside the page until the
   page ends: the lines below are the first that it prints, and the address in them is ``$FORGE`` from then on.
 - ``python``: must run.
-- ``json``, ``yaml``: must parse. The words ``File `NAME`:`` in a paragraph of their own above it put it into that file.
+- ``json``, ``yaml``: must parse. A paragraph ``File `NAME`:`` above it writes it to that file.
 - ``text``, ``sh``: for reading.
 
 Steps that a reader performs with a mouse are in a block inside an HTML comment: it is run, and not shown.

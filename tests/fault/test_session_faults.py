@@ -210,7 +210,7 @@ def test_under_a_file_size_limit_a_verb_is_refused_and_changes_nothing(place: Se
 
 def test_a_read_only_repository_shows_its_sessions_and_refuses_every_verb(template: SessionTemplate) -> None:
     with tempfile.TemporaryDirectory() as home:
-        os.chmod(home, 0o711)  # noqa: S103  # for nobody, who has no business in the directory of a test
+        os.chmod(home, 0o711)  # noqa: S103  # so that the user "nobody" can enter it
         place = template.copied(Path(home) / "here")
         before = refs(place.root)
         with read_only(place.root.parent):

@@ -190,7 +190,7 @@ def as_nobody(act: Callable[[], None]) -> None:
 def open_place(template: Path) -> Iterator[DiskSpace]:
     """Like ``place``, in a directory that every user may enter, unlike pytest's."""
     with tempfile.TemporaryDirectory() as home:
-        os.chmod(home, 0o711)  # noqa: S103  # for nobody, who looks into it
+        os.chmod(home, 0o711)  # noqa: S103  # so that the user "nobody" can enter it
         yield copied(template, Path(home) / "here")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clia.engine.records import Turn
 
 MOST = 25
-"""Answers to one run: enough for the longest of the flows, and an end for those that ask for ever."""
+"""Answers to one run: enough for the longest of the flows, and an end for those that never stop asking."""
 
 
 @pytest.fixture(scope="module")

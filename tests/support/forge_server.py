@@ -76,9 +76,7 @@ class Api:
         """An open stream, whose greeting has arrived."""
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         with closing_connection(self.host) as connection:
-            connection.request(
-                "GET", path, headers=self.headers() | named | ({} if after is None else {"Last-Event-ID": after})
-            )
+            connection.request("GET", path, headers=self.headers() | named | ({} if after is None else {"Last-Event-ID": after}))
             answer = connection.getresponse()
             assert answer.status == 200, (answer.status, answer.read())
             stream = Events(answer)

@@ -63,7 +63,7 @@ class Hub(NamedTuple):
 
     url: str
     repository: Path
-    environment: dict[str, str] = {}  # noqa: RUF012  # nobody writes to it
+    environment: dict[str, str] = {}  # noqa: RUF012  # it is never changed
 
 
 def bare(path: Path, **options: str) -> Path:

@@ -1,6 +1,6 @@
 """Real coding tools: the installed packages, and a person's computer on which they run against the fake model.
 
-Invariant: a tool has a home of its own, dummy keys and no other network than the loopback. The packages are installed by
+Invariant: a tool has its own home, dummy keys and no other network than the loopback. The packages are installed by
 ``tools/test_tools.py``, which names their folder in ``CLIA_TEST_TOOLS``.
 """
 
@@ -91,7 +91,7 @@ class Computer:
         return done.out
 
     def start(self, command: list[str], cwd: Path | None = None) -> subprocess.Popen[str]:
-        """Start a program without input, in a process group of its own."""
+        """Start a program without input, in a separate process group."""
         return subprocess.Popen(
             command,
             cwd=cwd or self.root,

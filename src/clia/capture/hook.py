@@ -158,7 +158,7 @@ def git_dirs(path: bytes) -> tuple[bytes, bytes] | None:
 def _shared_by(link: bytes, private: bytes) -> bytes | None:
     """The shared git directory of the worktree whose ``.git`` file points here; None if it belongs to another.
 
-    Anybody can write such a file, so the repository must confirm it: it keeps a link back to a linked worktree. Other git
+    Any user can write such a file, so the repository must confirm it: it keeps a link back to a linked worktree. Other git
     directories, such as those of submodules, have none; but a ``.git`` directory belongs to the directory that contains it.
     """
     shared = _content(os.path.join(private, b"commondir")).strip()

@@ -24,7 +24,7 @@ class TrustProblem(NamedTuple):
 
 
 def distrust(tool: HookTool, root: str, environment: Mapping[str, str]) -> TrustProblem | None:
-    """Why a tool does not trust the hooks of a repository, if it says so."""
+    """Why a tool does not trust the hooks of a repository; None if its files do not record a reason."""
     match tool.name:
         case "claude-code":
             return _claude(root, environment)

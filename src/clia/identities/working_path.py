@@ -105,7 +105,7 @@ def is_owned_by(files: LocalFiles, trusted: frozenset[int] | None, *paths: str) 
 def _trusted_repositories(files: LocalFiles, repositories: list[str], trusted: frozenset[int] | None) -> list[str]:
     """The repositories that count, outermost first: outer ones must belong to the caller, root or the innermost one's owner.
 
-    Otherwise anybody could turn a shared directory into a repository by placing a `.git` in it.
+    Otherwise any user could turn a shared directory into a repository by placing a `.git` in it.
     """
     if trusted is None or not repositories:
         return repositories

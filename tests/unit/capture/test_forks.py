@@ -88,7 +88,7 @@ def test_compacting_makes_no_sub_agent(root: Path, space: clia.Space, tmp_path: 
     assert "Summarize." not in [entry["text"] for _, entry in recorded(space)]
 
 
-def test_a_turn_that_a_model_error_ended_says_so(root: Path, space: clia.Space, tmp_path: Path) -> None:
+def test_a_turn_that_a_model_error_ended_is_marked(root: Path, space: clia.Space, tmp_path: Path) -> None:
     """Claude Code reports it with an event, Codex in its rollout, and older versions only in the transcript."""
     hook(root, "UserPromptSubmit", "s-event", prompt="One.")
     hook(root, "StopFailure", "s-event", error="overloaded")

@@ -138,7 +138,7 @@ def test_an_event_that_arrives_while_ingest_releases_the_spool_is_recorded(
 
 
 def test_a_brief_lock_on_the_spool_is_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hook locks it to check for a running ingest; if ingest gave up then, nobody would process the event."""
+    """A hook locks it to check for a running ingest; if ingest gave up then, the event would not be processed."""
     hook(root, "UserPromptSubmit", prompt="Go.")
     with ExitStack() as locked:
         locked.enter_context(FileLocks(spool.spools(str(root / ".git"), {})[0]).hold(spool.LOCK))

@@ -183,7 +183,7 @@ def test_texts_that_the_tool_puts_into_the_conversation_are_not_prompts(root: Pa
     assert [entry["kind"] for _, entry in recorded(space) if "task-id" in entry["text"]] == ["note"]
 
 
-def test_a_turn_that_ends_with_a_model_error_says_so(root: Path, space: clia.Space) -> None:
+def test_a_turn_that_ends_with_a_model_error_is_marked(root: Path, space: clia.Space) -> None:
     hook(root, "UserPromptSubmit", prompt="Write the notes.", prompt_id="1")
     hook(root, "StopFailure", error="overloaded_error")
     run_ingest(root)

@@ -220,7 +220,7 @@ def test_a_conflicting_file_of_two_sub_agents_leaves_one_merge_offer(root: Path,
     check_once(root, report)
 
 
-def test_a_sub_agent_in_a_worktree_of_its_own_starts_from_its_own_files(root: Path, space: clia.Space) -> None:
+def test_a_sub_agent_in_a_separate_worktree_starts_from_its_files(root: Path, space: clia.Space) -> None:
     (root / "mine.txt").write_text("a person's\n")
     hook(root, "SessionStart", source="startup")
     run_ingest(root)

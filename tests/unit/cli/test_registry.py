@@ -23,7 +23,7 @@ PROVIDED = {
     "target": {"path", "write_scope", "agents_dir"},
     "program_words": set(),
 }
-"""Parameters that are no options, and the options that they replace."""
+"""Parameters that are not options, and the options that they replace."""
 
 
 def entries(group: Group = TREE) -> Iterator[Command]:

@@ -263,7 +263,7 @@ class Record:
 
 
 @pytest.mark.parametrize("name", sorted({name for name in catalog.NO_CALLBACK if not name.startswith(("bisect_", "insort"))}))
-def test_the_engine_cannot_suspend_where_the_catalog_says_so(engine: MontyEngine, name: str) -> None:
+def test_the_engine_cannot_suspend_where_the_catalog_states_it(engine: MontyEngine, name: str) -> None:
     source = flow(f"return {USES[name]}", HEAD)
     assert "cannot suspend" in failure_of(engine, source)
     assert [problem.code for problem in engine.check(source)].count("suspends-in-callback") >= 1

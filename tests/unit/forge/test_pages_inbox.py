@@ -68,7 +68,7 @@ def test_questions_are_listed_oldest_first_with_their_context(forge: OpenForge) 
     assert re.search(r'<button type="submit" name="v" value="&#34;approve&#34;">approve</button>', page)
 
 
-def test_an_empty_inbox_says_so(forge: OpenForge) -> None:
+def test_an_empty_inbox_has_a_message(forge: OpenForge) -> None:
     assert "No pending questions" in forge.browser().get(f"{forge.base}/inbox").text
 
 

@@ -126,7 +126,7 @@ def test_a_guardrail_inherited_from_a_plain_file_is_owned_by_its_repository(tree
     assert len(lineage(tree.path("w"), "scout").profile()["waivedGuardrails"]) == 1
 
 
-def test_an_operator_with_waivers_of_their_own_is_allowed(tree: Tree) -> None:
+def test_an_operator_with_other_waivers_is_allowed(tree: Tree) -> None:
     scout = with_waiver(tree, waiver(approval()), entry=approval())
     tree.agent("w", "ada", profileType="operator", guardrails=[RULE], waivers=[waiver(approval())])
     assert len(scout.profile()["waivedGuardrails"]) == 1

@@ -135,7 +135,7 @@ def test_a_character_split_between_chunks_is_kept_and_invalid_bytes_are_replaced
     assert "".join(entries) == "café\n\ufffd\n\ufffd"
 
 
-def test_the_trace_is_cut_at_the_limit_and_says_so_and_the_tail_is_complete() -> None:
+def test_the_trace_is_truncated_with_a_mark_and_the_tail_is_complete() -> None:
     entries: list[str] = []
     output = TracedOutput(entries.append, unchanged, limit=10)
     for data in (b"1234567\n", b"", b"abcdef\n", b"", b"more\n", b""):

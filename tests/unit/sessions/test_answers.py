@@ -84,7 +84,7 @@ BROKEN_RULES: dict[str, Any] = {
 
 
 def test_a_request_with_an_invalid_rule_accepts_any_answer(space: clia.Space) -> None:
-    """It would block its session for ever otherwise, because nobody can change a flow's request."""
+    """Otherwise it would block its session forever, because a flow's request cannot be changed."""
     for number, (name, payload) in enumerate(BROKEN_RULES.items(), 1):
         request = space.start("scout", "question", {"payload": payload}).pending[0]
         space.check_answer(request, 1)

@@ -1,4 +1,4 @@
-"""Searches with a regular expression: bounded in time, in a process of their own, with the results of ``re.search``."""
+"""Searches with a regular expression: bounded in time, in a separate process, with the results of ``re.search``."""
 
 from __future__ import annotations
 
