@@ -162,6 +162,7 @@ def _space() -> Iterator[tuple[str, Any]]:
         show agents/scout
         diff scout
         blame scout stock.txt
+        authorship main
         tree
         graph scout --number 2
         fork-point lead main

@@ -40,6 +40,7 @@ REFS = {
     "BEHAVIOURS": ("<name>", "a chain of changes to a behaviour; [its tree](#behaviours)"),
     "OWN": ("<name>", "keeps the commits that programs made themselves in the agent's worktrees; not shared"),
     "OWN_NOTES": ("", "notes on these commits: the agent and its commit that stands for each; not shared"),
+    "ATTRIBUTION": ("", "notes on commits of people: the lines that agents wrote, and the agents' commits"),
     "KEYS": ("", "the space's chain of public keys, each signed by its predecessor; peers identify the space by it"),
     "CAPABILITIES": ("", "capabilities of peers: grants and revocations, and the current grants"),
     "ANNOUNCE": ("<space id>", "announcements to another space: a chain of signed statements"),

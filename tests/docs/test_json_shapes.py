@@ -28,6 +28,10 @@ LINE: dict[str, Any] = {
     "briefing": None,
     "behaviour": None,
     "trace": None,
+    "by": "person",
+    "author": "Ada",
+    "title": None,
+    "via": None,
 }
 
 

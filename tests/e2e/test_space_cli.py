@@ -682,7 +682,10 @@ def test_diff_prints_a_patch_that_git_applies(history: RecordedHistory, tmp_path
 
 def test_blame_names_agent_kind_and_trace_of_each_line(history: RecordedHistory) -> None:
     lines = history.place.run("blame", "helper", "a.txt").out.splitlines()
-    assert lines == [f"1  -               {history.base[:10]}   one", f"2  scout  finding  {history.finding[:10]}*  two"]
+    assert lines == [
+        f"1  (Tess)                          {history.base[:10]}   one",
+        f"2  scout   finding  Task of scout  {history.finding[:10]}*  two",
+    ]
     first, second = history.place.json("blame", "scout", "a.txt")
     assert (first["agent"], first["commit"], first["trace"]) == (None, history.base, None)
     assert (second["number"], second["agent"], second["kind"], second["text"]) == (2, "scout", "finding", "two")

@@ -1,8 +1,9 @@
-"""Commands that read history: log, show, diff, blame, graph, fork-point."""
+"""Commands that read history: log, show, diff, blame, authorship, graph, fork-point."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import NamedTuple
 
 from clia.cli.agents import no_agents
@@ -23,7 +24,7 @@ from clia.cli.rendering import (
     show_patch,
     styled,
 )
-from clia.errors import NotFound
+from clia.errors import InvalidInput, NotFound
 from clia.sessions.records import ASK
 from clia.values.graph_lanes import GraphNode, layout
 from clia.values.records import EMBED, json_form
@@ -39,12 +40,15 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.git.records import FileChange
     from clia.sessions.model import Request, Session
+    from clia.space.authorship import Authorship, CommitAuthorship
     from clia.space.merging import LandingEvent
     from clia.space.model import AgentCommit, BlamedLine
     from clia.values.graph_lanes import GraphRow
     from clia.values.typed_objects import Briefing, TraceEntry
 
     T = TypeVar("T")
+
+_TITLE_WIDTH = 30
 
 
 @json_form(commit=EMBED)
@@ -254,24 +258,76 @@ def diff(
 @command("blame")
 def blame(
     space: Space,
-    name: str = arg("AGENT|COMMIT", "commit to look at, or an agent for its head"),
-    file: str = arg("PATH", "file, relative to the top of the repository"),
+    name: str = arg("AGENT|COMMIT", "commit to look at, or an agent for its head (default: HEAD)"),
+    file: str | None = arg("PATH", "file, relative to the top of the repository", nargs="?"),
 ) -> Answer[list[BlamedLine]]:
-    """Show who wrote each line of a file: agent, kind of commit and commit.
+    """Show who wrote each line of a file: agent, kind of commit, briefing and commit.
 
-    A star marks commits that have a trace.
+    A star marks commits that have a trace. People are in parentheses. "-" marks lines whose author is unknown, because their commit
+    is too large to compare or parts of it are missing. Lines that people committed keep the agent that wrote them.
     """
-    lines = space.blame(name, file)
+    lines = space.blame(*(("HEAD", name) if file is None else _in_order(space, name, file)))
     return Answer(lines, lambda: show_lines(_blame_lines(lines)))
 
 
+def _in_order(space: Space, commit: str, path: str) -> tuple[str, str]:
+    """The commit and the path, which may be given in the other order."""
+    try:
+        space.find(commit)
+    except (NotFound, InvalidInput):
+        with suppress(NotFound, InvalidInput):
+            space.find(path)
+            return path, commit
+    return commit, path
+
+
 def _blame_lines(lines: Sequence[BlamedLine]) -> Iterator[Text]:
-    rows = [(str(line.number), one_line(line.agent or "-"), one_line(line.kind or "")) for line in lines]
+    authors = {"agent": "{}", "person": "({})", "unknown": "-"}
+    rows = [
+        (str(line.number), authors[line.by].format(one_line(line.author)), one_line(line.kind or ""), _cut(line.title or ""))
+        for line in lines
+    ]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    for line, (number, agent, kind) in zip(lines, rows, strict=True):
-        place = (f"{number.rjust(widths[0])}  ", "dim"), (f"{agent.ljust(widths[1])}  ", "bold" if line.agent else "dim")
-        commit = (f"{kind.ljust(widths[2])}  ", "cyan"), (short(line.commit), "yellow"), ("*" if line.trace else " ", "green")
-        yield line_of(*place, *commit, f"  {one_line(line.text)}")
+    for line, row in zip(lines, rows, strict=True):
+        number, author, kind, title = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        place = (f"{number.strip().rjust(widths[0])}  ", "dim"), (f"{author}  ", "bold" if line.by == "agent" else "dim")
+        facts = (f"{kind}  ", "cyan"), (f"{title}  " if title else "", "dim")
+        commit = (short(line.commit), "yellow"), ("*" if line.trace else " ", "green")
+        yield line_of(*place, *facts, *commit, f"  {one_line(line.text)}")
+
+
+def _cut(title: str) -> str:
+    text = one_line(title)
+    return text if len(text) <= _TITLE_WIDTH else f"{text[: _TITLE_WIDTH - 1]}…"
+
+
+@command("authorship")
+def authorship(
+    space: Space,
+    text: str = arg("COMMIT|A..B", "history of a branch or commit, or a range (default: HEAD)", nargs="?", default="HEAD"),
+    number: int = opt("N", "maximum number of commits (default: 1000)", "-n --number", type=positive, default=1000),
+) -> Answer[Authorship]:
+    """Show how many of the lines that commits add were written by agents.
+
+    The last line is the sum. Lines of a commit that people made are compared with those that agents wrote; see clia blame.
+    """
+    summary = space.history.authorship(text, limit=number)
+
+    def show() -> None:
+        for commit in summary.commits:
+            who = f"{one_line(commit.author)}  {one_line(commit.subject)}"
+            show_line((short(commit.commit), "yellow"), f"  {authorship_text(commit)}  ", (who, "dim"))
+        more = f" in the newest {number:,} commits" if summary.more else ""
+        show_line((f"{authorship_text(summary)}{more}", "bold"))
+
+    return Answer(summary, show)
+
+
+def authorship_text(summary: Authorship | CommitAuthorship) -> str:
+    """A summary in words: ``312 of 940 lines by 3 agents, 2 lines unknown``."""
+    by = f" by {counted(len(summary.agents), 'agent')}" if summary.agents else " by agents"
+    unknown = f", {counted(summary.unknown, 'line')} unknown" if summary.unknown else ""
+    return f"{summary.by_agents:,} of {counted(summary.lines, 'line')}{by}{unknown}"
 
 
 class ShownNode(NamedTuple):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from clia.federation.syncing import PeerSync
     from clia.federation.tracking import PeerTracking
     from clia.federation.verification import FederationChecks
+    from clia.git.line_diff import GitLineDiffs
     from clia.git.repository import Git
     from clia.hub.sync import HubSync
     from clia.programs.run_directories import RunDirectories
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from clia.sessions.service import SessionBackend
     from clia.sessions.transitions import Transitions
     from clia.space.agents import Agents, Upkeep
+    from clia.space.attribution import Attributions
+    from clia.space.attribution_index import AttributionIndex
     from clia.space.behaviour_chains import BehaviourChains
     from clia.space.commits import CheckoutPlaces, Commits
     from clia.space.core import Core
@@ -138,7 +141,10 @@ class Components:
     merging: part[Merging] = built("clia.space.merging:Merging", "core envelope commits")
     landing: part[Landing] = built("clia.space.merging:Landing", "core envelope")
     relations: part[Relations] = built("clia.space.relations:Relations", "core envelope")
-    history: part[History] = built("clia.space.history:History", "core agents traces porcelain")
+    line_diffs: part[GitLineDiffs] = built("clia.git.line_diff:GitLineDiffs", "git.handle")
+    attribution_index: part[AttributionIndex] = built("clia.space.attribution_index:AttributionIndex", "core line_diffs")
+    attributions: part[Attributions] = built("clia.space.attribution:Attributions", "core envelope line_diffs attribution_index")
+    history: part[History] = built("clia.space.history:History", "core agents traces porcelain attributions line_diffs")
     checkouts: part[CheckoutPlaces] = built("clia.space.commits:CheckoutPlaces", "core commits porcelain")
     exchange: part[RemoteExchange] = built("clia.space.remotes:RemoteExchange", "core envelope porcelain")
     checks: part[Checks] = built("clia.space.verification:Checks", "core envelope relations porcelain")

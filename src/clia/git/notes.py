@@ -16,12 +16,14 @@ from clia.git.records import FILE, FOLDER, NoteChange, TreeEntry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from clia.git.graph import GitGraph
     from clia.git.libgit2 import GitHandle
     from clia.git.objects import GitObjects
     from clia.git.records import Refs, Stamp
+
+    Merge = Callable[[bytes, bytes], bytes]
 
 CROWDED = 16
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -42,6 +44,15 @@ class GitNotes:
         tip = self._refs.get(ref)
         return None if tip is None else self._bound(self._objects.commit(tip).tree, commit)
 
+    def among(self, ref: str, commits: Iterable[str]) -> dict[str, str]:
+        """Return the blob bound to each of the commits that has a note."""
+        tip = self._refs.get(ref)
+        if tip is None:
+            return {}
+        tree = self._objects.commit(tip).tree
+        bound = ((commit, self._bound(tree, commit)) for commit in commits)
+        return {commit: blob for commit, blob in bound if blob is not None}
+
     def all(self, ref: str) -> dict[str, str]:
         """Return commit and blob of every note."""
         tip = self._refs.get(ref)
@@ -58,6 +69,32 @@ class GitNotes:
             except StaleRef:
                 continue  # another writer moved the ref
             return True
+
+    def bind_all(self, ref: str, notes: Mapping[str, bytes], by: Stamp, message: str, merge: Merge) -> bool:
+        """Bind texts to commits in one step; return whether any is new. ``merge`` joins a text with the one that is bound."""
+        while True:
+            tip = self._refs.get(ref)
+            tree = None if tip is None else self._objects.commit(tip).tree
+            changes = [change for commit, data in notes.items() for change in self._changes(tree, commit, data, merge)]
+            if not changes:
+                return False
+            new_tree = self._objects.update_tree(tree, dict(changes))
+            new = self._objects.write_commit(new_tree, [tip] if tip else [], by, by, message)
+            try:
+                self._refs.move(ref, tip, new, "clia: bind notes")
+            except StaleRef:
+                continue  # another writer moved the ref
+            return True
+
+    def _changes(self, tree: str | None, commit: str, data: bytes, merge: Merge) -> list[tuple[str, TreeEntry | None]]:
+        """Return the changes of a notes tree that bind a text to a commit; none if it is bound already."""
+        folders, present = self._found(tree, commit)
+        if present:
+            data = merge(self._objects.blob(present[0][1]), data)
+        if [blob for _, blob in present] == [self._objects.blob_id(data)]:
+            return []
+        removed: list[tuple[str, TreeEntry | None]] = [(path, None) for path, _ in present]
+        return [*removed, (_place(folders, commit, present), TreeEntry(FILE, self._objects.write_blob(data)))]
 
     def prepared(self, ref: str, commit: str, blob: str, by: Stamp, message: str) -> tuple[str | None, str] | None:
         """Return the ref's tip and the new tip with the blob bound, or None if this blob is bound already."""
@@ -132,8 +169,8 @@ class GitNotes:
                 rewritten[old.cid] = self._objects.write_commit(tree, parents, old.author, old.committer, old.message)
         return rewritten[tip]
 
-    def unite(self, ref: str, theirs: str, by: Stamp) -> str:
-        """Merge a diverged notes history into the ref, ours where they disagree; return the new tip."""
+    def unite(self, ref: str, theirs: str, by: Stamp, merge: Merge | None = None) -> str:
+        """Merge a diverged notes history into the ref; return the new tip. Our note wins, unless ``merge`` joins the two."""
         tip = self._refs.get(ref)
         if tip is None or self._graph.descends(theirs, tip):
             self._refs.move(ref, tip, theirs, "clia: adopt notes")
@@ -143,7 +180,9 @@ class GitNotes:
         tree = self._objects.commit(tip).tree
         ours = self._of_tree(tree)
         for commit, blob in self._of_tree(self._objects.commit(theirs).tree).items():
-            if commit not in ours:
+            if merge is not None and ours.get(commit, blob) != blob:
+                blob = self._objects.write_blob(merge(*map(self._objects.blob, (ours[commit], blob))))  # noqa: PLW2901
+            if commit not in ours or (merge is not None and ours[commit] != blob):
                 folders, present = self._found(tree, commit)
                 tree = self._over(folders, commit, blob, present)
         new = self._objects.write_commit(tree, [tip, theirs], by, by, "Notes of two clones united by clia\n")

@@ -69,7 +69,7 @@ _PREFIX = re.compile(r"^(?:remote: |fatal: |error: )+")
 _LOCK = re.compile(r"unable to create '[^']+/refs/clia-tracking/[^']+\.lock'", re.IGNORECASE)
 # Not all of refs/clia: refs about peers are private, and published heads have their own rule.
 _ALL_KINDS = (names.RECORDS, names.EVENTS, names.ARCHIVE, names.TRACES, names.SESSIONS, names.HEADS)
-_SHARED_CHAINS = (names.SPACE, names.TYPES, names.OBJECTS, names.KEYS, names.CAPABILITIES, names.BEHAVIOURS)
+_SHARED_CHAINS = (names.SPACE, names.TYPES, names.OBJECTS, names.KEYS, names.CAPABILITIES, names.BEHAVIOURS, names.ATTRIBUTION)
 
 
 class RemoteHubOptions(NamedTuple):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import posixpath
+from contextlib import suppress
 from heapq import nlargest
 from itertools import islice
 
-from clia.errors import Ambiguous, InvalidInput, NoSuchObject
-from clia.space.model import BlamedLine, agent_commit
+from clia.errors import Ambiguous, CliaError, InvalidInput, NoSuchObject
+from clia.space.authorship import LineAuthors, LineCounting
+from clia.space.model import agent_commit
 from clia.values import refs as names
 from clia.values.commit_messages import check_count, check_text
 
@@ -16,20 +18,33 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from clia.git.line_diff import GitLineDiffs
     from clia.git.porcelain import GitPorcelain
     from clia.git.records import FileChange, LineOrigin
     from clia.space.agents import Agents
+    from clia.space.attribution import Attributions
+    from clia.space.authorship import Authorship
     from clia.space.core import Core
-    from clia.space.model import AgentCommit, Content
+    from clia.space.model import AgentCommit, BlamedLine, Content
     from clia.space.traces import Traces
 
 
 class History:
-    def __init__(self, core: Core, agents: Agents, traces: Traces, porcelain: GitPorcelain) -> None:
+    def __init__(
+        self,
+        core: Core,
+        agents: Agents,
+        traces: Traces,
+        porcelain: GitPorcelain,
+        attributions: Attributions,
+        diffs: GitLineDiffs,
+    ) -> None:
         self._core = core
         self._agents = agents
         self._traces = traces
         self._porcelain = porcelain
+        self._attributions = attributions
+        self._diffs = diffs
 
     def find(self, text: str) -> str:
         """Resolve a name to a commit: an agent's head, an id or a prefix of one, a branch, or any git revision."""
@@ -130,18 +145,27 @@ class History:
         return {path: core.content(entry) for path, entry in entries.items()}
 
     def blame(self, text: str, path: str) -> list[BlamedLine]:
-        """Each line with its agent, kind, briefing, behaviour and trace. Landed lines are traced to the agent's commit."""
+        """Each line with its author. Lines that people committed are traced to the commits of the agents that wrote them."""
         _checked([path])
-        origins = _Origins(self._core, self._porcelain)
-        lines = [origins.followed(line) for line in self._porcelain.blame(self.find(text), path)]
-        traces = {cid: self._traces.cid_for(cid) for cid in {line.commit for line in lines}}
-        blamed = []
-        for number, line in enumerate(lines, 1):
-            commit, trace = origins.commit(line.commit), traces[line.commit]
-            agent = commit.agent or commit.landed or self._traces.owner(trace)
-            origin = (agent, commit.kind, commit.briefing, commit.behaviour, trace)
-            blamed.append(BlamedLine(number, line.text, line.commit, *origin))
-        return blamed
+        origins, head = _Origins(self._core, self._porcelain), self.find(text)
+        lines = [origins.followed(line) for line in self._porcelain.blame(head, path)]
+        with suppress(CliaError):  # the repository may be read-only
+            self._attributions.catch_up([head])
+        commits = {line.commit: origins.commit(line.commit) for line in lines}
+        authors = LineAuthors(self._core, self._attributions, self._traces, commits)
+        return [authors.blamed(number, line) for number, line in enumerate(lines, 1)]
+
+    def authorship(self, text: str, limit: int) -> Authorship:
+        """Who wrote the lines that the newest commits of a history, or of a range ``A..B``, add."""
+        check_count(limit, "limit")
+        start, dots, end = text.partition("..")
+        graph = self._core.graph
+        if dots:
+            found = list(islice(graph.walk([self.find(end or "HEAD")], [self.find(start or "HEAD")]), limit + 1))
+        else:
+            found = graph.newest([self.find(text)], limit + 1)
+        commits = list(map(agent_commit, found[:limit]))
+        return LineCounting(self._core, self._attributions, self._diffs).summary(commits, more=len(found) > limit)
 
 
 class _Origins:

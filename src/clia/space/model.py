@@ -150,16 +150,20 @@ class Maintained(NamedTuple):
 
 
 class BlamedLine(NamedTuple):
-    """One line and its origin; the fields are None if people wrote it."""
+    """One line and its origin; the fields of an agent are None if a person wrote it."""
 
     number: Count  # from 1
     text: str  # the line
-    commit: str  # the commit that it comes from
-    agent: str | None  # the agent that wrote it; null: people
+    commit: str  # the commit that it comes from: the agent's own, if an agent wrote it
+    agent: str | None  # the agent that wrote it; null: a person, or unknown
     kind: str | None  # kind of the commit
     briefing: str | None  # id of the briefing of the agent
     behaviour: str | None  # id of the flow or prompt that the agent worked by
     trace: str | None  # id of the commit's trace
+    by: str = "person"  # who wrote it: agent, person or unknown
+    author: str = ""  # name of the agent, or of the author of the commit
+    title: str | None = None  # title of the briefing
+    via: str | None = None  # the commit on this branch, if a person committed a line of an agent
 
 
 class TraceChange(NamedTuple):

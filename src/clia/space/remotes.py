@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import GitError, NoSuchObject, NotFound, StaleRef
+from clia.space.attribution_notes import ATTRIBUTION_LOCK, merge_notes
 from clia.space.behaviour_chains import unite as unite_behaviours
 from clia.space.events import PURGED, event_of, read_events, revoked_by, texts_in, unite
 from clia.space.type_registry import OBJECTS_LOCK, TYPES_LOCK
@@ -33,6 +34,7 @@ _LOCKS = {
     names.OBJECTS: OBJECTS_LOCK,
     names.KEYS: KEYS_LOCK,
     names.CAPABILITIES: CAPABILITIES_LOCK,
+    names.ATTRIBUTION: ATTRIBUTION_LOCK,
 }
 """Locks of the refs that belong to no agent."""
 
@@ -54,7 +56,7 @@ def owner_of(lock: str) -> str:
 
 def title_of(owner: str) -> str:
     """The owner as shown to people. Refs are in parentheses, so they cannot be taken for agents."""
-    return owner if names.is_name(owner) else f"({owner.removeprefix('refs/clia/')})"
+    return owner if names.is_name(owner) else f"({owner.removeprefix('refs/clia/').removeprefix(names.NOTES)})"
 
 
 class Adoption:
@@ -83,7 +85,7 @@ class Adoption:
         if core.graph.descends(ours, theirs):
             return None
         if ref.startswith(names.NOTES):
-            core.notes.unite(ref, theirs, core.person_stamp())
+            core.notes.unite(ref, theirs, core.person_stamp(), merge_notes if ref == names.ATTRIBUTION else None)
             return UNITED
         if ref.startswith(names.BEHAVIOURS):
             return UNITED if unite_behaviours(core, ref, ours, theirs) else DIVERGED

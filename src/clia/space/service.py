@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from clia.api.parameters import Agent, From, Into, Other, Paths, Revision
     from clia.facade.components import Components
     from clia.git.records import FileChange
+    from clia.space.authorship import Authorship
     from clia.space.merging import LandingEvent, Relinked
     from clia.space.model import AgentCommit, BoundTrace, Conflicts, TraceChange, TraceHit
     from clia.space.purging import Purged
@@ -130,6 +131,11 @@ class HistoryService:
     def changed(self, text: Revision, other: Other = None, *, paths: Paths = ()) -> list[FileChange]:
         """The files that a diff touches, with the number of changed lines."""
         return self._components.history.changes(text, other, paths)
+
+    @verb("GET", "/authorship", VIEWER, "commits")
+    def authorship(self, text: str, *, limit: int = 1000) -> Authorship:
+        """Who wrote the lines that the newest commits of a history, or of a range ``A..B``, add: agents or people."""
+        return self._components.history.authorship(text, limit)
 
     @verb("GET", "/agents/{name}/landings", VIEWER, "commits")
     def landings(self, name: Agent) -> list[LandingEvent]:

@@ -187,6 +187,27 @@ class Traces:
         """The id of the trace bound to a commit."""
         return self._bound(self._core.read(commit))[1]
 
+    def cids_for(self, commits: Iterable[AgentCommit]) -> dict[str, str]:
+        """The trace of each of the commits that has one."""
+        by_owner: dict[str | None, list[AgentCommit]] = {}
+        for commit in commits:
+            owner = commit.agent or commit.landed
+            by_owner.setdefault(owner if owner is not None and names.is_name(owner) else None, []).append(commit)
+        traces: dict[str, str] = {}
+        for owner, owned in by_owner.items():
+            refs = [names.traces(owner)] if owner is not None else [ref for ref, _ in self._core.refs.under(names.TRACES)]
+            for ref in refs:
+                bound = self._core.notes.among(ref, [commit.cid for commit in owned if commit.cid not in traces])
+                traces |= bound
+        if self._core.refs.under(names.PEERS, limit=1):
+            peers = ((commit, next(self._of_peers(commit), None)) for owned in by_owner.values() for commit in owned)
+            traces |= {
+                commit.cid: str(self._core.notes.get(ref, commit.cid))
+                for commit, ref in peers
+                if ref is not None and commit.cid not in traces
+            }
+        return traces
+
     def _bound(self, commit: AgentCommit) -> tuple[str, str | None]:
         """The notes ref and the id of a commit's trace."""
         for ref in self._refs(commit):

@@ -34,6 +34,8 @@ OWN = "refs/clia/own/"
 """Keeps the commits that programs made themselves in an agent's worktrees. Each clone has its own."""
 OWN_NOTES = "refs/notes/clia/own"
 """Notes on such commits: the agent's commit that stands for each."""
+ATTRIBUTION = "refs/notes/clia/attribution"
+"""Notes on commits of people: the lines that agents wrote."""
 KEYS = "refs/clia/keys"
 CAPABILITIES = "refs/clia/capabilities"
 ANNOUNCE = "refs/clia/announce/"
@@ -51,7 +53,7 @@ HUB_MARK = "refs/clia/hub"
 KINDS = (("clia/", "refs/clia/"), ("notes/", NOTES), ("heads/", HEADS))
 """The shared refs of a space: their place below ``TRACKING``, and their prefix."""
 _OF_ONE_AGENT = (EVENTS, RECORDS, ARCHIVE, HEADS, TRACES, SESSIONS)
-_OF_ALL = (SPACE, TYPES, OBJECTS, KEYS, CAPABILITIES)
+_OF_ALL = (SPACE, TYPES, OBJECTS, KEYS, CAPABILITIES, ATTRIBUTION)
 
 
 # The ref of a name below its prefix; of an announcement and a removed peer, the name is the id of a space.

@@ -1,0 +1,120 @@
+"""Lines that commits add to files, through libgit2.
+
+Invariant: nothing is fetched and no filter or text conversion runs. The differences are those that ``git blame`` sees.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from clia.git.libgit2 import reading
+from clia.git.records import EXECUTABLE, FILE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pygit2
+
+    from clia.git.libgit2 import GitHandle
+
+_SIMILARITY = 30
+"""Percentage from which a file counts as renamed. Git's default is 50, which misses a small file that was moved and edited."""
+_RENAME_LIMIT = 400
+"""Number of added and removed files beyond which renames are not searched for."""
+
+
+class Hunk(NamedTuple):
+    """A range of lines and its replacement; lines count from 0."""
+
+    old_start: int
+    old_count: int
+    new_start: int
+    new_count: int
+
+
+class PreviousFile(NamedTuple):
+    """A file in a parent; ``blob`` is None if the parent has no such file."""
+
+    path: str
+    blob: str | None
+
+
+class ChangedFile(NamedTuple):
+    """A regular file that a commit has in another form than each of its parents."""
+
+    path: str
+    blob: str
+    previous: tuple[PreviousFile, ...]  # of each parent; a root commit has none
+
+
+def hunks(old: bytes, new: bytes) -> list[Hunk]:
+    """Return the differences between two texts, as git does without context lines."""
+    import pygit2
+    from pygit2.enums import DiffOption
+
+    if old == new:
+        return []
+    flags = DiffOption.FORCE_TEXT | DiffOption.INDENT_HEURISTIC
+    patch = pygit2.Patch.create_from(old, new, flag=flags, context_lines=0, interhunk_lines=0)
+    return [
+        Hunk(
+            hunk.old_start - 1 if hunk.old_lines else hunk.old_start,
+            hunk.old_lines,
+            hunk.new_start - 1 if hunk.new_lines else hunk.new_start,
+            hunk.new_lines,
+        )
+        for hunk in patch.hunks
+    ]
+
+
+def unchanged(old_count: int, new_count: int, changes: list[Hunk]) -> Iterator[tuple[int, int, int]]:
+    """Yield the ranges that two texts share: start in the old one, start in the new one, number of lines."""
+    old, new = 0, 0
+    for hunk in changes:
+        if hunk.new_start > new:
+            yield old, new, hunk.new_start - new
+        old, new = hunk.old_start + hunk.old_count, hunk.new_start + hunk.new_count
+    if new < new_count and old < old_count:
+        yield old, new, min(new_count - new, old_count - old)
+
+
+class GitLineDiffs:
+    """The changed files of commits in one repository."""
+
+    def __init__(self, handle: GitHandle) -> None:
+        self._handle = handle
+
+    def changed_files(self, commit: str) -> list[ChangedFile]:
+        """Return the regular files that differ from every parent, with renames followed."""
+        import pygit2
+
+        with reading(commit):
+            obj = self._handle.repo[commit].peel(pygit2.Commit)
+            trees = [self._handle.repo[parent].peel(pygit2.Tree) for parent in obj.parent_ids]
+            diffs = [self._files(tree, obj.tree) for tree in trees] or [self._files(None, obj.tree)]
+        first, *others = diffs
+        shared = [path for path in first if all(path in other for other in others)]
+        previous = {path: tuple(diff[path][1] for diff in diffs) if trees else () for path in shared}
+        return [ChangedFile(path, first[path][0], previous[path]) for path in shared]
+
+    def _files(self, old: pygit2.Tree | None, new: pygit2.Tree) -> dict[str, tuple[str, PreviousFile]]:
+        """Return the blob of each changed file, and the file that it replaces."""
+        from pygit2.enums import DeltaStatus, DiffFind
+
+        diff = new.diff_to_tree(swap=True) if old is None else old.diff_to_tree(new)
+        statuses = [delta.status for delta in diff.deltas]
+        moved = statuses.count(DeltaStatus.ADDED), statuses.count(DeltaStatus.DELETED)
+        if old is not None and all(moved) and sum(moved) <= _RENAME_LIMIT:
+            diff.find_similar(DiffFind.FIND_RENAMES, rename_threshold=_SIMILARITY)
+        files: dict[str, tuple[str, PreviousFile]] = {}
+        for delta in diff.deltas:
+            after, before = delta.new_file, delta.old_file
+            if delta.status == DeltaStatus.DELETED or int(after.mode) not in (FILE, EXECUTABLE):
+                continue
+            has_old = delta.status != DeltaStatus.ADDED and int(before.mode) in (FILE, EXECUTABLE)
+            previous = PreviousFile(os.fsdecode(before.raw_path), str(before.id) if has_old else None)
+            if previous.blob != str(after.id) or previous.path != os.fsdecode(after.raw_path):
+                files[os.fsdecode(after.raw_path)] = str(after.id), previous
+        return files

@@ -1,0 +1,262 @@
+"""Attribution: which lines of people's commits agents wrote.
+
+Invariant: the attribution of a commit follows from the commit, its parents and the commits of agents. It does not depend on the
+order in which commits are processed, nor on the attribution of other commits. An agent's commit that descends from a commit cannot
+be the source of its lines. The result is a note on the commit; people's branches, files and index are not touched. Nothing is
+fetched.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import islice
+from typing import NamedTuple
+
+from clia.errors import CliaError, NoSuchObject
+from clia.space.attribution_index import FILE_MAX, INDEX, renamed_from
+from clia.space.attribution_notes import (
+    ATTRIBUTION_LOCK,
+    CommitAttribution,
+    LineAuthor,
+    from_bytes,
+    merge_notes,
+    to_bytes,
+)
+from clia.space.line_matching import WrittenVersion, added_lines, lines_of, match_lines, without_whitespace, written_lines
+from clia.space.model import agent_commit
+from clia.values import refs as names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from clia.git.line_diff import ChangedFile, GitLineDiffs
+    from clia.space.attribution_index import AgentVersion, AttributionIndex, IndexUpdate
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+    from clia.space.model import AgentCommit
+
+_TIPS, _MARKS_MAX = f"{INDEX}tips", 50
+CAUGHT_UP_AT_ONCE = 500
+_INDEXED_AT_ONCE = 20_000
+_LOOK_BACK = 50
+"""Commits to look at again after a turn: people may have committed files that an agent was still writing."""
+_WORK_MAX = 5_000_000
+"""Lines to compare for one commit; the files beyond are unknown."""
+_REMEMBERED = 64
+
+_Source = tuple[str, "AgentVersion"]
+
+
+class Attributed(NamedTuple):
+    """The attributions of some commits. A commit in neither field has only lines of people."""
+
+    commits: Mapping[str, CommitAttribution]
+    unknown: frozenset[str]  # commits that could not be compared, because objects or the index are incomplete
+
+
+class Attributions:
+    def __init__(self, core: Core, envelope: Envelope, diffs: GitLineDiffs, index: AttributionIndex) -> None:
+        self._core = core
+        self._envelope = envelope
+        self._index = index
+        self._matching = CommitMatching(core, diffs, index)
+        self._chains: dict[tuple[str, str], frozenset[str]] = {}
+
+    def is_agents(self, commit: AgentCommit) -> bool:
+        """Whether a commit is an agent's own, and not a copy that people rebased, squashed or amended."""
+        name = commit.agent
+        if name is None:
+            return False
+        core = self._core
+        tip = core.refs.get(names.head(name)) or core.refs.get(names.archived(name)) if names.is_name(name) else None
+        if tip is None:
+            return True  # the agent is not here: only its trailer is known
+        if (name, tip) not in self._chains:
+            own: list[AgentCommit] = []
+            with suppress(NoSuchObject):
+                own.extend(core.own_commits(name, tip))
+            self._chains[name, tip] = frozenset(own_commit.cid for own_commit in own)
+        return commit.cid in self._chains[name, tip] or any(
+            core.contains(cid, commit.cid) for ref, cid in core.refs.under(names.REMOTES) if ref.endswith(f"/agents/{name}")
+        )
+
+    def of(self, commits: Iterable[str]) -> Attributed:
+        """The attributions of commits of people. Missing notes are written."""
+        wanted = list(dict.fromkeys(commits))
+        attributions = self._noted(wanted)
+        missing = [cid for cid in wanted if cid not in attributions]
+        if not missing:
+            return Attributed(attributions, frozenset())
+        if not self._updated().complete:
+            return Attributed(attributions, frozenset(missing))
+        computed, unknown = self._compute(missing)
+        with suppress(CliaError):  # the repository may be read-only, or the hub away
+            self._write(computed)
+        return Attributed({**attributions, **computed}, unknown)
+
+    def catch_up(self, tips: Sequence[str], limit: int = CAUGHT_UP_AT_ONCE) -> int:
+        """Attribute the newest commits of branches that were not looked at yet, at most ``limit``; return how many got a note."""
+        row = self._core.store.get(_TIPS)
+        marks = [] if row is None else [mark for mark in row.value if self._core.objects.kind(mark) == "commit"]
+        update = self._updated(limit)
+        if not update.complete or (update.since is None and set(tips) <= set(marks)):
+            return 0
+        commits = self._since(tips, marks, update.since, limit)
+        people = [commit.cid for commit in commits if not self.is_agents(commit)]
+        computed, _ = self._compute(people[::-1])
+        written = self._write(computed)
+        with self._core.store.writing() as transaction:
+            marks = [*(mark for mark in marks if mark not in tips), *tips]
+            transaction.values.put(_TIPS, marks[-_MARKS_MAX:])
+        return len(computed) if written else 0
+
+    def _updated(self, limit: int = _INDEXED_AT_ONCE) -> IndexUpdate:
+        update = self._index.update(limit)
+        if update.since is not None:
+            self._matching.forget()
+        return update
+
+    def _since(self, tips: Sequence[str], marks: Sequence[str], since: int | None, limit: int) -> list[AgentCommit]:
+        """The commits to attribute, the newest first."""
+        graph = self._core.graph
+        commits = list(islice(graph.walk(tips, marks), limit)) if marks else graph.newest(tips, limit)
+        if since is not None:
+            commits += [commit for commit in graph.newest(tips, _LOOK_BACK) if commit.committer.at >= since]
+        return list(map(agent_commit, dict.fromkeys(commits)))
+
+    def _noted(self, commits: Sequence[str]) -> dict[str, CommitAttribution]:
+        core = self._core
+        blobs = core.notes.among(names.ATTRIBUTION, commits)
+        notes = {cid: from_bytes(core.objects.blob(blob)) for cid, blob in blobs.items()}
+        return {cid: note for cid, note in notes.items() if note is not None}
+
+    def _compute(self, commits: Sequence[str]) -> tuple[dict[str, CommitAttribution], frozenset[str]]:
+        cut_off = self._core.graph.cut_off() if commits else frozenset()
+        computed: dict[str, CommitAttribution] = {}
+        unknown = set(commits) & cut_off  # their parents are not here, so which lines they add is unknown
+        for cid in commits:
+            if cid not in unknown:
+                try:
+                    attribution = self._matching.attribute(cid)
+                except NoSuchObject:
+                    unknown.add(cid)
+                    continue
+                if attribution is not None:
+                    computed[cid] = attribution
+        return computed, frozenset(unknown)
+
+    def _write(self, attributions: Mapping[str, CommitAttribution]) -> bool:
+        if not attributions:
+            return False
+        core = self._core
+        notes = {cid: to_bytes(attribution) for cid, attribution in attributions.items()}
+        core.fresh(ATTRIBUTION_LOCK)
+        with self._envelope.among_others(), core.locks.hold(ATTRIBUTION_LOCK):
+            return core.notes.bind_all(names.ATTRIBUTION, notes, core.person_stamp(), "Lines by agents\n", merge_notes)
+
+
+class CommitMatching:
+    """Matches the lines of commits with the versions of agents."""
+
+    def __init__(self, core: Core, diffs: GitLineDiffs, index: AttributionIndex) -> None:
+        self._core = core
+        self._diffs = diffs
+        self._index = index
+        self._changed: dict[str, dict[str, ChangedFile]] = {}
+        self._loaded: dict[_Source, WrittenVersion | None] = {}
+        self._texts: dict[tuple[str, ...], tuple[list[_Source], dict[bytes, list[int]]]] = {}
+
+    def forget(self) -> None:
+        """Read the index again: agents have new commits."""
+        self._texts.clear()
+
+    def attribute(self, cid: str) -> CommitAttribution | None:
+        """The attribution of a commit; None if agents wrote to none of its files."""
+        files: dict[str, dict[int, LineAuthor]] = {}
+        unknown: set[str] = set()
+        budget, relevant = _WORK_MAX, False
+        changed = self._diffs.changed_files(cid)
+        tree = self._core.objects.commit(cid).tree
+        for file in changed:
+            sources, texts = self._sources(file, tree)
+            if not sources:
+                continue
+            relevant = True
+            try:
+                data, previous = self._contents(file)
+            except NoSuchObject:
+                unknown.add(file.path)
+                continue
+            # Git may see a renamed file as a new one; then it blames this commit for all of its lines.
+            lines, added = lines_of(data), added_lines(data, [] if renamed_from(file) else previous)
+            numbers = sorted({number for line in added for number in texts.get(without_whitespace(lines[line]), ())})
+            budget -= sum(len(lines) + len(sources) for _ in numbers)
+            if budget < 0:
+                unknown.add(file.path)
+                continue
+            files[file.path] = self._matched(cid, lines, added, [sources[number] for number in numbers])
+        return CommitAttribution(files, frozenset(unknown)) if relevant else None
+
+    def _matched(self, cid: str, lines: Sequence[bytes], added: set[int], sources: Sequence[_Source]) -> dict[int, LineAuthor]:
+        eligible = [source for source in sources if not self._core.contains(source[1].commit, cid)]
+        versions = [(source, version) for source in eligible if (version := self._version(source)) is not None]
+        matches = match_lines(lines, added, [version for _, version in versions])
+        authors = [LineAuthor(version.agent, version.commit) for (_, version), _ in versions]
+        return {line + 1: authors[number] for line, number in matches.items()}
+
+    def _contents(self, file: ChangedFile) -> tuple[bytes, list[bytes | None]]:
+        """The content of a file now and before; ``NoSuchObject`` if it is missing or too large to compare."""
+        blobs = [file.blob, *(previous.blob for previous in file.previous)]
+        for blob in blobs:
+            if blob is not None and self._core.objects.size(blob) > FILE_MAX:
+                raise NoSuchObject("the file is too large to compare", fields={"cid": blob})
+        data, *previous = [None if blob is None else self._core.objects.blob(blob) for blob in blobs]
+        if data is None or b"\0" in data[:8000]:
+            raise NoSuchObject("the file is binary", fields={"cid": file.blob})
+        return data, previous
+
+    def _sources(self, file: ChangedFile, tree: str) -> tuple[list[_Source], dict[bytes, list[int]]]:
+        """The versions that lines of a file may come from, and in which of them each text was written."""
+        objects, earlier = self._core.objects, renamed_from(file)
+        if all(previous.blob is None for previous in file.previous) and objects.size(file.blob) <= FILE_MAX:
+            # The file may have been moved before it was committed; then the other path does not exist.
+            similar = self._index.similar(objects.blob(file.blob))
+            earlier += [path for path in similar if objects.entry(tree, path) is None]
+        if earlier:
+            self._index.record_renames(file.path, earlier)
+        paths = tuple(self._index.paths(file.path))
+        if paths not in self._texts:
+            sources = self._index.versions(paths)
+            texts: dict[bytes, list[int]] = {}
+            for number, source in enumerate(sources):
+                version = self._version(source)
+                written = set() if version is None else {without_whitespace(version.lines[line]) for line in version.written}
+                for text in written:
+                    texts.setdefault(text, []).append(number)
+            self._texts[paths] = sources, texts
+        return self._texts[paths]
+
+    def _version(self, source: _Source) -> WrittenVersion | None:
+        """An agent's version of a file; None if it cannot be read here."""
+        if source not in self._loaded:
+            _make_room(self._loaded)
+            self._loaded[source] = self._load(*source)
+        return self._loaded[source]
+
+    def _load(self, path: str, version: AgentVersion) -> WrittenVersion | None:
+        try:
+            if version.commit not in self._changed:
+                _make_room(self._changed)
+                self._changed[version.commit] = {file.path: file for file in self._diffs.changed_files(version.commit)}
+            file = self._changed[version.commit].get(path)
+            data, previous = (b"", []) if file is None else self._contents(file)
+        except NoSuchObject:
+            return None
+        return WrittenVersion(lines_of(data), written_lines(data, previous))
+
+
+def _make_room(cache: dict[Any, Any]) -> None:
+    while len(cache) >= _REMEMBERED:
+        cache.pop(next(iter(cache)))

@@ -1,0 +1,177 @@
+"""Who wrote the lines of a file, of a commit and of a range of commits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from typing import NamedTuple
+
+from clia.errors import CliaError, NoSuchObject
+from clia.space.attribution_index import FILE_MAX
+from clia.space.line_matching import added_lines
+from clia.space.model import BlamedLine
+from clia.values.typed_objects import Briefing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from clia.git.line_diff import ChangedFile, GitLineDiffs
+    from clia.git.records import LineOrigin
+    from clia.space.attribution import Attributed, Attributions
+    from clia.space.core import Core
+    from clia.space.model import AgentCommit
+    from clia.space.traces import Traces
+    from clia.verbs import Count
+
+BY_AGENT, BY_PERSON, BY_UNKNOWN = "agent", "person", "unknown"
+
+
+class _AgentOrigin(NamedTuple):
+    """A commit behind lines, as an agent's."""
+
+    commit: str
+    agent: str
+    kind: str | None = None
+    briefing: str | None = None
+    behaviour: str | None = None
+    trace: str | None = None
+
+
+class LineAuthors:
+    """The authors of lines that come from some commits."""
+
+    def __init__(self, core: Core, attributions: Attributions, traces: Traces, commits: Mapping[str, AgentCommit]) -> None:
+        self._core = core
+        self._commits = dict(commits)
+        people = {cid: commit for cid, commit in commits.items() if not attributions.is_agents(commit)}
+        self._people = people.keys()
+        self._attributed = attributions.of(people)
+        sources = {
+            author.commit
+            for note in self._attributed.commits.values()
+            for lines in note.files.values()
+            for author in lines.values()
+        }
+        for cid in sources - self._commits.keys():
+            if core.objects.kind(cid) == "commit":
+                self._commits[cid] = core.read(cid)
+        self._trace_ids = traces.cids_for(self._commits.values())
+        self._owners = {cid: traces.owner(self._trace_ids.get(cid)) for cid in people}
+        self._titles: dict[str, str | None] = {}
+
+    def blamed(self, number: int, line: LineOrigin) -> BlamedLine:
+        commit = self._commits[line.commit]
+        origin = self._origin(line, commit)
+        if origin is not None:
+            title, via = self._title(origin.briefing), line.commit if origin.commit != line.commit else None
+            facts = (origin.commit, origin.agent, origin.kind, origin.briefing, origin.behaviour, origin.trace)
+            return BlamedLine(number, line.text, *facts, BY_AGENT, origin.agent, title, via)
+        by = BY_UNKNOWN if self._is_unknown(line) else BY_PERSON
+        return BlamedLine(number, line.text, commit.cid, None, None, None, None, None, by, commit.author.name)
+
+    def _origin(self, line: LineOrigin, commit: AgentCommit) -> _AgentOrigin | None:
+        if line.commit not in self._people:
+            return self._as_agents(commit, str(commit.agent))
+        note, owner = self._attributed.commits.get(line.commit), self._owners[line.commit]
+        author = None if note is None else note.files.get(line.path, {}).get(line.number)
+        if author is not None and author.agent != owner:
+            source = self._commits.get(author.commit)
+            return _AgentOrigin(*author[::-1]) if source is None else self._as_agents(source, author.agent)
+        claimant = commit.landed or owner  # the agent whose work was landed, or whose trace is bound to this very commit
+        return self._as_agents(commit, claimant) if claimant is not None and (author is not None or note is None) else None
+
+    def _is_unknown(self, line: LineOrigin) -> bool:
+        note = self._attributed.commits.get(line.commit)
+        return line.commit in self._attributed.unknown or (note is not None and line.path in note.unknown)
+
+    def _as_agents(self, commit: AgentCommit, agent: str) -> _AgentOrigin:
+        trace = self._trace_ids.get(commit.cid)
+        return _AgentOrigin(commit.cid, agent, commit.kind, commit.briefing, commit.behaviour, trace)
+
+    def _title(self, briefing: str | None) -> str | None:
+        if briefing is None:
+            return None
+        if briefing not in self._titles:
+            try:
+                thing = self._core.typed(briefing)
+            except NoSuchObject:
+                thing = None
+            self._titles[briefing] = thing.title if isinstance(thing, Briefing) else None
+        return self._titles[briefing]
+
+
+class CommitAuthorship(NamedTuple):
+    """Who wrote the lines that a commit adds. The lines of a merge are those that none of its parents has."""
+
+    commit: str  # the commit
+    subject: str  # first line of its message
+    author: str  # name of its author
+    lines: Count  # lines that it adds
+    agents: dict[str, Count]  # lines of each agent
+    unknown: Count  # lines that could not be compared
+
+    @property
+    def by_agents(self) -> int:
+        return sum(self.agents.values())
+
+
+class Authorship(NamedTuple):
+    """Who wrote the lines that commits add."""
+
+    lines: Count  # lines that the commits add
+    by_agents: Count  # lines by agents
+    agents: dict[str, Count]  # lines of each agent, the most first
+    unknown: Count  # lines that could not be compared
+    commits: list[CommitAuthorship]  # the commits, newest first
+    more: bool  # whether older commits were left out
+
+
+class LineCounting:
+    """Counts the lines that commits add, by author."""
+
+    def __init__(self, core: Core, attributions: Attributions, diffs: GitLineDiffs) -> None:
+        self._core = core
+        self._attributions = attributions
+        self._diffs = diffs
+
+    def summary(self, commits: Sequence[AgentCommit], *, more: bool) -> Authorship:
+        with suppress(CliaError):  # the repository may be read-only
+            self._attributions.catch_up([commits[0].cid] if commits else [])
+        attributed = self._attributions.of([commit.cid for commit in commits if not self._attributions.is_agents(commit)])
+        counts = [self._count(commit, attributed) for commit in commits]
+        agents = Counter[str]()
+        for count in counts:
+            agents.update(count.agents)
+        lines, unknown = sum(count.lines for count in counts), sum(count.unknown for count in counts)
+        return Authorship(lines, agents.total(), dict(agents.most_common()), unknown, counts, more)
+
+    def _count(self, commit: AgentCommit, attributed: Attributed) -> CommitAuthorship:
+        agents: Counter[str] = Counter()
+        lines = unknown = 0
+        note, owner = attributed.commits.get(commit.cid), commit.agent if self._attributions.is_agents(commit) else None
+        with suppress(NoSuchObject):
+            for file in self._diffs.changed_files(commit.cid):
+                added = set(self._added(file))
+                lines += len(added)
+                if owner is not None:
+                    agents[owner] += len(added)
+                elif commit.cid in attributed.unknown or (note is not None and file.path in note.unknown):
+                    unknown += len(added)
+                elif note is not None:
+                    authors = note.files.get(file.path, {})
+                    agents.update(authors[line + 1].agent for line in added if line + 1 in authors)
+        ordered = {agent: count for agent, count in agents.most_common() if count}
+        return CommitAuthorship(commit.cid, commit.subject, commit.author.name, lines, ordered, unknown)
+
+    def _added(self, file: ChangedFile) -> Iterator[int]:
+        """The indexes of the lines that a commit adds to a file; a binary file has none."""
+        objects = self._core.objects
+        data = objects.blob(file.blob)
+        if b"\0" in data[:8000]:
+            return
+        old = [None if previous.blob is None else objects.blob(previous.blob) for previous in file.previous]
+        if len(data) <= FILE_MAX:
+            yield from added_lines(data, old)
+        else:  # too large to compare; the number is at least right for a file that grew
+            yield from range(max(0, data.count(b"\n") - max([text.count(b"\n") for text in old if text is not None], default=0)))
