@@ -207,6 +207,8 @@ class RemoteExchange:
     def publish(self, agents: Sequence[str], remote: str, *, traces: bool = True, federation: bool = False) -> list[Pushed]:
         """Push agents to a remote: branch, record, events, types, flows and, if requested, traces and session checkpoints.
 
+        The notes on the authors of people's lines follow in a second push.
+
         ``federation`` adds the space's public keys and its grants to peers. All or nothing; never forced.
         """
         core = self._core
@@ -220,4 +222,16 @@ class RemoteExchange:
             core.require_known(name)
             refs += [names.head(name), names.archived(name), names.record(name), names.events(name)]
             refs += [names.traces(name), names.sessions(name)] if traces else []
-        return self._porcelain.push(remote, [ref for ref in refs if core.refs.get(ref) is not None])
+        pushed = self._porcelain.push(remote, [ref for ref in refs if core.refs.get(ref) is not None])
+        return pushed if any(ref.state == "refused" for ref in pushed) else [*pushed, *self._publish_attribution(remote)]
+
+    def _publish_attribution(self, remote: str) -> list[Pushed]:
+        """Push the notes on the authors of lines, united with those at the remote: every clone writes them."""
+        ref, refs = names.ATTRIBUTION, self._core.refs
+        if refs.get(ref) is None:
+            return []
+        self._porcelain.fetch(remote, [f"+{ref}*:{names.tracking(remote, ref)}*"])
+        theirs = refs.get(names.tracking(remote, ref))
+        if theirs is not None:
+            self._settle(ref, theirs)
+        return self._porcelain.push(remote, [ref])
