@@ -4,8 +4,6 @@ import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from clia.facade.config import Config
 from clia.store.store_queue import StoreQueue
 from support.effects import (
@@ -14,26 +12,16 @@ from support.effects import (
     tools_for,
     utc,
 )
-from support.worker_places import WorkerSpace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from clia.store.interface import Claim
     from clia.workers.effects.context import Context
     from clia.workers.worker import WorkerStatus
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[WorkerSpace]:
-    new_place = WorkerSpace(tmp_path / "space")
-    yield new_place
-    new_place.space.close()
+    from support.worker_places import WorkerSpace
 
 
 class SettableClock:
-    """Workers while the system clock is set forward or back."""
+    """A time of day that the test sets."""
 
     def __init__(self) -> None:
         self.off = timedelta(0)
@@ -42,8 +30,8 @@ class SettableClock:
         return utc() + self.off
 
 
-def test_a_clock_set_forward_does_not_end_or_repeat_an_attempt(place: WorkerSpace) -> None:
-    place.ask("slow")
+def test_a_clock_set_forward_does_not_end_or_repeat_an_attempt(worker_space: WorkerSpace) -> None:
+    worker_space.ask("slow")
     clock = SettableClock()
     tried: list[int] = []
     renewed = threading.Event()
@@ -68,15 +56,15 @@ def test_a_clock_set_forward_does_not_end_or_repeat_an_attempt(place: WorkerSpac
 
     config = Config(worker=QUICK._replace(lease_seconds=0.3, timeout_seconds=600.0))
     tools = tools_for()._replace(clock=clock)
-    queue = RenewingQueue(place.space.local.store)
-    status = place.work({"slow": slow}, config=config, tools=tools, queue=queue, tell=looks.append)
-    assert place.result() == "once"
+    queue = RenewingQueue(worker_space.space.local.store)
+    status = worker_space.work({"slow": slow}, config=config, tools=tools, queue=queue, tell=looks.append)
+    assert worker_space.result() == "once"
     assert tried == [1]
     assert (status.answered, status.retried) == (1, 0)
 
 
-def test_a_clock_set_back_does_not_delay_the_workers_end(place: WorkerSpace) -> None:
-    place.ask("stuck")
+def test_a_clock_set_back_does_not_delay_the_workers_end(worker_space: WorkerSpace) -> None:
+    worker_space.ask("stuck")
     clock = SettableClock()
     begun, over = threading.Event(), threading.Event()
 
@@ -90,7 +78,7 @@ def test_a_clock_set_back_does_not_delay_the_workers_end(place: WorkerSpace) -> 
         return event.wait(min(seconds, 0.01))
 
     config = Config(worker=QUICK._replace(grace_seconds=0.05))
-    worker = place.worker({"stuck": stuck}, config=config, tools=tools_for()._replace(clock=clock), wait=back)
+    worker = worker_space.worker({"stuck": stuck}, config=config, tools=tools_for()._replace(clock=clock), wait=back)
     thread = in_background(worker)
     assert begun.wait(30)
     worker.stop()
@@ -99,8 +87,8 @@ def test_a_clock_set_back_does_not_delay_the_workers_end(place: WorkerSpace) -> 
     over.set()
 
 
-def test_a_clock_set_back_does_not_extend_an_attempts_time_limit(place: WorkerSpace) -> None:
-    place.ask("stuck")
+def test_a_clock_set_back_does_not_extend_an_attempts_time_limit(worker_space: WorkerSpace) -> None:
+    worker_space.ask("stuck")
     clock = SettableClock()
     over = threading.Event()
 
@@ -109,6 +97,6 @@ def test_a_clock_set_back_does_not_extend_an_attempts_time_limit(place: WorkerSp
         return over.wait(60)
 
     config = Config(worker=QUICK._replace(attempts=1, timeout_seconds=0.05))
-    place.work({"stuck": stuck}, config=config, tools=tools_for()._replace(clock=clock))
-    assert place.result() == {"failed": "stuck: timed out after 0.05 s"}
+    worker_space.work({"stuck": stuck}, config=config, tools=tools_for()._replace(clock=clock))
+    assert worker_space.result() == {"failed": "stuck: timed out after 0.05 s"}
     over.set()

@@ -26,17 +26,8 @@ from support.effects import (
 from support.worker_places import WorkerSpace, soon
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from clia.store.interface import Waiting
     from clia.workers.effects.context import Context
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[WorkerSpace]:
-    new_place = WorkerSpace(tmp_path / "space")
-    yield new_place
-    new_place.space.close()
 
 
 ON_AND_ON = """
@@ -46,19 +37,19 @@ def main(input):
 """
 
 
-def test_retries_are_not_starved_by_new_requests(place: WorkerSpace) -> None:
-    place.space.define("on-and-on", ON_AND_ON)
-    place.agents("a", "b", "sleeper")
-    place.ask("flaky")
-    place.ask("timer", {"seconds": 0.01}, "sleeper")
+def test_retries_are_not_starved_by_new_requests(worker_space: WorkerSpace) -> None:
+    worker_space.space.define("on-and-on", ON_AND_ON)
+    worker_space.agents("a", "b", "sleeper")
+    worker_space.ask("flaky")
+    worker_space.ask("timer", {"seconds": 0.01}, "sleeper")
     for name in "ab":
-        place.space.start(name, "on-and-on")
+        worker_space.space.start(name, "on-and-on")
     answered = threading.Event()
     attempts: Counter[str] = Counter()
 
     def work(context: Context, payload: Any) -> bool:
         attempts["work"] += 1
-        slept = place.space.session("sleeper").status == "finished"
+        slept = worker_space.space.session("sleeper").status == "finished"
         return attempts["work"] >= 300 or (answered.is_set() and slept)
 
     def flaky(context: Context, payload: Any) -> str:
@@ -68,15 +59,15 @@ def test_retries_are_not_starved_by_new_requests(place: WorkerSpace) -> None:
         answered.set()
         return "at last"
 
-    place.work({"work": work, "flaky": flaky}, config=Config(worker=QUICK._replace(concurrency=1)))
-    assert place.result() == "at last"
+    worker_space.work({"work": work, "flaky": flaky}, config=Config(worker=QUICK._replace(concurrency=1)))
+    assert worker_space.result() == "at last"
     assert attempts["flaky"] == 2
     assert attempts["work"] < 300  # it did not wait until there was nothing else
 
 
-def test_a_worker_that_waits_for_a_handler_polls_at_its_interval(place: WorkerSpace) -> None:
+def test_a_worker_that_waits_for_a_handler_polls_at_its_interval(worker_space: WorkerSpace) -> None:
     """Monotonic time and the time of day are not mixed in the computation of the wait."""
-    place.ask("slow")
+    worker_space.ask("slow")
     waits: list[float] = []
 
     def slow(context: Context, payload: Any) -> str:
@@ -89,8 +80,8 @@ def test_a_worker_that_waits_for_a_handler_polls_at_its_interval(place: WorkerSp
         waits.append(seconds)
         return event.wait(seconds)
 
-    place.work({"slow": slow}, wait=wait)
-    assert place.result() == "done"
+    worker_space.work({"slow": slow}, wait=wait)
+    assert worker_space.result() == "done"
     assert min(waits) == QUICK.poll_seconds
 
 
@@ -111,15 +102,15 @@ class Mute(Exception):
     ids=["mute", "nul", "half a character"],
 )
 def test_any_error_text_reaches_the_flow(
-    place: WorkerSpace, error: Exception, message: str, capfd: pytest.CaptureFixture[str]
+    worker_space: WorkerSpace, error: Exception, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    place.ask("bad")
+    worker_space.ask("bad")
 
     def bad(context: Context, payload: Any) -> Any:
         raise error
 
-    status = place.work({"bad": bad}, config=Config(worker=QUICK._replace(attempts=2)))
-    assert place.result() == {"failed": f"given up after 2 attempts: {message}"}
+    status = worker_space.work({"bad": bad}, config=Config(worker=QUICK._replace(attempts=2)))
+    assert worker_space.result() == {"failed": f"given up after 2 attempts: {message}"}
     assert (status.retried, status.given_up) == (1, 1)
     assert capfd.readouterr().err == ""
 
@@ -143,32 +134,32 @@ def main(input):
 """
 
 
-def test_a_cycle_of_waiting_sessions_is_broken_by_failing_one(place: WorkerSpace) -> None:
-    place.space.define("waits", WAITS)
-    place.agents("a", "b", "c")
+def test_a_cycle_of_waiting_sessions_is_broken_by_failing_one(worker_space: WorkerSpace) -> None:
+    worker_space.space.define("waits", WAITS)
+    worker_space.agents("a", "b", "c")
     for name, awaited in (("a", "b"), ("b", "c"), ("c", "a")):
-        place.space.start(name, "waits", awaited)
-    status = place.work()
+        worker_space.space.start(name, "waits", awaited)
+    status = worker_space.work()
     assert (status.given_up, status.answered) == (1, 2)
-    (failed,) = (agent for agent in "abc" if "failed" in place.result(agent))
-    assert "a waits for b" in place.result(failed)["failed"]
-    assert "b waits for c" in place.result(failed)["failed"]
-    assert "c waits for a" in place.result(failed)["failed"]
+    (failed,) = (agent for agent in "abc" if "failed" in worker_space.result(agent))
+    assert "a waits for b" in worker_space.result(failed)["failed"]
+    assert "b waits for c" in worker_space.result(failed)["failed"]
+    assert "c waits for a" in worker_space.result(failed)["failed"]
     assert status.last is not None
     assert "the sessions wait for each other" in status.last
 
 
-def test_a_restarted_session_is_waited_for(place: WorkerSpace) -> None:
+def test_a_restarted_session_is_waited_for(worker_space: WorkerSpace) -> None:
     """It restarts between the worker's look, when it had ended, and the handler's."""
-    place.agents("helper")
-    place.ask("echo", 1, "helper")
-    context = context_for(place.space, asked("session", {"agent": "helper"}), Config(), tools_for())
+    worker_space.agents("helper")
+    worker_space.ask("echo", 1, "helper")
+    context = context_for(worker_space.space, asked("session", {"agent": "helper"}), Config(), tools_for())
     with pytest.raises(Conflict) as caught:  # which is retried
         builtin.session(context, {"agent": "helper"})
     assert caught.value.code == "session-live"
 
 
-def test_a_task_claimed_during_cleanup_is_kept(place: WorkerSpace) -> None:
+def test_a_task_claimed_during_cleanup_is_kept(worker_space: WorkerSpace) -> None:
     late = Task("late", "9.9", "echo")
 
     class RacingQueue(StoreQueue):
@@ -180,8 +171,8 @@ def test_a_task_claimed_during_cleanup_is_kept(place: WorkerSpace) -> None:
                 assert self.claim([late], "w2", 1.0, 1.0) is not None
             return super().waiting()
 
-    place.work({"echo": echo}, queue=RacingQueue(place.space.local.store))
-    assert [task.task for task in place.queue().waiting()] == [late]
+    worker_space.work({"echo": echo}, queue=RacingQueue(worker_space.space.local.store))
+    assert [task.task for task in worker_space.queue().waiting()] == [late]
 
 
 def away() -> StoreError:
@@ -191,18 +182,18 @@ def away() -> StoreError:
 
 
 def test_an_answer_that_waits_for_the_store_is_dropped_when_the_worker_ends(
-    place: WorkerSpace, monkeypatch: pytest.MonkeyPatch
+    worker_space: WorkerSpace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After one stop the worker ends with the grace period, and no thread remains."""
-    place.ask("halting", 5)
+    worker_space.ask("halting", 5)
     told = threading.Event()
 
     def resume(*words: Any, **more: Any) -> Any:
         told.set()
         raise away()
 
-    monkeypatch.setattr(place.space, "resume", resume)
-    worker = place.worker({"halting": echo}, config=Config(worker=QUICK._replace(grace_seconds=0.05)))
+    monkeypatch.setattr(worker_space.space, "resume", resume)
+    worker = worker_space.worker({"halting": echo}, config=Config(worker=QUICK._replace(grace_seconds=0.05)))
     thread = in_background(worker)
     assert told.wait(30)
     (handing_in,) = (each for each in threading.enumerate() if each.name == "clia-halting")
@@ -212,9 +203,9 @@ def test_an_answer_that_waits_for_the_store_is_dropped_when_the_worker_ends(
     assert not handing_in.is_alive()
 
 
-def test_waiting_for_the_store_does_not_use_up_other_retries(place: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.ask("echo", 5)
-    real = place.space.resume
+def test_waiting_for_the_store_does_not_use_up_other_retries(worker_space: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker_space.ask("echo", 5)
+    real = worker_space.space.resume
     errors: list[Exception] = [*(away() for _ in range(8)), EngineError("the sandbox died"), EngineError("once more")]
 
     def resume(*words: Any, **more: Any) -> Any:
@@ -222,24 +213,24 @@ def test_waiting_for_the_store_does_not_use_up_other_retries(place: WorkerSpace,
             raise errors.pop(0)
         return real(*words, **more)
 
-    monkeypatch.setattr(place.space, "resume", resume)
-    status = place.work({"echo": echo}, wait=soon)
-    assert place.result() == 5
+    monkeypatch.setattr(worker_space.space, "resume", resume)
+    status = worker_space.work({"echo": echo}, wait=soon)
+    assert worker_space.result() == 5
     assert (status.answered, status.retried) == (1, 0)
 
 
-def test_a_nested_repository_left_by_an_attempt_is_not_committed(place: WorkerSpace) -> None:
-    config = Config(programs={"agent": fake_agent(place.root.parent)})
+def test_a_nested_repository_left_by_an_attempt_is_not_committed(worker_space: WorkerSpace) -> None:
+    config = Config(programs={"agent": fake_agent(worker_space.root.parent)})
 
     def call(request: str, *lines: str) -> Any:
         payload = {"program": "agent", "stdin": "\n".join(lines)}
-        context = context_for(place.space, asked("command", payload, request=request), config, tools_for())
+        context = context_for(worker_space.space, asked("command", payload, request=request), config, tools_for())
         return command.handle(context, payload)
 
     call("1.1", "say hello")  # creates the worktree
-    directory = Path(place.space.local.run_directories.directory("scout", worker=True))
+    directory = Path(worker_space.space.local.run_directories.directory("scout", worker=True))
     git("init", "--quiet", "inner", cwd=directory)  # as a killed program may leave it
     (directory / "inner" / "junk.txt").write_text("junk")
     value = call("1.2", "write good.txt good")
-    assert place.space.files(value["commit"]) == {"good.txt": b"good\n"}
+    assert worker_space.space.files(value["commit"]) == {"good.txt": b"good\n"}
     assert not (directory / "inner").exists()

@@ -25,23 +25,13 @@ from support.effects import (
     utc,
 )
 from support.fake_secrets import FAKES
-from support.worker_places import WorkerSpace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from clia.workers.effects.context import Context, Tools
+    from support.worker_places import WorkerSpace
 
 
 TOKEN = next(fake for fake in FAKES if fake.kind == "github-token")
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[WorkerSpace]:
-    new_place = WorkerSpace(tmp_path / "space")
-    yield new_place
-    new_place.space.close()
 
 
 def printing(text: str) -> Config:
@@ -81,13 +71,13 @@ def test_redaction_can_be_disabled() -> None:
     assert cleaning.chunk(TOKEN.text, START) == (TOKEN.text, START)
 
 
-def test_no_part_of_a_printed_secret_is_in_git(place: WorkerSpace) -> None:
+def test_no_part_of_a_printed_secret_is_in_git(worker_space: WorkerSpace) -> None:
     rest = "\n" + ("x" * 63 + "\n") * 1023
-    place.ask("command", {"program": "p"})
-    place.work(config=printing(TOKEN.text + rest + "y" * (64 * 1024 - len(rest) - len(TOKEN.secret))))
-    assert place.result()["output"].endswith("yyy")
-    place.space.commit_with_trace("scout", "finding", changes={"x": b"1"})
-    assert place.holds(TOKEN.secret) == []
+    worker_space.ask("command", {"program": "p"})
+    worker_space.work(config=printing(TOKEN.text + rest + "y" * (64 * 1024 - len(rest) - len(TOKEN.secret))))
+    assert worker_space.result()["output"].endswith("yyy")
+    worker_space.space.commit_with_trace("scout", "finding", changes={"x": b"1"})
+    assert worker_space.holds(TOKEN.secret) == []
 
 
 def test_memory_for_the_output_is_bounded() -> None:
@@ -113,19 +103,19 @@ def llm_config(url: str, **more: Any) -> Config:
     return Config(worker=QUICK._replace(**more), llm=Llm(url, "small", "KEY", 10.0))
 
 
-def test_a_newline_after_the_key_is_ignored(place: WorkerSpace) -> None:
-    place.ask("llm", {"prompt": "x"})
+def test_a_newline_after_the_key_is_ignored(worker_space: WorkerSpace) -> None:
+    worker_space.ask("llm", {"prompt": "x"})
     with model_server(completion("yes")) as server:
-        place.work(config=llm_config(server.url), tools=tools_for(KEY=f" {KEY}\n"))
-    assert place.result()["text"] == "yes"
+        worker_space.work(config=llm_config(server.url), tools=tools_for(KEY=f" {KEY}\n"))
+    assert worker_space.result()["text"] == "yes"
     assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "a b", "schlüssel", "\x07", "euro€"])
-def test_an_invalid_key_is_reported_without_its_value(place: WorkerSpace, key: str) -> None:
-    place.ask("llm", {"prompt": "x"})
+def test_an_invalid_key_is_reported_without_its_value(worker_space: WorkerSpace, key: str) -> None:
+    worker_space.ask("llm", {"prompt": "x"})
     config, tools = llm_config("http://127.0.0.1:9"), tools_for(KEY=key)
-    status = place.work(config=config, tools=tools)
+    status = worker_space.work(config=config, tools=tools)
     assert (status.retried, status.given_up) == (0, 0)
     problem = dict(status.problems)["llm"]
     assert "KEY does not hold a valid key" in problem
@@ -150,55 +140,55 @@ def test_an_address_that_cannot_be_parsed_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize(("attempts", "end"), [(5, "attempt 1 failed"), (1, "given up")])
-def test_errors_of_attempts_are_stored_without_secrets(place: WorkerSpace, attempts: int, end: str) -> None:
+def test_errors_of_attempts_are_stored_without_secrets(worker_space: WorkerSpace, attempts: int, end: str) -> None:
     """Without secrets of a known form, and without the endpoint's key, which has none."""
-    place.ask("leaky")
+    worker_space.ask("leaky")
 
     def leaky(context: Context, payload: Any) -> Any:
         raise OSError(f"refused: {TOKEN.text} {KEY}")
 
     config = llm_config("http://127.0.0.1:9", attempts=attempts, backoff_seconds=1000.0, backoff_max_seconds=1000.0)
-    status = place.worker({"leaky": leaky}, config=config, tools=tools_for(KEY=f"{KEY}\n")).run(once=True)
+    status = worker_space.worker({"leaky": leaky}, config=config, tools=tools_for(KEY=f"{KEY}\n")).run(once=True)
     assert status.last is not None
     assert status.last.startswith(f"scout 1.1 leaky: {end}: OSError: refused: ")
     assert status.last.endswith("***")
     assert KEY not in status.last
     assert TOKEN.secret not in status.last
-    place.space.commit_with_trace("scout", "finding", changes={"x": b"1"})
-    assert place.holds(KEY) == place.holds(TOKEN.secret) == []
+    worker_space.space.commit_with_trace("scout", "finding", changes={"x": b"1"})
+    assert worker_space.holds(KEY) == worker_space.holds(TOKEN.secret) == []
 
 
 @pytest.mark.parametrize("error", [clia.errors.InvalidAnswer, clia.errors.CorruptJournal], ids=["refused", "cannot be told"])
 def test_reasons_for_refused_answers_are_stored_without_secrets(
-    place: WorkerSpace, monkeypatch: pytest.MonkeyPatch, error: type[clia.errors.CliaError]
+    worker_space: WorkerSpace, monkeypatch: pytest.MonkeyPatch, error: type[clia.errors.CliaError]
 ) -> None:
-    place.ask("echo", 5)
+    worker_space.ask("echo", 5)
 
     def refuse(*words: Any, **more: Any) -> Any:
         raise error(f"not {TOKEN.text}")
 
-    monkeypatch.setattr(place.space, "resume", refuse)
+    monkeypatch.setattr(worker_space.space, "resume", refuse)
     config = Config(worker=QUICK._replace(backoff_max_seconds=1000.0))
-    status = place.worker({"echo": echo}, config=config).run(once=True)
+    status = worker_space.worker({"echo": echo}, config=config).run(once=True)
     assert status.last is not None
     assert "not [redacted" in status.last
-    assert place.holds(TOKEN.secret) == []
+    assert worker_space.holds(TOKEN.secret) == []
 
 
-def test_an_error_does_not_contain_the_key_from_anywhere_in_the_answer(place: WorkerSpace) -> None:
+def test_an_error_does_not_contain_the_key_from_anywhere_in_the_answer(worker_space: WorkerSpace) -> None:
     """Or a part of it: the text is truncated after the redaction."""
     answer = b" " * (4 * 300 - 5) + KEY.encode()
     tools = tools_for(KEY=KEY)
     with model_server(Reply(500, answer)) as server:
-        context = context_for(place.space, asked("llm", {}), llm_config(server.url), tools)
+        context = context_for(worker_space.space, asked("llm", {}), llm_config(server.url), tools)
         with pytest.raises(TransportError) as caught:
             llm.handle(context, {"prompt": "x"})
     assert KEY[:5] not in caught.value.message
 
 
-def test_a_key_echoed_by_the_endpoint_is_not_recorded(place: WorkerSpace) -> None:
-    place.ask("llm", {"prompt": "x"})
+def test_a_key_echoed_by_the_endpoint_is_not_recorded(worker_space: WorkerSpace) -> None:
+    worker_space.ask("llm", {"prompt": "x"})
     with model_server(completion(f"it is {KEY}", model=KEY)) as server:
-        place.work(config=llm_config(server.url), tools=tools_for(KEY=KEY))
-    assert place.result()["text"] == "it is ***"
-    assert place.holds(KEY) == []
+        worker_space.work(config=llm_config(server.url), tools=tools_for(KEY=KEY))
+    assert worker_space.result()["text"] == "it is ***"
+    assert worker_space.holds(KEY) == []

@@ -3,8 +3,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 import clia
 from clia.facade.config import Config
 from clia.store.store_queue import StoreQueue
@@ -16,44 +14,38 @@ from support.effects import (
 from support.worker_places import WorkerSpace, soon
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
+
+    import pytest
 
     from clia.store.interface import Claim, Task
     from clia.workers.effects.context import Context
     from clia.workers.worker import WorkerStatus
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[WorkerSpace]:
-    new_place = WorkerSpace(tmp_path / "space")
-    yield new_place
-    new_place.space.close()
-
-
-def test_the_status_has_the_result_of_the_last_failed_attempt(place: WorkerSpace) -> None:
-    place.ask("flaky")
+def test_the_status_has_the_result_of_the_last_failed_attempt(worker_space: WorkerSpace) -> None:
+    worker_space.ask("flaky")
     last_attempts: list[str | None] = []
 
     def flaky(context: Context, payload: Any) -> Any:
         raise OSError(f"no {context.attempt}")
 
     config = Config(worker=QUICK._replace(attempts=2))
-    worker = place.worker({"flaky": flaky}, config=config, tell=lambda status: last_attempts.append(status.last))
+    worker = worker_space.worker({"flaky": flaky}, config=config, tell=lambda status: last_attempts.append(status.last))
     assert worker.status().last is None
     status = worker.run(until_idle=True)
     assert "scout 1.1 flaky: attempt 1 failed: OSError: no 1" in last_attempts
     assert status.last == "scout 1.1 flaky: given up: given up after 2 attempts: OSError: no 2"
 
 
-def test_the_status_ends_with_a_refused_answer(place: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.ask("echo", 5)
+def test_the_status_ends_with_a_refused_answer(worker_space: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker_space.ask("echo", 5)
 
     def refuse(*words: Any, **more: Any) -> Any:
         raise clia.errors.InvalidAnswer("not a choice")
 
-    monkeypatch.setattr(place.space, "resume", refuse)
-    assert place.work({"echo": echo}).last == "scout 1.1 echo: given up: the answer was refused: not a choice"
+    monkeypatch.setattr(worker_space.space, "resume", refuse)
+    assert worker_space.work({"echo": echo}).last == "scout 1.1 echo: given up: the answer was refused: not a choice"
 
 
 class SilentQueue(StoreQueue):
@@ -84,20 +76,20 @@ def hours_later(queue: SilentQueue) -> Callable[[], float]:
     return monotonic
 
 
-def test_a_silent_store_is_reported_while_it_is_waited_for(place: WorkerSpace) -> None:
-    place.ask("echo", 5)
-    queue = SilentQueue(place.space.local.store)
+def test_a_silent_store_is_reported_while_it_is_waited_for(worker_space: WorkerSpace) -> None:
+    worker_space.ask("echo", 5)
+    queue = SilentQueue(worker_space.space.local.store)
     statuses: list[WorkerStatus] = []
     tools = tools_for()._replace(monotonic=hours_later(queue))
-    status = place.work({"echo": echo}, queue=queue, tools=tools, tell=statuses.append, wait=soon)
+    status = worker_space.work({"echo": echo}, queue=queue, tools=tools, tell=statuses.append, wait=soon)
     assert [reported.trouble for reported in statuses if reported.trouble] == ["the store does not answer"]  # once
     assert status.trouble is statuses[-1].trouble is None
-    assert place.result() == 5
+    assert worker_space.result() == 5
 
 
-def test_many_calls_that_return_are_not_silence(place: WorkerSpace) -> None:
+def test_many_calls_that_return_are_not_silence(worker_space: WorkerSpace) -> None:
     """Only a call that does not return is; a poll may take long in total."""
-    place.ask("echo", 5)
+    worker_space.ask("echo", 5)
     passed = [0.0]
 
     class SlowQueue(StoreQueue):
@@ -112,18 +104,18 @@ def test_many_calls_that_return_are_not_silence(place: WorkerSpace) -> None:
 
     troubles: list[str | None] = []
     tools = tools_for()._replace(monotonic=lambda: passed[0])
-    worker = place.worker({"echo": echo}, queue=SlowQueue(place.space.local.store), tools=tools)
+    worker = worker_space.worker({"echo": echo}, queue=SlowQueue(worker_space.space.local.store), tools=tools)
     worker.run(until_idle=True)
-    assert place.result() == 5
+    assert worker_space.result() == 5
     assert set(troubles) == {None}
     passed[0] += 7200.0
     assert worker.status().trouble is None  # no call is running any more
 
 
-def test_a_silence_that_ends_while_it_is_noticed_is_not_reported(place: WorkerSpace) -> None:
+def test_a_silence_that_ends_while_it_is_noticed_is_not_reported(worker_space: WorkerSpace) -> None:
     """The store answers between the reading of the clock and the report."""
-    place.ask("echo", 5)
-    queue = SilentQueue(place.space.local.store)
+    worker_space.ask("echo", 5)
+    queue = SilentQueue(worker_space.space.local.store)
     through = threading.Event()
     statuses: list[WorkerStatus] = []
 
@@ -140,16 +132,16 @@ def test_a_silence_that_ends_while_it_is_noticed_is_not_reported(place: WorkerSp
         return 0.0
 
     tools = tools_for()._replace(monotonic=monotonic)
-    status = place.work({"echo": echo}, queue=queue, tools=tools, tell=tell, wait=soon)
+    status = worker_space.work({"echo": echo}, queue=queue, tools=tools, tell=tell, wait=soon)
     assert through.is_set()
     assert {reported.trouble for reported in statuses} == {None}
     assert status.trouble is None
 
 
-def test_the_last_report_is_the_final_state(place: WorkerSpace) -> None:
+def test_the_last_report_is_the_final_state(worker_space: WorkerSpace) -> None:
     """No newer status is reported while an outdated silence is being reported."""
-    place.ask("echo", 5)
-    queue = SilentQueue(place.space.local.store)
+    worker_space.ask("echo", 5)
+    queue = SilentQueue(worker_space.space.local.store)
     newer = threading.Event()
     overtaken: list[bool] = []
 
@@ -162,5 +154,5 @@ def test_the_last_report_is_the_final_state(place: WorkerSpace) -> None:
         overtaken.append(newer.wait(0.3))
 
     tools = tools_for()._replace(monotonic=hours_later(queue))
-    place.work({"echo": echo}, queue=queue, tools=tools, tell=tell, wait=soon)
+    worker_space.work({"echo": echo}, queue=queue, tools=tools, tell=tell, wait=soon)
     assert overtaken == [False]

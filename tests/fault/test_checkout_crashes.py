@@ -8,35 +8,11 @@ import clia
 from clia.git.porcelain import GitPorcelain
 from clia.space.envelope import STEPS
 from support import git
-from support.crashes import assert_killed, kill_self, killed_at
-from support.space_driver import BRIEFING, settings
+from support.crashes import assert_killed, kill_before, killed_at
+from support.space_driver import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A space with the user's branch and one agent on it."""
-    path = tmp_path / "space"
-    with clia.init(path, settings=settings()) as space:
-        (path / "a").write_text("1\n")
-        git("add", "a", cwd=path)
-        git("commit", "-qm", "start", cwd=path)
-        space.spawn_at("scout", BRIEFING, "main")
-    return path
-
-
-@pytest.fixture
-def space(root: Path) -> Iterator[clia.Space]:
-    with clia.open(root, settings=settings()) as opened:
-        yield opened
-
-
-def before(owner: object, name: str) -> None:
-    """Kill this process when it calls a function."""
-    setattr(owner, name, kill_self)
 
 
 @pytest.mark.parametrize("step", ["committed", "finished"])
@@ -76,7 +52,7 @@ def test_a_checkout_that_was_killed_before_it_was_registered_is_claimed(root: Pa
     desk = tmp_path / "desk"
 
     def checkout() -> None:
-        before(GitPorcelain, "record")
+        kill_before(GitPorcelain, "record")
         with clia.open(root, settings=settings()) as space:
             space.checkout("scout", desk)
 

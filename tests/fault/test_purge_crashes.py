@@ -10,11 +10,11 @@ from clia.git import refs as git_refs
 from clia.git.porcelain import GitPorcelain
 from clia.space import purging
 from support import git
-from support.crashes import assert_killed, kill_self
-from support.space_driver import BRIEFING, settings
+from support.crashes import assert_killed, kill_before, kill_self
+from support.space_driver import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -25,29 +25,6 @@ TRACKED = "refs/clia-tracking/hub/notes/trace/scout"
 
 
 LEAK = b"swordfish"
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A space with the user's branch and one agent on it."""
-    path = tmp_path / "space"
-    with clia.init(path, settings=settings()) as space:
-        (path / "a").write_text("1\n")
-        git("add", "a", cwd=path)
-        git("commit", "-qm", "start", cwd=path)
-        space.spawn_at("scout", BRIEFING, "main")
-    return path
-
-
-@pytest.fixture
-def space(root: Path) -> Iterator[clia.Space]:
-    with clia.open(root, settings=settings()) as opened:
-        yield opened
-
-
-def before(owner: object, name: str) -> None:
-    """Kill this process when it calls a function."""
-    setattr(owner, name, kill_self)
 
 
 def after(owner: object, name: str, only: Callable[..., bool] = lambda *_: True) -> None:
@@ -62,10 +39,10 @@ def after(owner: object, name: str, only: Callable[..., bool] = lambda *_: True)
 
 
 DEATHS: dict[str, Callable[[], None]] = {
-    "before the event": lambda: before(purging, "append_event"),
+    "before the event": lambda: kill_before(purging, "append_event"),
     "after the event": lambda: after(purging, "append_event"),
     "after the ref has moved": lambda: after(git_refs.GitRefs, "move", lambda _, ref, *more: ref == NOTES),
-    "before the sweep": lambda: before(GitPorcelain, "drop_objects"),
+    "before the sweep": lambda: kill_before(GitPorcelain, "drop_objects"),
     "after the sweep": lambda: after(GitPorcelain, "drop_objects"),
 }
 

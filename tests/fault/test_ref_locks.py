@@ -22,24 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A space with the user's branch and one agent on it."""
-    path = tmp_path / "space"
-    with clia.init(path, settings=settings()) as space:
-        (path / "a").write_text("1\n")
-        git("add", "a", cwd=path)
-        git("commit", "-qm", "start", cwd=path)
-        space.spawn_at("scout", BRIEFING, "main")
-    return path
-
-
-@pytest.fixture
-def space(root: Path) -> Iterator[clia.Space]:
-    with clia.open(root, settings=settings()) as opened:
-        yield opened
-
-
 def test_a_lock_is_free_although_a_forked_child_is_alive(tmp_path: Path) -> None:
     locks = FileLocks(str(tmp_path / "locks"))
     parent_end, child_end = FORK.Pipe()

@@ -95,6 +95,11 @@ def kill_self(*_: object, **__: object) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def kill_before(owner: object, name: str) -> None:
+    """Kill this process when it calls a function."""
+    setattr(owner, name, kill_self)
+
+
 def killed_at(step: str) -> CrashHook:
     """A hook that kills the process when it first reaches a step."""
     return CrashHook(CrashPoint(step, 1), armed=True)
