@@ -205,7 +205,7 @@ def test_an_unknown_tool_is_reported_without_a_failure(space: Path) -> None:
     """A newer version may have written the settings. A large event is read, so that the tool's pipe does not break."""
     fired = fire(space, b"x" * 3_000_000, "no\nsuch")
     assert (fired.code, fired.out) == (0, b"")
-    assert fired.err == b"clia hook: the event was not stored: unknown tool 'no\\nsuch'; known tools: claude-code, codex, gemini\n"
+    assert fired.err.startswith(b"clia hook: the event was not stored: unknown tool 'no\\nsuch'; known tools: claude-code, codex, ")
     assert events(spool_of(space)) == []
 
 

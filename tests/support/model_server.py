@@ -76,7 +76,7 @@ class ModelServer:
     def __init__(self) -> None:
         self.scripts: dict[str, Sequence[Reply | Callable[[str], Reply]]] = {}
         self.outside: list[str] = []  # requests to other hosts
-        self.tolerated: set[str] = set()  # hosts that a tool asks in spite of its settings; refused, but not listed
+        self.tolerated: set[str] = set()  # beginnings of hosts that a tool asks in spite of its settings; refused, but not listed
         self.unknown: list[str] = []  # requests to no API that is known here
         self._numbers = count(1)
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"model": self}))
@@ -158,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _refuse(self, host: str) -> None:
-        if host not in self.model.tolerated:
+        if not host.startswith(tuple(self.model.tolerated)):
             self.model.outside.append(host)
         self._send({"error": {"message": "no network"}}, 403)
         self.close_connection = True

@@ -21,7 +21,7 @@ class RealTool:
 
     def __init__(self, package: str = "", asks: Iterable[str] = ()) -> None:
         self.package = package or self.program  # the program among the packages
-        self.asks = set(asks)  # hosts that it asks in spite of its settings
+        self.asks = set(asks)  # beginnings of hosts that it asks in spite of its settings
 
     def __repr__(self) -> str:
         return self.package
@@ -199,7 +199,110 @@ def _quiet_settings(authentication: str) -> dict[str, object]:
     }
 
 
+class Copilot(RealTool):
+    name, program = "copilot", "copilot"
+
+    def configure(self, computer: Computer) -> None:
+        computer.variables |= {
+            "COPILOT_OFFLINE": "true",
+            "COPILOT_AUTO_UPDATE": "false",
+            "COPILOT_PROVIDER_BASE_URL": f"{computer.model.url}/v1",
+            "COPILOT_PROVIDER_API_KEY": "dummy",
+            "COPILOT_MODEL": "claude-sonnet-4.5",
+        }
+        computer.write(".copilot/config.json", json.dumps({"trustedFolders": [str(computer.root)]}))
+
+    def words(self, prompt: str) -> list[str]:
+        return [self.program, "-p", prompt, "--allow-all-tools", "--no-color"]
+
+    def resumed(self, prompt: str) -> list[str]:
+        return [*self.words(prompt), "--continue"]
+
+    def write(self, computer: Computer, name: str, text: str) -> ToolCall:
+        return ToolCall("create", {"path": str(computer.root / name), "file_text": text})
+
+    def shell(self, command: str) -> ToolCall:
+        return ToolCall("bash", {"command": command, "description": "Run"})
+
+    def server(self, tool: str, **arguments: Any) -> ToolCall:
+        return ToolCall(f"clia-{tool}", arguments)
+
+
+class Qwen(RealTool):
+    name, program = "qwen", "qwen"
+
+    def configure(self, computer: Computer) -> None:
+        computer.variables |= {
+            "OPENAI_API_KEY": "dummy",
+            "OPENAI_BASE_URL": f"{computer.model.url}/v1",
+            "OPENAI_MODEL": "fake-model",
+            "QWEN_CODE_TRUST_WORKSPACE": "true",
+            "NO_BROWSER": "1",
+        }
+        computer.write(".qwen/settings.json", json.dumps(_quiet_settings("openai")))
+
+    def words(self, prompt: str) -> list[str]:
+        return [self.program, "-p", prompt, "--approval-mode", "yolo", "--output-format", "json"]
+
+    def resumed(self, prompt: str) -> list[str]:
+        return [*self.words(prompt), "--continue"]
+
+    def write(self, computer: Computer, name: str, text: str) -> ToolCall:
+        return ToolCall("write_file", {"file_path": str(computer.root / name), "content": text})
+
+    def shell(self, command: str) -> ToolCall:
+        return ToolCall("run_shell_command", {"command": command, "description": "Run", "is_background": False})
+
+    def server(self, tool: str, **arguments: Any) -> ToolCall:
+        return ToolCall(f"mcp__clia__{tool}", arguments)
+
+
+class OpenCode(RealTool):
+    name, program = "opencode", "opencode"
+
+    def configure(self, computer: Computer) -> None:
+        computer.variables |= {
+            "OPENCODE_DISABLE_AUTOUPDATE": "true",
+            "OPENCODE_DISABLE_MODELS_FETCH": "true",
+            "OPENCODE_DISABLE_LSP_DOWNLOAD": "true",
+            "OPENCODE_DISABLE_DEFAULT_PLUGINS": "true",
+        }
+        options = {"baseURL": f"{computer.model.url}/v1", "apiKey": "dummy"}
+        provider = {
+            "npm": "@ai-sdk/openai-compatible",
+            "name": "Fake",
+            "options": options,
+            "models": {"fake-model": {"name": "Fake"}},
+        }
+        settings = {
+            "model": "fake/fake-model",
+            "small_model": "fake/fake-model",
+            "provider": {"fake": provider},
+            "autoupdate": False,
+            "share": "disabled",
+            "permission": {"*": "allow"},
+            "mcp": {"clia": {"type": "local", "command": ["clia", "mcp"]}},
+        }
+        computer.write(".config/opencode/opencode.json", json.dumps(settings))
+
+    def words(self, prompt: str) -> list[str]:
+        return [self.program, "run", *prompt.split()]
+
+    def resumed(self, prompt: str) -> list[str]:
+        return [self.program, "run", "--continue", *prompt.split()]
+
+    def write(self, computer: Computer, name: str, text: str) -> ToolCall:
+        return ToolCall("write", {"filePath": str(computer.root / name), "content": text})
+
+    def shell(self, command: str) -> ToolCall:
+        return ToolCall("bash", {"command": command, "description": "Run"})
+
+    def server(self, tool: str, **arguments: Any) -> ToolCall:
+        return ToolCall(f"clia_{tool}", arguments)
+
+
 CLAUDE_CODE, CLAUDE_CODE_OLD = ClaudeCode(), ClaudeCode("claude-older", ["raw.githubusercontent.com"])
 CODEX, CODEX_OLD = Codex(), Codex("codex-older")
 GEMINI = Gemini()
-TOOLS = (CLAUDE_CODE, CODEX, GEMINI)
+COPILOT, QWEN, OPENCODE = Copilot(), Qwen(), OpenCode(asks=["registry."])
+TOOLS = (CLAUDE_CODE, CODEX, GEMINI, COPILOT, QWEN, OPENCODE)

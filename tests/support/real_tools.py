@@ -155,6 +155,11 @@ class AgentRecord(NamedTuple):
         return [text for entry_kind, text in self.entries if entry_kind == kind]
 
     @property
+    def changes(self) -> list[tuple[str, set[str]]]:
+        """Its commits that changed files; others have only a trace."""
+        return [(subject, files) for subject, files in self.commits if files]
+
+    @property
     def files(self) -> set[str]:
         """All files that its commits changed."""
         return set().union(*(files for _, files in self.commits))
@@ -165,7 +170,7 @@ class Record(NamedTuple):
 
     agents: dict[str, AgentRecord]
     subs: dict[str, list[str]]
-    parents: dict[str, str | None]  # forks included
+    parents: dict[str, str | None]  # the agent that one was started or forked from
     sessions: list[Any]
 
     def only(self) -> AgentRecord:
@@ -182,13 +187,14 @@ def read_record(root: Path) -> Record:
     with library.open(root, settings=settings()) as space:
         assert space.verify().clean
         agents, subs, parents = {}, {}, {}
+        forked = {edge.src: edge.dst for edge in space.relations() if edge.kind == "forked-from"}
         for state in space.states():
             name = state.agent
             commits = [commit for commit in reversed(space.log(name)) if commit.agent == name]
             changes = [(commit.message.splitlines()[0], _changed(root, commit.cid)) for commit in commits]
             agents[name] = AgentRecord(name, changes, _entries(space, name), set(space.merged_sessions(name)))
             subs[name] = space.sub_agents(name)
-            parents[name] = space.parent_agent(name)
+            parents[name] = space.parent_agent(name) or forked.get(name)
         return Record(agents, subs, parents, list(space.captures.sessions()))
 
 

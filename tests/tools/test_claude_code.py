@@ -30,7 +30,6 @@ def a_file(computer: Computer, name: str) -> str:
     return computer.model.script(Reply(f"I write {name}.", (write,)), Reply(f"{name} is there."))
 
 
-@being_mended
 def test_a_forked_session_is_a_fork_that_does_not_repeat_its_parent(claude: Computer) -> None:
     first = f"First. {a_file(claude, 'first.txt')}"
     (result,) = json_lines(CLAUDE.turn(claude, first).out)
@@ -45,7 +44,6 @@ def test_a_forked_session_is_a_fork_that_does_not_repeat_its_parent(claude: Comp
     assert record.parents[fork.name] == parent.name
 
 
-@being_mended
 def test_compacting_makes_a_note_and_no_sub_agent(claude: Computer) -> None:
     prompts = [f"First. {a_file(claude, 'first.txt')}", "/compact", f"Then. {a_file(claude, 'then.txt')}"]
     CLAUDE.turn(claude, prompts[0])
@@ -76,7 +74,6 @@ def test_a_sub_agent_in_front_commits_its_own_files_and_is_merged(claude: Comput
     assert agent.merged == {sub.name}
 
 
-@being_mended
 def test_a_sub_agent_in_the_background_keeps_its_files(claude: Computer) -> None:
     """The session's turn ends while the sub-agent works: its files are not the session's."""
     gate = Gate()
@@ -128,7 +125,6 @@ def test_a_sub_agent_in_a_worktree_leaves_the_persons_files_alone(claude: Comput
     assert not {"draft.txt", "apart.txt"} & agent.files
 
 
-@being_mended
 def test_a_failed_request_to_the_model_is_the_subject(claude: Computer) -> None:
     script = claude.model.script(
         Reply("I write.", (CLAUDE.write(claude, "half.txt", "half\n"),)), Reply("the model is broken", status=400)

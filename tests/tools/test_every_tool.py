@@ -22,7 +22,7 @@ every_tool = pytest.mark.parametrize("tool", TOOLS, ids=repr)
 
 def check_first_turn(agent: AgentRecord, prompt: str) -> None:
     """The entries and the commit of the turn that ``notes`` scripts."""
-    assert agent.commits[-1] == (prompt, {"notes.txt"})
+    assert agent.changes[-1] == (prompt, {"notes.txt"})
     assert set(agent.texts("prompt")) == {prompt}
     assert agent.texts("said")[-1].endswith("Two lines.")
     assert agent.kinds["tool-call"] == agent.kinds["tool-result"] + agent.kinds["tool-failure"] == 3
@@ -55,7 +55,7 @@ def test_turns_of_a_session_become_commits_of_one_agent(tool: RealTool, computer
         more = computer.model.script(Reply("On.", (tool.write(computer, "more.txt", "more\n"),)), Reply("More."))
         tool.another_turn(computer, f"Go on. {more}")
         agent = computer.record().only()
-    assert agent.commits[-1] == (f"Go on. {more}", {"more.txt"})
+    assert agent.changes[-1] == (f"Go on. {more}", {"more.txt"})
     assert agent.files == {"notes.txt", "more.txt"}
     assert agent.texts("prompt") == [prompt, f"Go on. {more}"]
 
@@ -112,7 +112,7 @@ def test_two_sessions_at_once_are_two_agents(tool: RealTool, computer: Computer)
     for agent in record.agents.values():
         (prompt,) = agent.texts("prompt")
         assert agent.kinds["tool-call"] == agent.kinds["tool-result"] == 1
-        assert {subject for subject, files in agent.commits if files} == {prompt}
+        assert {subject for subject, _ in agent.changes} == {prompt}
     assert {file for agent in record.agents.values() for file in agent.files} == {"one.txt", "two.txt"}
 
 

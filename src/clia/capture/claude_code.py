@@ -24,7 +24,10 @@ _NOT_TYPED = (
     "<local-command-caveat>",
     "<fork-boilerplate>",
 )
-_WRITERS = frozenset(("Write", "Edit", "MultiEdit", "NotebookEdit"))
+# The tools that write a file, of Claude Code and of the tools in its family.
+_WRITERS = frozenset(
+    ("Write", "Edit", "MultiEdit", "NotebookEdit", "write", "edit", "write_file", "notebook_edit", "WriteFile", "StrReplaceFile")
+)
 
 
 def from_hook(payload: object) -> HookReport:

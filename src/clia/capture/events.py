@@ -173,7 +173,11 @@ def as_text(value: Any, depth: int = 0) -> str:
     if isinstance(value, list) and value and all(isinstance(item, dict) and isinstance(item.get("text"), str) for item in value):
         return shortened("\n".join(item["text"] for item in value))
     if isinstance(value, dict):
-        streams = [value[name] for name in ("stdout", "stderr", "output", "llmContent") if isinstance(value.get(name), str)]
+        streams = [
+            value[name]
+            for name in ("stdout", "stderr", "output", "llmContent", "text_result_for_llm")
+            if isinstance(value.get(name), str)
+        ]
         if any(streams):
             return shortened("\n".join(filter(None, streams)))
         inner = value.get("file")
@@ -184,7 +188,7 @@ def as_text(value: Any, depth: int = 0) -> str:
     return "" if value is None else shortened(json.dumps(small(value), ensure_ascii=False, sort_keys=True))
 
 
-_TELLING = ("command", "cmd", "file_path", "path", "notebook_path", "pattern", "query", "url", "description", "prompt")
+_TELLING = ("command", "cmd", "file_path", "path", "filePath", "notebook_path", "pattern", "query", "url", "description", "prompt")
 
 
 def call_line(tool: str, arguments: Any) -> str:
@@ -202,7 +206,7 @@ def written(tool: str, arguments: Any, writers: frozenset[str]) -> tuple[str, ..
     """The files that a call says it writes."""
     if tool not in writers or not isinstance(arguments, dict):
         return ()
-    return tuple(path for name in ("file_path", "notebook_path") if (path := path_field(arguments, name)))
+    return tuple(path for name in ("file_path", "notebook_path", "path", "filePath") if (path := path_field(arguments, name)))
 
 
 # Events that all tools report in the same way

@@ -17,11 +17,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TOOLS = ("claude-code", "codex", "gemini")
-# The variables that name a tool's project; Codex documents none.
-PROJECTS = {"claude-code": b"CLAUDE_PROJECT_DIR", "gemini": b"GEMINI_PROJECT_DIR"}
+TOOLS = ("claude-code", "codex", "gemini", "copilot", "qwen", "openhands", "opencode", "amp", "kimi", "cline")
+# The variables that name a tool's project; the other tools document none.
+PROJECTS = {
+    "claude-code": b"CLAUDE_PROJECT_DIR",
+    "gemini": b"GEMINI_PROJECT_DIR",
+    "copilot": b"COPILOT_PROJECT_DIR",
+    "qwen": b"QWEN_PROJECT_DIR",
+    "openhands": b"OPENHANDS_PROJECT_DIR",
+}
+# The fields that name the event.
+NAMES = (b'"hook_event_name"', b'"event_type"', b'"hookName"')
 # Events that start an ingest: something began that needs an agent, or ended.
-TURNS = (b"SessionStart", b"Stop", b"StopFailure", b"SubagentStart", b"SubagentStop", b"SessionEnd", b"AfterAgent")
+TURNS = (
+    *(b"SessionStart", b"Stop", b"StopFailure", b"SubagentStart", b"SubagentStop", b"SessionEnd"),
+    *(b"AfterAgent", b"TaskStart", b"TaskResume", b"TaskComplete", b"TaskCancel"),
+)
 # The committer is the account's choice; other GIT_ variables are about the repository of the process that started the tool.
 _PERSON = (b"GIT_COMMITTER_NAME", b"GIT_COMMITTER_EMAIL")
 _STDIN = 0
@@ -41,12 +52,25 @@ def _record(tool: str) -> None:
     if os.isatty(_STDIN):
         return _complain("standard input is a terminal; a tool passes its event there")
     first = _first()
+    tool = caller(tool)
     place = _space_of(tool)
     if tool in TOOLS and first and place is not None:
         return _put_down(tool, place, first)
     while read_input():
         pass  # drain the pipe: a tool that is still writing must not get an error
-    return None if tool in TOOLS else _complain(f"unknown tool {tool!r}; known tools: {', '.join(TOOLS)}")
+    return None if tool in TOOLS or not tool else _complain(f"unknown tool {tool!r}; known tools: {', '.join(TOOLS)}")
+
+
+def caller(tool: str) -> str:
+    """The tool that runs this hook: Copilot CLI also runs the hooks in Claude Code's project settings.
+
+    Nothing if it has hooks of its own, which report the same event.
+    """
+    if tool != "claude-code" or not os.environb.get(b"COPILOT_CLI"):
+        return tool
+    home = os.environb.get(b"COPILOT_HOME") or os.path.join(os.environb.get(b"HOME", b""), b".copilot")
+    folders = (os.path.join(os.environb.get(b"COPILOT_PROJECT_DIR", b""), b".github"), home)
+    return "" if any(os.path.exists(os.path.join(folder, b"hooks/clia.json")) for folder in folders) else "copilot"
 
 
 def _put_down(tool: str, place: tuple[bytes, bytes, bytes], first: bytes) -> None:
@@ -186,7 +210,7 @@ def _content(path: bytes) -> bytes:
 
 def event_name(payload: bytes) -> bytes:
     """The event's name. It is only a hint, so the JSON is not parsed: importing ``json`` would double the run time."""
-    _, _, after = payload.partition(b'"hook_event_name"')
+    after = next((after for name in NAMES if (after := payload.partition(name)[2])), b"")
     return after[:80].lstrip(b" \t\r\n:").removeprefix(b'"').partition(b'"')[0]
 
 

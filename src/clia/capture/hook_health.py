@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections import Counter
 from contextlib import suppress
@@ -15,7 +16,19 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from clia.capture import spool_reader as spool
-from clia.capture.hook_tools import SCOPES, SERVER, TOOLS, USER, common_dir, is_space, placed_in, settings_in, switched_off
+from clia.capture.hook_tools import (
+    SCOPES,
+    SERVER,
+    TOOLS,
+    USER,
+    common_dir,
+    installed_plugin,
+    is_space,
+    placed_in,
+    plugin_of,
+    settings_in,
+    switched_off,
+)
 from clia.capture.tool_trust import distrust, mcp_problem
 from clia.capture.tool_versions import spelled
 from clia.capture.transcripts import first_lines, list_folder
@@ -167,6 +180,9 @@ def _places(tool: HookTool, inspection: HookInspection, findings: list[HookFindi
         if path is None or path in paths:  # a home directory that is a repository has one file for two scopes
             continue
         paths.add(path)
+        if tool.plugin:
+            places += _plugin_place(tool, scope, path)
+            continue
         try:
             settings = settings_in(path) or {}
         except CliaError as err:
@@ -186,6 +202,19 @@ def _places(tool: HookTool, inspection: HookInspection, findings: list[HookFindi
         if tool.name == "claude-code" and _has_plugin(settings):
             places.append(HookPlace(PLUGIN, path, tuple(tool.events), (), (SERVER,)))
     return places
+
+
+def _plugin_place(tool: HookTool, scope: str, path: str) -> list[HookPlace]:
+    content = installed_plugin(path)
+    if content is None:
+        return []
+    current = any(content == plugin_of(tool, word) for word in (SERVER, *_programs_in(content)))
+    return [HookPlace(scope, path, (), (), _programs_in(content), changed=() if current else ("plug-in",))]
+
+
+def _programs_in(content: bytes) -> tuple[str, ...]:
+    """The program that a plug-in runs."""
+    return tuple(re.findall(r'"([^"\n]+)", \["hook"', content.decode("utf-8", "replace")))
 
 
 def _speaks_of_us(path: str) -> bool:

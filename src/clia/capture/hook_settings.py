@@ -106,7 +106,8 @@ def tools_here(where: SettingsFile, on_path: Iterable[str]) -> list[HookTool]:
     programs = set(on_path)
 
     def is_used(tool: HookTool) -> bool:
-        folders = [tool.user_folder(where.environment), *([os.path.join(where.root, tool.folder)] if where.root else [])]
+        project = tool.file(PROJECT, where.root, where.environment)
+        folders = [tool.user_folder(where.environment), *([os.path.dirname(project)] if project else [])]
         return tool.program in programs or any(map(os.path.isdir, folders))
 
     return [tool for tool in TOOLS.values() if where.scope in tool.files and is_used(tool)]
@@ -132,7 +133,7 @@ def install(
         if version is not None and len(tool.known(version)) < len(tool.events):
             unknown = ", ".join(event for event in tool.events if event not in tool.known(version))
             notes.append(f"{tool.title} {spelled(version)} does not know {unknown}: update it, then install again")
-        if mcp and tool.name == "gemini":
+        if mcp and tool.has_servers and isinstance(file, _SettingsEdit):
             file.install_server({"command": word, "args": ["mcp"]})
         changes.append(file.change())
         notes += _tool_notes(tool, where)
@@ -140,7 +141,7 @@ def install(
             servers = _servers(tool, where)
             servers.install_server({"type": "stdio", "command": word, "args": ["mcp"]})
             changes.append(servers.change())
-        elif mcp and tool.name != "gemini":
+        elif mcp and not tool.has_servers:
             notes.append(_server_note(tool, where, word))
     return SettingsPlan(where.scope, tuple(changes), tuple(notes))
 
@@ -149,7 +150,7 @@ def uninstall(tools: Sequence[HookTool], where: SettingsFile) -> SettingsPlan:
     """The changes that remove everything ``install`` adds, in any form."""
     changes, notes = [], []
     for tool in tools:
-        files = [_file(tool, where)]
+        files: list[_SettingsEdit | _PluginEdit] = [_file(tool, where)]
         if tool.name == "claude-code" and where.scope == PROJECT:
             files.append(_servers(tool, where))
         for file in files:
@@ -303,8 +304,37 @@ class _SettingsEdit:
         return SettingsChange(self.tool.name, self.path, self.real, self.before, after, tuple(self.what))
 
 
-def _file(tool: HookTool, where: SettingsFile) -> _SettingsEdit:
+class _PluginEdit:
+    """A plug-in being installed or removed: a file that is ours alone."""
+
+    def __init__(self, tool: HookTool, where: SettingsFile, path: str) -> None:
+        files = WritableLocalFiles()
+        self.tool, self.path, self.real = tool, path, _real(files, where, path)
+        self.before = files.read(self.real, documents.MAX_BYTES)
+        self.after = self.before
+
+    def install_hooks(self, word: str, version: Version | None) -> None:
+        del version
+        if self.before is not None and not hook_tools.is_our_plugin(self.before):
+            hints = ["rename that file"]
+            raise AlreadyExists(f"{self.path} already exists and is another plug-in", hints=hints, fields={"path": self.path})
+        self.after = hook_tools.plugin_of(self.tool, word)
+
+    def take_out(self) -> list[str]:
+        self.after = None if hook_tools.is_our_plugin(self.before) else self.before
+        return []
+
+    def change(self) -> SettingsChange:
+        what = () if self.after == self.before else ("plug-in",)
+        return SettingsChange(self.tool.name, self.path, self.real, self.before, self.after, what)
+
+
+def _file(tool: HookTool, where: SettingsFile) -> _SettingsEdit | _PluginEdit:
     path = tool.file(where.scope, where.root, where.environment)
+    if not tool.files:
+        hints = [f"add the command to the hooks of {tool.title} yourself: {command_of(tool, SERVER)}"]
+        message = f"clia does not write the settings of {tool.title}"
+        raise InvalidInput(message, code="no-such-scope", hints=hints, fields={"tool": tool.name, "scope": where.scope})
     if path is None:
         raise InvalidInput(
             f"{tool.title} has no settings of scope {where.scope!r}",
@@ -312,7 +342,7 @@ def _file(tool: HookTool, where: SettingsFile) -> _SettingsEdit:
             hints=[f"one of {', '.join(tool.files)}"],
             fields={"tool": tool.name, "scope": where.scope},
         )
-    return _SettingsEdit(tool, where, path)
+    return (_PluginEdit if tool.plugin else _SettingsEdit)(tool, where, path)
 
 
 def _servers(tool: HookTool, where: SettingsFile) -> _SettingsEdit:
@@ -344,12 +374,13 @@ def _check_unchanged(files: WritableLocalFiles, change: SettingsChange) -> None:
 
 
 def _remove(path: str, folder: str | None) -> None:
-    """Remove a file, and its folder if it becomes empty."""
+    """Remove a file, and the folders that become empty, up to the tool's folder."""
     try:
         os.unlink(path)
         above = os.path.dirname(path)
-        if os.path.basename(above) == folder and not os.listdir(above):
+        while folder is not None and f"/{folder}" in above and not os.listdir(above):
             os.rmdir(above)
+            above = "" if os.path.basename(above) == folder else os.path.dirname(above)
     except OSError as err:
         raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None
 
@@ -373,8 +404,8 @@ def _tool_notes(tool: HookTool, where: SettingsFile) -> list[str]:
     notes = [f"{off}: {tool.title} runs no hooks until you change that" for off in settings]
     if tool.name == "codex":
         notes.append("Codex runs hooks only after you have reviewed and trusted them: type /hooks in Codex")
-    if tool.name == "gemini" and where.scope == PROJECT:
-        notes.append("Gemini CLI runs hooks only in trusted folders; it asks once per folder")
+    if tool.name in ("gemini", "copilot", "qwen") and where.scope == PROJECT:
+        notes.append(f"{tool.title} runs hooks only in trusted folders; it asks once per folder")
     twice = "events would be sent twice; remove one of them"
     return notes + [f"the hooks of {tool.title} are in {path} too: {twice}" for path in _elsewhere(tool, where)]
 
@@ -393,4 +424,6 @@ def _server_note(tool: HookTool, where: SettingsFile, word: str) -> str:
         return f'for the MCP server put into {path}: [mcp_servers.clia] with command = {command} and args = ["mcp"]'
     if tool.name == "codex":
         return f"for the MCP server run: codex mcp add clia -- {word} mcp"
+    if tool.name != "claude-code":
+        return f"for the MCP server add the command {word} mcp to the MCP servers of {tool.title}"
     return f"for the MCP server run: claude mcp add --scope {where.scope} clia -- {word} mcp"

@@ -10,6 +10,7 @@ the tools support it: an event must be in the spool before the tool continues, o
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -50,12 +51,15 @@ class HookTool(NamedTuple):
     named: bool = False  # whether hooks have names that settings can disable
     since: Mapping[str, Version] = {}  # event -> the first version that knows it, if an older one may be in use
     tolerant: Version = ()  # the first version that ignores an unknown event; an older one ignores the whole file
+    home: str = ""  # the user's folder, if its name is not that of the project's
+    plugin: str = ""  # a file of this package that is installed as it is, in place of settings
+    has_servers: bool = False  # whether the same settings have the MCP servers
 
     def user_folder(self, environment: Mapping[str, str]) -> str:
         chosen = environment.get(self.home_variable)
         if chosen and self.name != "gemini":
             return os.path.abspath(chosen)
-        return os.path.join(os.path.abspath(chosen) if chosen else home(environment), self.folder)
+        return os.path.join(os.path.abspath(chosen) if chosen else home(environment), self.home or self.folder)
 
     def file(self, scope: str, root: str | None, environment: Mapping[str, str]) -> str | None:
         """The settings file of a scope; None if the tool lacks the scope or there is no repository."""
@@ -129,8 +133,69 @@ _GEMINI = HookTool(
     "GEMINI_CLI_HOME",
     _timeouts("SessionStart BeforeAgent BeforeTool AfterTool AfterAgent SessionEnd", unit=1000),  # milliseconds
     named=True,
+    has_servers=True,
 )
-TOOLS = {tool.name: tool for tool in (_CLAUDE_CODE, _CODEX, _GEMINI)}
+_COMMON = "SessionStart UserPromptSubmit PreToolUse PostToolUse"
+_COPILOT = HookTool(
+    "copilot",
+    "Copilot CLI",
+    "1.0.102",
+    "copilot",
+    ".github",
+    {PROJECT: "hooks/clia.json", USER: "hooks/clia.json"},
+    "COPILOT_HOME",
+    _timeouts(f"{_COMMON} PostToolUseFailure SubagentStart SubagentStop Stop PreCompact SessionEnd"),
+    home=".copilot",
+)
+_QWEN = HookTool(
+    "qwen",
+    "Qwen Code",
+    "0.24.4",
+    "qwen",
+    ".qwen",
+    {PROJECT: "settings.json", USER: "settings.json"},
+    "QWEN_HOME",
+    _timeouts(f"{_COMMON} PostToolUseFailure SubagentStart SubagentStop Stop StopFailure PreCompact SessionEnd", unit=1000),
+    has_servers=True,
+)
+_OPENHANDS = HookTool(
+    "openhands",
+    "OpenHands",
+    "1.16.0",
+    "openhands",
+    ".openhands",
+    {PROJECT: "hooks.json", USER: "hooks.json"},
+    "OH_PERSISTENCE_DIR",
+    _timeouts(f"{_COMMON} Stop SessionEnd"),
+)
+_OPENCODE = HookTool(
+    "opencode",
+    "opencode",
+    "1.18.33",
+    "opencode",
+    ".opencode",
+    {PROJECT: "plugins/clia.js", USER: "plugins/clia.js"},
+    "OPENCODE_CONFIG_DIR",
+    {},
+    home=".config/opencode",
+    plugin="opencode.js",
+)
+_AMP = HookTool(
+    "amp",
+    "Amp",
+    "of November 2026",
+    "amp",
+    ".amp",
+    {PROJECT: "plugins/clia.ts", USER: "plugins/clia.ts"},
+    "AMP_HOME",
+    {},
+    home=".config/amp",
+    plugin="amp.ts",
+)
+# Their hooks are not in JSON: people add the command themselves.
+_KIMI = HookTool("kimi", "Kimi CLI", "1.52.0", "kimi", ".kimi", {}, "KIMI_SHARE_DIR", {})
+_CLINE = HookTool("cline", "Cline", "3.0.65", "cline", ".cline", {}, "CLINE_DIR", {})
+TOOLS = {tool.name: tool for tool in (_CLAUDE_CODE, _CODEX, _GEMINI, _COPILOT, _QWEN, _OPENHANDS, _OPENCODE, _AMP, _KIMI, _CLINE)}
 
 
 def tool_named(name: str) -> HookTool:
@@ -153,6 +218,29 @@ class CliaProgram(NamedTuple):
     def word(self, scope: str) -> str:
         """How settings of a scope name the program. Project settings are shared, so they use the plain name."""
         return SERVER if scope == PROJECT or self.is_found else self.own
+
+
+MARK = b"// Written by `clia hook install "
+"""A comment at the start of our plug-ins."""
+
+
+def plugin_of(tool: HookTool, word: str) -> bytes:
+    """The plug-in of a tool, which runs ``clia hook`` by this program."""
+    with open(os.path.join(os.path.dirname(__file__), "plugins", tool.plugin), encoding="utf-8") as file:
+        return file.read().replace('"clia", ["hook"', f'{json.dumps(word)}, ["hook"').encode()
+
+
+def is_our_plugin(content: bytes | None) -> bool:
+    return content is not None and any(line.startswith(MARK) for line in content.splitlines()[:2])
+
+
+def installed_plugin(path: str) -> bytes | None:
+    """The content of a plug-in of ours; None if it is missing or another file."""
+    try:
+        content = LocalFiles().read(path, documents.MAX_BYTES)
+    except CliaError:
+        return None
+    return content if is_our_plugin(content) else None
 
 
 def command_of(tool: HookTool, word: str) -> str:
@@ -287,7 +375,7 @@ def settings_in(path: str) -> dict[str, Any] | None:
 
 def installed_in(path: str) -> bool:
     """Whether a settings file has hooks that run clia; False if it cannot be read."""
-    return any(True for _ in placed_in(readable_settings(path)))
+    return any(True for _ in placed_in(readable_settings(path))) or installed_plugin(path) is not None
 
 
 def codex_has_server(path: str) -> bool:
@@ -308,7 +396,7 @@ def switched_off(
         return list(_gemini(settings))
     decided = [(path, values["disableAllHooks"]) for path, values in settings if isinstance(values.get("disableAllHooks"), bool)]
     off = [HooksOff(path, "disableAllHooks: true") for path, disabled in decided[:1] if disabled]
-    keys = ("disableAllHooks", "allowManagedHooksOnly")
+    keys = ("disableAllHooks", "allowManagedHooksOnly") if tool.name == "claude-code" else ()
     return off + [HooksOff(path, f"{key}: true") for path in managed for key in keys if readable_settings(path).get(key) is True]
 
 

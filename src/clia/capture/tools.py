@@ -1,4 +1,4 @@
-"""The supported tools: one module each, with ``NAME``, ``PREFIX``, ``from_hook``, ``from_line`` and ``owner``.
+"""The supported tools: a module each, with ``NAME``, ``PREFIX``, ``from_hook``, ``from_line`` and ``owner``, or a row of a table.
 
 ``from_sub_line`` (default: ``from_line``) parses a line of a sub-agent's transcript, ``sub_label`` names a sub-agent by a line of
 it, and ``sub_folder`` is where the transcripts of a session's sub-agents are.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.capture import claude_code, codex, gemini
+from clia.capture import claude_code, claude_family, codex, gemini
 from clia.errors import InvalidInput
 
 TYPE_CHECKING = False
@@ -31,12 +31,13 @@ class ToolReader(NamedTuple):
 
 
 def _reader(tool: Any) -> ToolReader:
+    name, prefix = (tool.NAME, tool.PREFIX) if hasattr(tool, "NAME") else (tool.name, tool.prefix)
     from_sub_line = getattr(tool, "from_sub_line", tool.from_line)
     sub_label, sub_folder = getattr(tool, "sub_label", lambda _: ""), getattr(tool, "sub_folder", lambda *_: ("", ""))
-    return ToolReader(tool.NAME, tool.PREFIX, tool.from_hook, tool.from_line, tool.owner, from_sub_line, sub_label, sub_folder)
+    return ToolReader(name, prefix, tool.from_hook, tool.from_line, tool.owner, from_sub_line, sub_label, sub_folder)
 
 
-TOOLS = {tool.NAME: _reader(tool) for tool in (claude_code, codex, gemini)}
+TOOLS = {reader.name: reader for reader in map(_reader, (claude_code, codex, gemini, *claude_family.TOOLS))}
 
 
 def tool_of(name: str) -> ToolReader:

@@ -56,20 +56,43 @@ def test_existing_settings_stay_byte_for_byte_and_uninstall_restores_them(desk: 
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_created_file_has_every_event_and_is_deleted_by_uninstall(desk: Desk, tool: str) -> None:
-    home = {"claude-code": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME", "gemini": "GEMINI_CLI_HOME"}[tool]
-    desk.environment[home] = str(desk.root.parent / "elsewhere")
+    desk.environment[TOOLS[tool].home_variable] = str(desk.root.parent / "elsewhere")
     for scope in TOOLS[tool].files:
         desk.install(tool, scope)
         path = TOOLS[tool].file(scope, str(desk.root), desk.environment) or ""
         if scope == "user":
             folder = "elsewhere/.gemini" if tool == "gemini" else "elsewhere"
-            assert os.path.dirname(path) == str(desk.root.parent / folder)
+            assert path == str(desk.root.parent / folder / TOOLS[tool].files[scope])
         with open(path, encoding="utf-8") as file:
-            assert json.load(file) == {"hooks": TOOLS[tool].hooks(f"{GUARD}clia hook {tool}")}
+            if TOOLS[tool].plugin:
+                assert f'spawnSync("clia", ["hook", "{tool}"]' in file.read()
+            else:
+                assert json.load(file) == {"hooks": TOOLS[tool].hooks(f"{GUARD}clia hook {tool}")}
         assert desk.plan(tool, scope).is_empty
         hook_settings.apply(desk.undo(tool, scope))
         assert not os.path.exists(path)
     assert os.listdir(desk.root) == [".git"]
+
+
+def test_a_plug_in_replaces_only_itself(desk: Desk) -> None:
+    path = desk.file(".opencode/plugins/clia.js", "export const Mine = async () => ({})\n")
+    with pytest.raises(AlreadyExists):
+        desk.plan("opencode")
+    hook_settings.apply(desk.undo("opencode"))
+    assert path.exists()
+    path.unlink()
+    desk.install("opencode")
+    path.write_text(path.read_text().replace("timeout: 10000", "timeout: 1"))
+    assert "hooks-changed" in desk.findings()
+    desk.install("opencode")
+    assert "hooks-changed" not in desk.findings()
+
+
+@pytest.mark.parametrize("tool", ["kimi", "cline"])
+def test_settings_that_clia_does_not_write_are_refused_with_the_command(desk: Desk, tool: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        desk.plan(tool)
+    assert list(refused.value.hints) == [f"add the command to the hooks of {TOOLS[tool].title} yourself: {GUARD}clia hook {tool}"]
 
 
 def test_the_command_names_the_program_so_that_it_is_found(desk: Desk) -> None:

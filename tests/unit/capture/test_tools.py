@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from clia.capture import claude_family
 from clia.capture.events import (
     CALL,
     FAILURE,
@@ -266,5 +267,5 @@ def test_an_unknown_tool_is_refused_by_name() -> None:
     with pytest.raises(InvalidInput, match="'cursor'") as caught:
         tool_of("cursor")
     assert caught.value.code == "unknown-tool"
-    assert set(TOOLS) == set(hook_payloads.TOOLS)
+    assert set(TOOLS) == {*hook_payloads.TOOLS, *(tool.name for tool in claude_family.TOOLS)}
     assert {SUB_START, SUB_STOP} <= {kind for row in _CLAUDE.values() for kind in row.split()}

@@ -28,7 +28,20 @@ if TYPE_CHECKING:
 
 __all__ = ["TOOLS", "ScriptError", "Setting", "parse", "play", "rehearsed", "story"]
 
-TOOLS: Mapping[str, type[ClaudeCode | Codex | Gemini]] = {"claude-code": ClaudeCode, "codex": Codex, "gemini": Gemini}
+
+class _SimilarTool(ClaudeCode):
+    """A tool that also understands the events of Claude Code."""
+
+    version = "as Claude Code"
+
+
+_FAMILY = ("copilot", "qwen", "openhands", "kimi", "cline", "opencode", "amp")
+TOOLS: Mapping[str, type[ClaudeCode | Codex | Gemini]] = {
+    "claude-code": ClaudeCode,
+    "codex": Codex,
+    "gemini": Gemini,
+    **dict.fromkeys(_FAMILY, _SimilarTool),
+}
 
 
 class _ScriptedCrash(Exception):

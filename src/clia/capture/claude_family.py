@@ -1,0 +1,133 @@
+"""Tools whose hook events resemble those of Claude Code, one row each.
+
+Invariant: a row names the events and fields that differ; the rest is parsed as Claude Code's. Hooks report prompts, calls and
+results. A row may also have a reader of transcripts, for what the model said and thought, which hooks do not report.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.capture import claude_code, events
+from clia.capture.events import HookReport, ToolEvent, field, text_event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+    Line = Mapping[str, Any]
+
+MESSAGE = "AssistantMessage"
+"""An event that our plug-ins send: ``text`` is what the model said, ``thought`` what it thought."""
+
+
+def _no_texts(line: Line) -> Iterator[ToolEvent]:
+    del line
+    yield from ()
+
+
+def _no_owner(line: Line) -> tuple[str, str]:
+    del line
+    return "", ""
+
+
+class FamilyTool(NamedTuple):
+    """How a tool differs from Claude Code."""
+
+    name: str
+    prefix: str
+    fields: Mapping[str, str] = {}  # its field -> the field of Claude Code
+    events: Mapping[str, str] = {}  # its event -> the event of Claude Code
+    nested: bool = False  # whether the fields of an event are in an object with the event's name
+    texts: Callable[[Line], Iterator[ToolEvent]] = _no_texts  # what a transcript line says and thinks
+    owner: Callable[[Line], tuple[str, str]] = _no_owner  # the session and the directory that a transcript line names
+
+    def from_hook(self, payload: object) -> HookReport:
+        """Parse a hook's payload; ``InvalidInput`` if it names no session or event."""
+        fields = self._renamed(payload) if isinstance(payload, dict) else payload
+        if isinstance(fields, dict) and fields.get("hook_event_name") == MESSAGE:
+            return _message(fields)
+        report = claude_code.from_hook(fields)
+        # Some tools report an empty prompt whenever they return results to the model.
+        kept = tuple(event for event in report.events if event.what != events.PROMPT or event.text.strip())
+        return report._replace(events=kept)
+
+    def from_line(self, line: Line) -> list[ToolEvent]:
+        at = events.time_field(line, "timestamp")
+        return [event._replace(at=at) for event in self.texts(line)]
+
+    def _renamed(self, payload: dict[str, Any]) -> dict[str, Any]:
+        if self.nested:
+            name = field(payload, "hookName")
+            inner = payload.get(name[:1].lower() + name[1:])
+            payload = {**payload, **(inner if isinstance(inner, dict) else {})}
+        fields = {key: value for key, value in payload.items() if key not in self.fields}
+        fields |= {self.fields[key]: value for key, value in payload.items() if key in self.fields}
+        name = field(fields, "hook_event_name")
+        return fields | {"hook_event_name": self.events[name]} if name in self.events else fields
+
+
+def _message(fields: dict[str, Any]) -> HookReport:
+    payload, session, _ = events.session_of(fields)
+    sub = events.id_field(payload, "agent_id")
+    texts = ((events.THINKING, "thought", field(payload, "thought")), (events.SAID, "say", field(payload, "text")))
+    reported = (text_event(kind, prefix, text)._replace(sub=sub) for kind, prefix, text in texts if text.strip())
+    return HookReport(session, tuple(reported), events.path_field(payload, "cwd"))
+
+
+# Copilot CLI
+
+
+def _copilot_texts(line: Line) -> Iterator[ToolEvent]:
+    data = line.get("data")
+    if field(line, "type") != "assistant.message" or not isinstance(data, dict):
+        return
+    for kind, prefix, name in ((events.THINKING, "thought", "reasoningText"), (events.SAID, "say", "content")):
+        if field(data, name).strip():
+            yield text_event(kind, prefix, field(data, name), field(data, "messageId"))
+
+
+def _copilot_owner(line: Line) -> tuple[str, str]:
+    data = line.get("data")
+    if field(line, "type") != "session.start" or not isinstance(data, dict):
+        return "", ""
+    context = data.get("context")
+    return field(data, "sessionId"), field(context, "cwd") if isinstance(context, dict) else ""
+
+
+# Qwen Code
+
+
+def _qwen_texts(line: Line) -> Iterator[ToolEvent]:
+    message = line.get("message")
+    parts = message.get("parts") if field(line, "type") == "assistant" and isinstance(message, dict) else None
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, dict) and field(part, "text").strip():
+            kind, prefix = (events.THINKING, "thought") if part.get("thought") is True else (events.SAID, "say")
+            yield text_event(kind, prefix, field(part, "text"), field(line, "uuid"))
+
+
+_CALL_ID = {"tool_call_id": "tool_use_id"}
+TOOLS = (
+    FamilyTool("copilot", "copilot", {"tool_result": "tool_response"}, texts=_copilot_texts, owner=_copilot_owner),
+    FamilyTool("qwen", "qwen", _CALL_ID, texts=_qwen_texts, owner=claude_code.owner),
+    FamilyTool("openhands", "openhands", {"event_type": "hook_event_name", "message": "prompt", "working_dir": "cwd"}),
+    FamilyTool("kimi", "kimi", {**_CALL_ID, "tool_output": "tool_response", "error_message": "error", "agent_name": "agent_type"}),
+    FamilyTool(
+        "cline",
+        "cline",
+        {
+            "hookName": "hook_event_name",
+            "taskId": "session_id",
+            "toolName": "tool_name",
+            "parameters": "tool_input",
+            "result": "tool_response",
+            "executionTimeMs": "duration_ms",
+        },
+        {"TaskStart": "SessionStart", "TaskResume": "SessionStart", "TaskComplete": "Stop", "TaskCancel": "Stop"},
+        nested=True,
+    ),
+    FamilyTool("opencode", "opencode"),
+    FamilyTool("amp", "amp"),
+)

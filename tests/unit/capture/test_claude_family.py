@@ -1,0 +1,165 @@
+"""Tools whose events resemble those of Claude Code: what their payloads and transcript lines become."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clia.capture import hook, hook_tools
+from clia.capture.claude_family import TOOLS
+from clia.capture.tools import tool_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clia.capture.events import ToolEvent
+
+CLAUDE = {"hook_event_name": "PostToolUse", "session_id": "s-1", "cwd": "/shop"}
+WRITE = {"file_path": "/shop/notes.txt", "content": "one\n"}
+# One result of a tool call as each tool reports it.
+RESULTS: dict[str, dict[str, Any]] = {
+    "copilot": {
+        **CLAUDE,
+        "timestamp": "2026-11-16T17:45:40.002Z",
+        "tool_name": "Write",
+        "tool_input": {"path": "/shop/notes.txt", "file_text": "one\n"},
+        "tool_result": {"result_type": "success", "text_result_for_llm": "written"},
+    },
+    "qwen": {
+        **CLAUDE,
+        "tool_name": "write_file",
+        "tool_input": WRITE,
+        "tool_response": {"llmContent": "written", "returnDisplay": {}},
+        "tool_use_id": "toolu_1",
+        "tool_call_id": "call_1",
+    },
+    "openhands": {
+        "event_type": "PostToolUse",
+        "session_id": "s-1",
+        "working_dir": "/shop",
+        "tool_name": "file_editor",
+        "tool_input": {"command": "create", "path": "/shop/notes.txt"},
+        "tool_response": {"output": "written"},
+        "message": None,
+        "metadata": {},
+    },
+    "kimi": {
+        **CLAUDE,
+        "tool_name": "WriteFile",
+        "tool_input": {"path": "notes.txt"},
+        "tool_output": "written",
+        "tool_call_id": "call_1",
+    },
+    "cline": {
+        "clineVersion": "3.0.65",
+        "hookName": "PostToolUse",
+        "timestamp": "1794991094",
+        "taskId": "s-1",
+        "workspaceRoots": ["/shop"],
+        "postToolUse": {
+            "toolName": "write_to_file",
+            "parameters": {"path": "notes.txt"},
+            "result": "written",
+            "executionTimeMs": 3,
+        },
+    },
+    "opencode": {**CLAUDE, "tool_name": "write", "tool_response": "written", "tool_use_id": "call_1"},
+    "amp": {**CLAUDE, "tool_name": "create_file", "tool_response": "written", "tool_use_id": "call_1"},
+}
+
+
+def reported(tool: str, **payload: Any) -> tuple[ToolEvent, ...]:
+    return tool_of(tool).from_hook(payload).events
+
+
+@pytest.mark.parametrize("tool", [tool.name for tool in TOOLS])
+def test_a_result_is_that_of_its_call_with_its_text(tool: str) -> None:
+    report = tool_of(tool).from_hook(RESULTS[tool])
+    (event,) = report.events
+    assert (report.session, event.what, event.text) == ("s-1", "tool-result", "written")
+    assert event.data["tool"] == (RESULTS[tool].get("tool_name") or "write_to_file")
+    assert event.data["id"] == ("" if tool in ("copilot", "openhands", "cline") else "call_1")
+
+
+@pytest.mark.parametrize(
+    ("tool", "name", "arguments"),
+    [
+        ("copilot", "Write", {"path": "/shop/a"}),
+        ("kimi", "WriteFile", {"path": "/shop/a"}),
+        ("opencode", "write", {"filePath": "/shop/a"}),
+    ],
+)
+def test_a_call_names_the_file_that_it_writes(tool: str, name: str, arguments: dict[str, str]) -> None:
+    (call,) = reported(tool, **CLAUDE | {"hook_event_name": "PreToolUse", "tool_name": name, "tool_input": arguments})
+    assert (call.what, call.text, call.paths) == ("tool-call", f"{name}: /shop/a", ("/shop/a",))
+
+
+def test_an_empty_prompt_is_no_prompt() -> None:
+    """Qwen Code reports one whenever it returns results to the model."""
+    assert reported("qwen", **CLAUDE | {"hook_event_name": "UserPromptSubmit", "prompt": "", "prompt_id": "p"}) == ()
+    (prompt,) = reported("openhands", event_type="UserPromptSubmit", session_id="s-1", message="Write.")
+    assert (prompt.what, prompt.text) == ("prompt", "Write.")
+
+
+def test_tasks_of_cline_are_sessions() -> None:
+    kinds = {"TaskStart": "start", "TaskResume": "start", "TaskComplete": "turn-end", "TaskCancel": "turn-end"}
+    assert {name: reported("cline", hookName=name, taskId="t")[0].what for name in kinds} == kinds
+    (prompt,) = reported("cline", hookName="UserPromptSubmit", taskId="t", userPromptSubmit={"prompt": "Write.", "attachments": []})
+    assert prompt.text == "Write."
+
+
+def test_plug_ins_report_what_the_model_said_and_thought() -> None:
+    payload = CLAUDE | {"hook_event_name": "AssistantMessage", "agent_id": "sub", "text": "Done.", "thought": "Hm."}
+    assert [(event.what, event.text, event.sub) for event in reported("opencode", **payload)] == [
+        ("thinking", "Hm.", "sub"),
+        ("said", "Done.", "sub"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tool", "line"),
+    [
+        ("copilot", {"type": "assistant.message", "data": {"messageId": "m", "content": "Done.", "reasoningText": "Hm."}}),
+        (
+            "qwen",
+            {
+                "type": "assistant",
+                "message": {"role": "model", "parts": [{"text": "Hm.", "thought": True}, {"text": "Done."}, {"functionCall": {}}]},
+            },
+        ),
+    ],
+)
+def test_transcripts_add_what_the_model_said_and_thought(tool: str, line: dict[str, Any]) -> None:
+    at = "2026-11-18T08:38:14.263Z"
+    events = tool_of(tool).from_line(line | {"timestamp": at})
+    assert [(event.what, event.text, event.at) for event in events] == [("thinking", "Hm.", at), ("said", "Done.", at)]
+    for odd in ({}, {"type": line["type"]}, line | {"data": 7, "message": []}, {"type": "user"}):
+        assert tool_of(tool).from_line(odd) == []
+
+
+def test_a_transcript_names_its_session() -> None:
+    start = {"type": "session.start", "data": {"sessionId": "s-1", "context": {"cwd": "/shop"}}}
+    assert tool_of("copilot").owner(start) == ("s-1", "/shop")
+    assert tool_of("qwen").owner({"sessionId": "s-1", "cwd": "/shop"}) == ("s-1", "/shop")
+    assert tool_of("kimi").owner(start) == tool_of("copilot").owner({"type": "user.message"}) == ("", "")
+
+
+def test_hooks_of_claude_code_that_copilot_runs_are_copilots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless Copilot CLI has hooks of its own, which report the same events."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COPILOT_PROJECT_DIR", str(tmp_path))
+    monkeypatch.delenv("COPILOT_CLI", raising=False)
+    assert hook.caller("claude-code") == "claude-code"
+    monkeypatch.setenv("COPILOT_CLI", "1")
+    assert [hook.caller(tool) for tool in ("claude-code", "copilot", "codex")] == ["copilot", "copilot", "codex"]
+    own = tmp_path / ".github" / hook_tools.TOOLS["copilot"].files["project"]
+    own.parent.mkdir(parents=True)
+    own.touch()
+    assert [hook.caller(tool) for tool in ("claude-code", "copilot")] == ["", "copilot"]
+
+
+def test_the_event_is_found_by_the_name_of_its_field() -> None:
+    for payload in (b'{"hook_event_name": "Stop"}', b'{"event_type":"Stop"}', b'{"clineVersion": "3", "hookName": "Stop"}'):
+        assert hook.event_name(payload) == b"Stop"
+    assert hook.event_name(b"{}") == b""
