@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from clia.git.records import FILE, TreeEntry
 from clia.space.model import AGENT, TYPE
+from clia.testing import components
 from clia.values import refs as names
 from support.spaces import BRIEFING
 
@@ -59,7 +60,7 @@ class RandomHistory:
 
     def __init__(self, space: clia.Space, seed: int) -> None:
         self._space = space
-        self._core = space.core
+        self._core = components(space).core
         self._random = random.Random(seed)  # noqa: S311  # repeatable, not secret
         self._prefix = f"h{seed}"
         self._agents: dict[str, Files] = {}  # the files that each agent saw last

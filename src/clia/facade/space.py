@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from clia.identities.service import IdentityService
     from clia.sessions.health import Ailment
     from clia.sessions.service import SessionBackend, SessionService
-    from clia.space.core import Core
+    from clia.space.core import CommitText, Core
     from clia.space.model import (
         AgentCommit,
         AgentState,
@@ -213,11 +213,9 @@ class Space:
         base: Base = None,
     ) -> str:
         """Make a typed commit and return its id. ``files`` is the whole worktree, ``changes`` only what differs."""
-        from clia.space.core import CommitText
-
         commits = self._components.commits
         worktree = commits.worktree(name, files, changes)
-        return commits.commit(name, kind, worktree, CommitText(message, meta), base=self._base(base))
+        return commits.commit(name, kind, worktree, _commit_text(message, meta), base=self._base(base))
 
     def _base(self, text: str | None) -> str | None:
         """The full id of a base; a full id is not looked up, since it is compared with the head."""
@@ -238,11 +236,9 @@ class Space:
         base: Base = None,
     ) -> str:
         """Make a commit and bind the pending trace entries to it."""
-        from clia.space.core import CommitText
-
         commits = self._components.commits
         worktree = commits.worktree(name, files, changes)
-        return commits.commit(name, kind, worktree, CommitText(message, meta), base=self._base(base), with_trace=True)
+        return commits.commit(name, kind, worktree, _commit_text(message, meta), base=self._base(base), with_trace=True)
 
     def commit_dir(
         self,
@@ -256,12 +252,10 @@ class Space:
         with_trace: bool = False,
     ) -> str:
         """Commit the files of a directory, staged as ``git add -A`` would stage them."""
-        from clia.space.core import CommitText
-
         source = _absolute(directory)
         if not os.path.isdir(source):
             raise FileError(f"{source} is not a directory", fields={"path": source, "reason": "not a directory"})
-        words = CommitText(message, meta)
+        words = _commit_text(message, meta)
         return self._components.checkouts.commit_dir(name, kind, source, words, base=self._base(base), with_trace=with_trace)
 
     def checkout(self, name: str, directory: str | os.PathLike[str]) -> str:
@@ -327,9 +321,7 @@ class Space:
     @verb("POST", "/agents/{into}/merges/{from}", ADMIN, "merges", moves="into")
     def merge(self, into: Into, from_: From, *, message: Message = "", meta: Meta = None) -> Merged | UpToDate | Conflicts:
         """Merge another agent's work, as a session-merge commit."""
-        from clia.space.core import CommitText
-
-        return self._components.merging.merge(into, from_, CommitText(message, meta))
+        return self._components.merging.merge(into, from_, _commit_text(message, meta))
 
     @verb("POST", "/agents/{into}/resolutions/{from}", ADMIN, "merges", moves="into", base="ours")
     def resolve(  # noqa: PLR0913  # the names users were promised
@@ -348,9 +340,7 @@ class Space:
 
         ``StaleRef`` if either head has moved since.
         """
-        from clia.space.core import CommitText
-
-        return self._components.merging.resolve(into, from_, (ours, theirs), files, changes, CommitText(message, meta))
+        return self._components.merging.resolve(into, from_, (ours, theirs), files, changes, _commit_text(message, meta))
 
     # Upkeep
 
@@ -492,6 +482,12 @@ class Space:
     hub_sync = alias(lambda space: space.hub.sync)
     meet = alias(lambda space: space.hub.meet)
     elsewhere = alias(lambda space: space.hub.elsewhere)
+
+
+def _commit_text(message: str, meta: Mapping[str, Any] | None) -> CommitText:
+    from clia.space.core import CommitText
+
+    return CommitText(message, meta)
 
 
 def _absolute(directory: str | os.PathLike[str]) -> str:
