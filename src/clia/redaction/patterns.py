@@ -18,8 +18,8 @@ def _run(
     return SecretPattern(name, kind or name, hints, f"{before}(?P<s>{head}(?P<b>{body}++))", f"{body}*+", least, **more)
 
 
-_JWT = starting(DASHED_START, "eyJ")
-_SENDGRID, _CLOUDFLARE = starting(DASHED_START, r"SG\."), starting(DASHED_START, r"v1\.0-")
+_JWT = starting(WORD_START, "eyJ")
+_SENDGRID, _CLOUDFLARE = starting(WORD_START, r"SG\."), starting(WORD_START, r"v1\.0-")
 _DASHED_BODY = f"[{DASHED}]"
 _BASE64 = "[A-Za-z0-9+/=]"
 _AWS_BODY = "[A-Za-z0-9/+]"
@@ -74,7 +74,7 @@ _SHAPES = (
         "discord-token",
         "discord-token",
         (".",),
-        rf"(?P<s>(?P<b>[MNO](?<![A-Za-z0-9_-].){DIGITS}[MNO]{DIGITS}[A-Za-z0-9_-]*+(?:\.[A-Za-z0-9_-]*+){{0,2}}))",
+        rf"(?P<s>(?P<b>[MNO](?<![A-Za-z0-9].){DIGITS}[MNO]{DIGITS}[A-Za-z0-9_-]*+(?:\.[A-Za-z0-9_-]*+){{0,2}}))",
         r"[A-Za-z0-9_.-]*+",
         full=r"[^.]{23,28}\.[^.]{6}\.[^.]{27,}",
     ),

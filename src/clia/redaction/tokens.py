@@ -9,9 +9,8 @@ from typing import NamedTuple
 # A token starts a word, or follows a colour code, an escaped line end (`\n` in JSON) or a percent escape. The @ stands for
 # the first letters of the token: to look for these first, and then at what is before them, is several times faster.
 _ESCAPED = r"(?<=[0-9\[]m@)|(?<=\\[nrt]@)|(?<=%[0-9A-F]{2}@)|(?<=\\u00[0-9a-fA-F]{2}@)"
-WORD_START = rf"(?:(?<![A-Za-z0-9_]@)|{_ESCAPED})"
-_GLUED_START = rf"(?:(?<![A-Za-z0-9]@)|{_ESCAPED})"  # for prefixes that are not words: TOKEN_ghp_
-DASHED_START = rf"(?:(?<![A-Za-z0-9_-]@)|(?<=---@)|{_ESCAPED})"  # for prefixes that are ordinary words: task-, my-sk-learn
+WORD_START = rf"(?:(?<![A-Za-z0-9]@)|{_ESCAPED})"  # also in a file name: backup-ghp_…, TOKEN_ghp_…
+DASHED_START = rf"(?:(?<![A-Za-z0-9_-]@)|(?<=---@)|{_ESCAPED})"  # for a prefix that is an ordinary word: cache-key-
 _LETTERS = re.compile(r"(?:[A-Za-z0-9_/-]|\\\.)*(?![?*+{])")
 
 
@@ -47,15 +46,14 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _token(  # noqa: PLR0913 - a row of the table has that many columns
-    kind: str, hints: str, head: str, body: str, least: int, *, exact: int = 0, early: int = 1, extra: str = "", start: str = ""
+    kind: str, hints: str, head: str, body: str, least: int, *, exact: int = 0, early: int = 1, extra: str = ""
 ) -> SecretPattern:
     """A prefix and a run of characters. ``early``: this many characters at the end of a chunk are treated as a token cut in two.
 
     The whole word around a token is replaced, so that a mark is never followed by the middle of a word.
     """
     word = f"[{DASHED if body.endswith('-') else _WORD}]*+"
-    head_there = starting(start or (_GLUED_START if early == 1 else WORD_START), head)
-    find = f"(?P<s>{head_there}(?P<b>[{body}]{{{least},}}+{word}|[{body}]{{{early},}}+){extra})"
+    find = f"(?P<s>{starting(WORD_START, head)}(?P<b>[{body}]{{{least},}}+{word}|[{body}]{{{early},}}+){extra})"
     return SecretPattern(
         f"{kind}:{head}",
         kind,
@@ -94,10 +92,10 @@ TOKENS = (
     _token("slack-token", "xapp-", "xapp-", "A-Za-z0-9-", 20),
     _token("stripe-key", "k_live_ k_test_", "[sr]k_(?:live|test)_", _ALNUM, 16),
     _token("stripe-key", "whsec_", "whsec_", "A-Za-z0-9+/=", 24),
-    _token("anthropic-key", "sk-ant-", "sk-ant-", DASHED, 20, start=DASHED_START),
-    _token("openrouter-key", "sk-or-", "sk-or-v1-", HEX, 40, exact=64, start=DASHED_START),
-    _token("openai-key", "sk-", "sk-(?:proj|svcacct|admin)-", DASHED, 20, start=DASHED_START),
-    _token("openai-key", "sk-", "sk-", _ALNUM, 32, early=_WEAK, start=DASHED_START)._replace(rest=f"[{DASHED}]*+"),
+    _token("anthropic-key", "sk-ant-", "sk-ant-", DASHED, 20),
+    _token("openrouter-key", "sk-or-", "sk-or-v1-", HEX, 40, exact=64),
+    _token("openai-key", "sk-", "sk-(?:proj|svcacct|admin)-", DASHED, 20),
+    _token("openai-key", "sk-", "sk-", _ALNUM, 32, early=_WEAK)._replace(rest=f"[{DASHED}]*+"),
     _token("huggingface-token", "hf_", f"hf_{_HF_NAMES}", _ALNUM, 30, exact=34, early=_WEAK),
     _token("groq-key", "gsk_", "gsk_", _ALNUM, 40, exact=52),
     _token("replicate-token", "r8_", "r8_", _ALNUM, 36, exact=37, early=_WEAK),
@@ -125,7 +123,7 @@ TOKENS = (
     _token("clia-token", "clia_", "clia_", DASHED, 43, exact=43)._replace(value="mixed"),  # clia_http_requests is a metric
     _token("gitlab-token", "GR1348941", "GR1348941", DASHED, 20),
     _token("aws-bedrock-key", "ABSK", "ABSK", "A-Za-z0-9+/=", 80, early=_WEAK)._replace(value="jwk"),
-    _token("xai-key", "xai-", "xai-", _ALNUM, 60, exact=80, early=_WEAK, start=DASHED_START),
+    _token("xai-key", "xai-", "xai-", _ALNUM, 60, exact=80, early=_WEAK),
     _token("huggingface-token", "api_org_", "api_org_", _ALNUM, 34, exact=34, early=_WEAK),
     _token("langsmith-key", "lsv2_", "lsv2_(?:pt|sk)_", "a-f0-9_", 40),
     _token("tavily-key", "tvly-", "tvly-(?:dev-|prod-)?", _ALNUM, 28, early=_WEAK),
@@ -134,7 +132,7 @@ TOKENS = (
     _token("resend-key", "re_", "re_(?=[A-Za-z0-9]{8}_|[A-Za-z0-9]{6,8}\\Z)", _WORD, 33, early=_WEAK)._replace(value="jwk"),
     _token("square-token", "EAAA", "EAAA", DASHED, 56, early=_WEAK)._replace(value="jwk"),
     _token("square-token", "sq0", "sq0(?:csp|atp|idp)-", DASHED, 22),
-    _token("pulumi-token", "pul-", "pul-", HEX, 40, exact=40, early=_WEAK, start=DASHED_START),
+    _token("pulumi-token", "pul-", "pul-", HEX, 40, exact=40, early=_WEAK),
     _token("dropbox-token", "sl.", r"sl\.(?:u\.)?", DASHED, 60, early=_WEAK)._replace(value="jwk"),
     _token("1password-token", "ops_eyJ", "ops_eyJ", DASHED, 100),
     _token("tailscale-key", "tskey-", "tskey-(?:auth|client|api|scim|webhook)-", "A-Za-z0-9-", 20),

@@ -43,7 +43,7 @@ NEAR_MISSES = [
     "key-" + "facade",
     "_ghp_" + ALNUM[:35],
     "x_github_pattern_" + ALNUM[:40],
-    "is_npm_" + ALNUM[:36],
+    "is_npm_" + ALNUM[:35],
     "1//0",
     "a8Q~" + ALNUM[:20],
     "ab8Q~" + ALNUM[:60],
