@@ -227,6 +227,9 @@ def consolidate(
 
 def init(slug: str, content: NewIdentity, where: WriteLocation = DEFAULT_LOCATION, *, clock: Clock = now) -> list[str]:
     """Create the three documents of an identity and return their paths; by default it inherits existing root directives."""
+    from clia.redaction.secrets import check_public_name  # reading a profile does not load it
+
+    check_public_name(slug, "the slug")
     files = WritableLocalFiles()
     place, target = _target(files, slug, where)
     if not content.inherits and slug != ROOT and (directives := root_directives(files, place)):

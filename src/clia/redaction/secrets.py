@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
+from clia.errors import InvalidInput
 from clia.redaction.named_values import HINTS as NAME_HINTS
 from clia.redaction.named_values import (
     SHORT,
@@ -31,7 +32,7 @@ from clia.redaction.tokens import compiled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from clia.redaction.tokens import SecretPattern
@@ -198,6 +199,14 @@ def redact_entry(text: str, state: Sequence[str] | None) -> tuple[str, int, Reda
 
 def _kind(name: str) -> str:
     return PEM if name.startswith(PEM) else ROWS[name].kind
+
+
+def check_public_name(name: object, what: str, redact_text: Callable[[str], tuple[str, int]] = redact) -> None:
+    """Raise ``InvalidInput`` if a new name contains a secret: names are in refs, file names and messages, which stay."""
+    clean, count = redact_text(name) if isinstance(name, str) else ("", 0)
+    if count:
+        hints = ["choose a name without it; names are public and stay in the history"]
+        raise InvalidInput(f"{what} {clean!r} contains a secret", code="secret-in-name", hints=hints, fields={"name": clean})
 
 
 def redact_value(value: Any) -> tuple[Any, int]:

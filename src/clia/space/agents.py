@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from clia.errors import AlreadyExists, CliaError, Conflict, InvalidInput, NoSuchAgent, NoSuchObject
 from clia.git.records import FILE, TreeEntry
+from clia.redaction.secrets import check_public_name
 from clia.space.envelope import Intent, RefMove
 from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PARENT, PROFILE, TYPE, AgentState, Maintained, Spawned
 from clia.space.traces import stream
@@ -65,6 +66,7 @@ class Agents:
         ``along`` maps the genesis to an intent whose notes and store changes are written together with the agent.
         """
         core = self._core
+        check_public_name(name, "the agent name", core.clean.redact_text)
         names.check_name(name)
         briefing_object = self._briefing(briefing)
         if parent is not None:

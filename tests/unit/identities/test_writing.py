@@ -15,6 +15,7 @@ from clia.identities.journal import Note
 from clia.identities.writing import NewIdentity, WriteLocation, consolidate, init, journal, transfer
 from clia.values.canonical import digest
 from support import clia
+from support.fake_secrets import HEX
 
 if TYPE_CHECKING:
     from support import Tree
@@ -325,3 +326,11 @@ def test_the_clock_must_be_timezone_aware(tree: Tree) -> None:
     tree.repository("w")
     with pytest.raises(ValueError, match="aware"):
         journal("scout", Note("n"), WriteLocation(tree.path("w")), clock=lambda: datetime(2026, 1, 1))  # noqa: DTZ001  # on purpose
+
+
+def test_a_slug_that_contains_a_secret_is_refused(tree: Tree) -> None:
+    tree.repository("w")
+    with pytest.raises(InvalidInput) as caught:
+        init("pul-" + HEX[:40], NewIdentity(), WriteLocation(tree.path("w")), clock=fixed)
+    assert caught.value.code == "secret-in-name"
+    assert not (Path(tree.path("w")) / ".clia").exists()

@@ -55,6 +55,13 @@ def test_a_shape_is_redacted(shape: SecretShape) -> None:
         assert redact(redaction.text) == (redaction.text, 0)
 
 
+@pytest.mark.parametrize("form", ["/home/ada/{}.txt", "backup-{}.sql", "notes_{}.md", "src/{}/a.py", " M {}", "rename {} => b"])
+def test_a_token_in_a_file_name_is_redacted(form: str) -> None:
+    """Except two whose characters also occur around them: a key of Mailgun after a word, and a secret of Azure."""
+    tokens = [shape for shape in SHAPES[:92] if shape.name not in {"Azure client secret", "Mailgun key"}]
+    assert [shape.name for shape in tokens if _leaks(shape, redact(form.format(shape.text)).text)] == []
+
+
 @shapes
 def test_a_shape_in_chunks_is_redacted(shape: SecretShape) -> None:
     for size in (1, 2, 7, 16):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import clia
 from clia.testing import components
+from support.fake_secrets import ALNUM, HEX
 from support.plain_git import git_in
 from support.spaces import BRIEFING, refused, settings
 
@@ -46,3 +48,20 @@ def test_pages_of_agent_names_add_up_to_the_whole_list(scout: clia.Space) -> Non
         pages.append(components(scout).agents.names(after=pages[-1][-1], limit=2))
     assert pages == [["a0", "a1"], ["a2", "a2-and-more"], ["a3", "a4"], ["scout"], []]
     refused("invalid-limit", lambda: components(scout).agents.names(limit=-1))
+
+
+def test_an_agent_name_that_contains_a_secret_is_refused_without_repeating_it(scout: clia.Space) -> None:
+    for name in ("ghp_" + ALNUM[:36], "pul-" + HEX[:40], "scout-pul-" + HEX[:40]):
+        error = refused("secret-in-name", partial(scout.spawn, name, BRIEFING))
+        assert name[-36:] not in str(error.to_json())
+    assert scout.spawn("pul-request-12", BRIEFING).agent == "pul-request-12"
+
+
+def test_a_token_in_a_path_is_redacted_in_messages_and_traces(scout: clia.Space) -> None:
+    path = f"keys/backup-ghp_{ALNUM[:36]}.txt"
+    scout.trace("scout", "tool-call", f"cat {path}", data={"path": path})
+    commit = scout.show(
+        scout.commit_with_trace("scout", "finding", changes={"a": b"1"}, message=f"Read {path}", meta={"path": path})
+    )
+    assert commit.message == "Read keys/backup-[redacted:github-token].txt"
+    assert ALNUM[:36] not in str(scout.trace_for(commit.cid)) + str(commit.meta)
