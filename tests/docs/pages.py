@@ -75,10 +75,10 @@ class Step(NamedTuple):
 
 class Failure(NamedTuple):
     line: int
-    what: str
+    problem: str
 
     def __str__(self) -> str:
-        return f"line {self.line}: {self.what}"
+        return f"line {self.line}: {self.problem}"
 
 
 def blocks(text: str) -> list[Block]:

@@ -62,7 +62,7 @@ class BehaviourCli(Commands):
         return library.open(self.root, settings=QUICK)
 
 
-class Record(NamedTuple):
+class BehaviourRecord(NamedTuple):
     """A space in which two versions of ``review`` ran: one is current, the other is on trial and did better."""
 
     cli: BehaviourCli
@@ -96,7 +96,7 @@ def cli(tmp_path: Path) -> BehaviourCli:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Record:
+def written(tmp_path_factory: pytest.TempPathFactory) -> BehaviourRecord:
     """Shared, so tests must not change it. The current version passes one time in four, the trial always; each has one session."""
     cli = new_cli(tmp_path_factory.mktemp("record").resolve() / "w")
     with cli.space() as space:
@@ -109,11 +109,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Record:
                 outcome = "pass" if number % passes == 0 else "fail"
                 space.commit("scout", "test", {"n": f"{cid}{number}".encode()}, meta={"outcome": outcome})
             space.decide("scout", "yes")
-    return Record(cli, current, trial)
+    return BehaviourRecord(cli, current, trial)
 
 
 @pytest.fixture
-def record(written: Record, tmp_path: Path) -> Record:
+def record(written: BehaviourRecord, tmp_path: Path) -> BehaviourRecord:
     """A copy that a test may change."""
     shutil.copytree(written.cli.root, tmp_path / "w")
     return written._replace(cli=BehaviourCli(tmp_path / "w"))
@@ -210,7 +210,9 @@ def test_invalid_versions_are_refused(cli: BehaviourCli) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_unknown_names_and_conflicting_options_are_refused(written: Record, words: list[str], exit_code: int, error: str) -> None:
+def test_unknown_names_and_conflicting_options_are_refused(
+    written: BehaviourRecord, words: list[str], exit_code: int, error: str
+) -> None:
     assert written.cli.refused("behaviour", *words, code=exit_code)["code"] == error
 
 
@@ -360,7 +362,7 @@ def test_a_person_reads_and_adopts_a_behaviour_of_a_peer(tmp_path: Path) -> None
 # Observations
 
 
-def test_lineage_draws_a_tree_of_versions_with_rates(written: Record) -> None:
+def test_lineage_draws_a_tree_of_versions_with_rates(written: BehaviourRecord) -> None:
     cli, current, trial = written
     lines = cli("behaviour", "lineage", "review", "--measure", "passed").splitlines()
     assert lines[0].split() == ["review", "session-flow,", "by", "passed"]
@@ -374,7 +376,7 @@ def test_lineage_draws_a_tree_of_versions_with_rates(written: Record) -> None:
     ]
 
 
-def test_stats_show_rates_with_intervals_counts_and_a_plot(written: Record) -> None:
+def test_stats_show_rates_with_intervals_counts_and_a_plot(written: BehaviourRecord) -> None:
     cli, current, trial = written
     stats = cli.json("behaviour", "stats", "review", "--over", "week")
     assert {"measure", "over", "gaps", "versions"} == set(stats)
@@ -431,7 +433,7 @@ def test_a_probability_is_never_certain() -> None:
     assert [chance(probability) for probability in (None, 0.0, 0.5, 0.994, 1.0)] == ["", "<1 %", "50 %", "99 %", ">99 %"]
 
 
-def test_compare_describes_the_difference_of_two_versions(written: Record) -> None:
+def test_compare_describes_the_difference_of_two_versions(written: BehaviourRecord) -> None:
     cli, current, trial = written
     output_rows = rows(cli("behaviour", "compare", current, trial))
     assert ["passed", ">99", "%", "+75", "(+51", "to", "+88)", "B", "is", "shown", "to", "be", "better"] in output_rows
@@ -443,7 +445,7 @@ def test_compare_describes_the_difference_of_two_versions(written: Record) -> No
     assert "neither was ever observed: not enough data" not in cli("behaviour", "compare", "careful", current)
 
 
-def test_a_suggestion_names_its_evidence_and_the_next_command(record: Record) -> None:
+def test_a_suggestion_names_its_evidence_and_the_next_command(record: BehaviourRecord) -> None:
     cli, current, trial = record
     nothing = cli("behaviour", "suggest", "review")
     assert "nothing is suggested yet" in nothing
@@ -469,7 +471,7 @@ def test_a_suggestion_names_its_evidence_and_the_next_command(record: Record) ->
     assert (again["action"], again["next"]) == ("retire", f"clia behaviour retire review {current} --expect {trial}")
 
 
-def test_adoption_on_evidence_follows_the_suggestion_or_fails(record: Record) -> None:
+def test_adoption_on_evidence_follows_the_suggestion_or_fails(record: BehaviourRecord) -> None:
     cli, current, trial = record
     error = cli.refused("behaviour", "adopt", "review", "--on-evidence", code=1)
     assert (error["code"], error["fields"]["action"]) == ("not-suggested", "not-enough-data")
@@ -483,7 +485,7 @@ def test_adoption_on_evidence_follows_the_suggestion_or_fails(record: Record) ->
     assert cli.json("behaviour", "show", "review")["current"] == trial != current
 
 
-def test_a_replay_shows_where_another_version_departs_and_writes_nothing(record: Record) -> None:
+def test_a_replay_shows_where_another_version_departs_and_writes_nothing(record: BehaviourRecord) -> None:
     cli, current, trial = record
     curt = cli.json("behaviour", "propose", "review", "--from", cli.file("curt.py", CURT))["cid"]
     before = cli.refs()
@@ -516,7 +518,7 @@ def test_a_replay_reports_a_live_session_a_failure_and_a_lost_record(cli: Behavi
     assert cli.json(*replay, "review")["in_part"] is True
 
 
-def test_a_partial_clone_reports_what_is_missing(written: Record, tmp_path: Path) -> None:
+def test_a_partial_clone_reports_what_is_missing(written: BehaviourRecord, tmp_path: Path) -> None:
     source = f"file://{written.cli.root}"
     git("clone", "-q", "--depth", "3", "--no-single-branch", source, str(tmp_path / "part"), cwd=tmp_path)
     part = BehaviourCli(tmp_path / "part")
@@ -529,7 +531,7 @@ def test_a_partial_clone_reports_what_is_missing(written: Record, tmp_path: Path
     assert part.json("behaviour", "stats", "review")["gaps"] == 0, "the fetched part is enough"
 
 
-def test_a_terminal_shows_a_progress_bar_and_no_control_characters(record: Record) -> None:
+def test_a_terminal_shows_a_progress_bar_and_no_control_characters(record: BehaviourRecord) -> None:
     cli = record.cli
     cli("behaviour", "propose", "review", "--from", cli.file("curt.py", CURT), "-m", RED)
     shutil.rmtree(cli.root / ".git" / "clia")  # the index, so that everything is read again

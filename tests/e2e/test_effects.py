@@ -573,7 +573,7 @@ def test_commits_during_a_program_are_not_reverted(desk: HandlerDesk) -> None:
 
 
 def test_secrets_that_a_program_prints_are_not_in_the_trace(desk: HandlerDesk) -> None:
-    fake = next(each for each in FAKES if each.kind == "github-token")
+    fake = next(secret for secret in FAKES if secret.kind == "github-token")
     desk.call(command, agent(f"say {fake.text}"))
     (entry,) = desk.space.trace_pending("scout")
     assert fake.secret not in entry["text"]

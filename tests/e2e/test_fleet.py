@@ -46,7 +46,9 @@ def test_a_worker_is_listed_removed_when_stopped_and_silent_when_killed(tmp_path
                 (ALIVE, killed.pid, ("commit", "timer")),
                 (ALIVE, stopped.pid, ("commit", "timer")),
             ]
-            assert [(each.name, each.pid) for each in fleet.forges] == [(forge.address.removeprefix("http://"), forge.process.pid)]
+            assert [(listed.name, listed.pid) for listed in fleet.forges] == [
+                (forge.address.removeprefix("http://"), forge.process.pid)
+            ]
             assert [(machine.workers, machine.forges) for machine in fleet.machines] == [(2, 1)]
             stopped.send_signal(signal.SIGTERM)
             assert stopped.wait(60) == 0

@@ -186,17 +186,17 @@ def test_an_answer_that_waits_for_the_store_is_dropped_when_the_worker_ends(
 ) -> None:
     """After one stop the worker ends with the grace period, and no thread remains."""
     worker_space.ask("halting", 5)
-    told = threading.Event()
+    noticed = threading.Event()
 
     def resume(*words: Any, **more: Any) -> Any:
-        told.set()
+        noticed.set()
         raise away()
 
     monkeypatch.setattr(worker_space.space, "resume", resume)
     worker = worker_space.worker({"halting": echo}, config=Config(worker=QUICK._replace(grace_seconds=0.05)))
     thread = in_background(worker)
-    assert told.wait(30)
-    (handing_in,) = (each for each in threading.enumerate() if each.name == "clia-halting")
+    assert noticed.wait(30)
+    (handing_in,) = (running for running in threading.enumerate() if running.name == "clia-halting")
     worker.stop()
     thread.join()
     handing_in.join(60)

@@ -75,7 +75,7 @@ def crash_alone(place: SessionCrashSpace, case: CrashCase[SessionVerb]) -> None:
 
 def crash_beside_another(place: SessionCrashSpace, case: CrashCase[SessionVerb]) -> None:
     """The victim holds the agent's lock when the second process runs the same verb."""
-    lock = CrashPoint("locked", 2 if case.verb.made else 1)  # a fork takes the lock of the old agent, then that of the new one
+    lock = CrashPoint("locked", 2 if case.verb.new_agent else 1)  # a fork takes the lock of the old agent, then that of the new one
     crash_beside(partial(run_verb, place, case.verb), case.at, partial(run_second, place, case), lock)
     first = {"victim"} if case.past else set()
     check_done_by(place, case.verb, first or {"second"} if case.verb.once else first | {"second"})
@@ -92,7 +92,7 @@ def run_second(place: SessionCrashSpace, case: CrashCase[SessionVerb], wait: Cal
             answered_by = conflict.answered_by if isinstance(conflict, StaleRequest) else None
             if not case.past or (answered_by and person(answered_by) != "victim"):
                 raise
-        name = verb.made or verb.agent
+        name = verb.new_agent or verb.agent
         space.trace(name, "console", "second")
         place.paper.note("entry", "second")
         commit = space.commit_with_trace(name, "finding", changes={"second.txt": b"second\n"})

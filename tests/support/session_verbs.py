@@ -20,7 +20,7 @@ class SessionVerb(NamedTuple):
     act: Callable[[clia.Space], object]
     done_by: Callable[[clia.Space], set[str]]
     then: Callable[[clia.Space, set[str]], object]
-    made: str | None = None  # the agent that it creates
+    new_agent: str | None = None  # the agent that it creates
     once: bool = True  # whether only one process can do it
 
 

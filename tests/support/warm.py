@@ -41,7 +41,7 @@ class Done(NamedTuple):
     err: bytes
 
 
-class Keeper:
+class KeeperProcess:
     """The process that forks. It ends with this process; a process forked from this one starts its own."""
 
     def __init__(self) -> None:
@@ -68,8 +68,8 @@ def _environment() -> dict[str, str]:
 
 
 @cache
-def _keeper(owner: int) -> Keeper:
-    return Keeper()
+def _keeper(owner: int) -> KeeperProcess:
+    return KeeperProcess()
 
 
 def can_run(variables: Mapping[str, str]) -> bool:
