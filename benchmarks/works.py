@@ -78,7 +78,7 @@ TABLE: dict[str, tuple[Work, ...]] = {
         Work("cold-hook-large", "cold hook, an event of 1 MB", BARE),
     ),
     "mcp": (
-        Work("mcp-start", "start of clia mcp: initialize and tools/list", _SDK, (Bar(400, COST), Bar(0.75))),
+        Work("mcp-start", "start of clia mcp: initialize and tools/list", _SDK, (Bar(400, COST), Bar(0.5))),
         Work("mcp-start-first", "the same after an installation", _SDK),
         Work("mcp-call", "the same, and a first call (agents)", _SDK),
     ),

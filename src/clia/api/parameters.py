@@ -23,6 +23,8 @@ From = Annotated[str, "the agent to merge; PEER/AGENT for a peer's agent"]
 # Commits
 Revision = Annotated[str, "an agent or PEER/AGENT (for its head), a commit id or its start, or a branch"]
 Other = Annotated[str | None, "another commit to compare with"]
+OwnOnly = Annotated[bool, "only commits made by this agent, not those that it started from or merged"]
+CommitLimit = Annotated[int | None, "maximum number of commits"]
 Paths = Annotated[Sequence[str], "only these paths"]
 Kind = Annotated[str, "commit kind, a registered type"]
 Message = Annotated[str, "what was done and why: a subject line, then a body"]

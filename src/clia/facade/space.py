@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Agents,
         Base,
         Changes,
+        CommitLimit,
         Files,
         From,
         IdentitySlug,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         Meta,
         NewAgent,
         Other,
+        OwnOnly,
         Parent,
         Paths,
         RemoteName,
@@ -281,13 +283,7 @@ class Space:
         return self._components.history.find(text)
 
     @verb("GET", "/log", VIEWER, "commits")
-    def log(
-        self,
-        text: Revision,
-        *,
-        own: Annotated[bool, "only commits made by this agent, not those that it started from or merged"] = False,
-        limit: Annotated[int | None, "maximum number of commits"] = None,
-    ) -> list[AgentCommit]:
+    def log(self, text: Revision, *, own: OwnOnly = False, limit: CommitLimit = None) -> list[AgentCommit]:
         """The commits that are reachable from a head, newest first."""
         return self._components.history.log(text, own=own, limit=limit)
 

@@ -4,7 +4,8 @@ Loading the SDK takes most of the time that a server needs to start. Its answers
 ``tools/list`` depend only on the installed code and on the request. Each is kept in a file, and the next server gives it at once.
 The SDK still receives every message; only its own answer to such a request is dropped.
 
-Invariant: an early answer is one that the SDK gave to the same request, after the same handshake, with the same installed code.
+Invariant: an early answer is one that the SDK gave to the same request, after the same handshake, with the same installed code, but
+for the name of the client.
 Only whole messages are written to standard output. This module loads the standard library only.
 """
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _STATIC = ("initialize", "server/discover", "tools/list")
 _PROTOCOL = "io.modelcontextprotocol/"
+_CLIENT = f"{_PROTOCOL}clientInfo"
+"""The name and version of the client, on which no answer depends; in a handshake it is ``clientInfo``."""
 _FIRST = 32
 """Messages of a client that may be answered early."""
 _FILES_MAX = 64
@@ -113,7 +116,8 @@ class EarlyAnswers:
             message = json.loads(line)
             method, params = message["method"], message.get("params") or {}
             given = {key: value for key, value in (params.get("_meta") or {}).items() if key.startswith(_PROTOCOL)}
-            request_id, request = json.dumps(message["id"]), json.dumps([method, {**params, "_meta": given}], sort_keys=True)
+            fields = {**params, "_meta": {**given, _CLIENT: None}, "clientInfo": None}
+            request_id, request = json.dumps(message["id"]), json.dumps([method, fields], sort_keys=True)
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
             return  # not a request; the SDK says what is wrong
         if method not in _STATIC:

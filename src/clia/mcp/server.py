@@ -18,7 +18,7 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
-from clia.errors import CliaError
+from clia.errors import CliaError, FileError, InvalidInput
 from clia.mcp import behaviour_tools, decisions, lineage_tools, resources, session_tools, space_tools
 from clia.mcp.calls import Caller, Exchange, ToolCall
 from clia.mcp.identity import origin_of
@@ -105,10 +105,8 @@ class _RequestHandlers:
             return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=json.loads(text))
         except MCPError:
             raise
-        except CliaError as err:
-            return refused(self._place.in_error(err))
-        except Exception:  # noqa: BLE001  # a bug becomes a logged error result
-            return refused(broken(f"tool {tool.name}"))
+        except Exception as err:  # noqa: BLE001  # a bug becomes a logged error result
+            return refused(self._error(err, f"tool {tool.name}"))
 
     # Resources and prompts
 
@@ -146,10 +144,16 @@ class _RequestHandlers:
             caller = self._who(context)
             caller.require(VIEWER)
             return await to_thread.run_sync(work, ToolCall(self._place, caller, origin_of(context)), limiter=self._limiter)
-        except CliaError as err:
-            raise protocol_error(self._place.in_error(err), {"uri": name}) from None
-        except Exception:  # noqa: BLE001  # as above
-            raise protocol_error(broken(name), {"uri": name}) from None
+        except Exception as err:  # noqa: BLE001  # as above
+            raise protocol_error(self._error(err, name), {"uri": name}) from None
+
+    def _error(self, err: Exception, name: str) -> CliaError:
+        """The error for the client, as the command line has it. A remote caller learns nothing about files of this machine."""
+        if isinstance(err, CliaError):
+            return self._place.in_error(err)
+        if isinstance(err, OSError) and self._place.at_hand:
+            return FileError(str(err))
+        return InvalidInput("a name or text is not Unicode", code="invalid-text") if isinstance(err, UnicodeError) else broken(name)
 
 
 async def _done(tool: Tool, exchange: Exchange, values: dict[str, Any]) -> Any:

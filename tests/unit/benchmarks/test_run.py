@@ -40,7 +40,7 @@ NUMBERS: dict[str, tuple[str, dict[str, float], set[str]]] = {
     "profile": ("json.loads of the same files", {COST: 5}, set()),
     "profile-all": ("json.loads of the same files", {COST: 35}, set()),
     "cold-hook": ("python -c pass", {FLOOR: 2.5}, {"import langgraph"}),
-    "mcp-start": ("import of the MCP SDK", {COST: 400, FLOOR: 0.75}, set()),
+    "mcp-start": ("import of the MCP SDK", {COST: 400, FLOOR: 0.5}, set()),
     "cold-profile": ("python -c pass", {FLOOR: 5}, {"import langgraph"}),
     "graph": ("libgit2's walk over them, packed", {COST: 150}, set()),
     "descendants": ("recursive SQL in memory", {COST: 60}, set()),

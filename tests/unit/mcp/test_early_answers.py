@@ -58,7 +58,8 @@ def sources(messages: list[Any]) -> dict[str, str]:
 
 def test_a_server_gives_the_answers_of_the_one_before_at_once_and_each_once(tmp_path: Path) -> None:
     assert sources(run(tmp_path, "first", INITIALIZE, LIST, CALL)) == {"a0": "first", "a1": "first", "a2": "first"}
-    again = run(tmp_path, "silent", INITIALIZE, {"method": "tools/list", "params": {"_meta": {"progressToken": 2}}}, CALL)
+    newer = {"method": "initialize", "params": {**HELLO, "clientInfo": {"name": "t", "version": "2"}}}
+    again = run(tmp_path, "silent", newer, {"method": "tools/list", "params": {"_meta": {"progressToken": 2}}}, CALL)
     assert sources(again) == {"a0": "first", "a1": "first"}, "calls are never answered early"
     assert again[0] == {"jsonrpc": "2.0", "id": "a0", "result": {"from": "first", "é": [1]}}
     assert sources(run(tmp_path, "next", INITIALIZE, LIST, CALL)) == {"a0": "first", "a1": "first", "a2": "next"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from pathlib import Path
@@ -17,6 +18,7 @@ from clia.capture.service import CapturedSession
 from clia.cli.forge import site_address
 from clia.forge.forge import unique_names
 from clia.git.records import FILE, TreeEntry
+from clia.identities.service import RelativePaths
 from clia.mcp import resources, space_tools, toolbox
 from clia.mcp.calls import Caller
 from clia.mcp.server import TOOLS, described
@@ -209,6 +211,24 @@ def test_an_internal_error_has_no_traceback_and_the_server_continues(
 
     drive(server_at(space, tmp_path, agent="scout"), work)
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_full_disk_is_reported_to_the_local_user_and_not_to_a_remote_one(
+    space: clia.Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device", "/srv/private")
+
+    monkeypatch.setattr(clia.Space, "states", full)
+
+    async def local(driver: Driver) -> None:
+        assert "No space left on device" in (await driver.refused("file-error", "agents"))["message"]
+
+    async def remote(driver: Driver) -> None:
+        assert "private" not in json.dumps(await driver.refused("internal", "agents"))
+
+    drive(server_at(space, tmp_path), local)
+    drive(server_at(space, tmp_path, paths=RelativePaths(str(tmp_path))), remote)
 
 
 def test_the_role_is_checked_before_anything_is_read(space: clia.Space, tmp_path: Path) -> None:
