@@ -53,7 +53,7 @@ PAGES = {
     "graph-table": "/s/shop/graph?view=table",
     "graph-path": "/s/shop/graph?collapse=1&from=lead&to=scout",
     "lineage": "/s/shop/lineage",
-    "lineage-agent": "/s/shop/lineage/scout?at=/role",
+    "lineage-identity": "/s/shop/lineage/scout?at=/role",
     "lineage-agenda": "/s/shop/lineage/scout?document=plan",
     "fleet": "/s/shop/fleet",
     "missing": "/s/shop/agents/nobody",
@@ -61,7 +61,7 @@ PAGES = {
 WIDTHS = (640, 701, 768, 1101, 1280)
 """Window widths from phone to desktop. Layouts change above 700 and above 1100 pixels."""
 LONG = "worker-of-the-night-shift-in-the-second-rack-" + "x" * 20
-PICTURES = {"inbox": "inbox", "graph": "graph", "session": "session", "agent": "agent", "lineage-agent": "lineage"}
+PICTURES = {"inbox": "inbox", "graph": "graph", "session": "session", "agent": "agent", "lineage-identity": "lineage"}
 HOSTILE = [
     "/s/hostile/",
     "/s/hostile/inbox",

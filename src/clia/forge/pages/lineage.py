@@ -38,23 +38,23 @@ PLACES, FINDINGS = 50, 200
 
 
 def routes() -> list[Route]:
-    return [page("/lineage", "lineage", _agents), page("/lineage/{slug}", "lineage-agent", _agent)]
+    return [page("/lineage", "lineage", _identities), page("/lineage/{slug}", "lineage-identity", _identity)]
 
 
-def _agents(visit: Visit) -> Response:
+def _identities(visit: Visit) -> Response:
     paths = RelativePaths(visit.site.path)
     everything = visit.query("all") == "1"
     roster = roster_at(visit.site.path, everything=everything)
-    agents = [agent._replace(directory=paths.short(agent.directory)) for agent in roster.agents]
+    identities = [identity._replace(directory=paths.short(identity.directory)) for identity in roster.agents]
     return render(
-        visit, "lineage.html", agents=agents, everything=everything, is_slug=is_slug, **_findings(paths, roster.diagnostics)
+        visit, "lineage.html", identities=identities, everything=everything, is_slug=is_slug, **_findings(paths, roster.diagnostics)
     )
 
 
-def _agent(visit: Visit) -> Response:
+def _identity(visit: Visit) -> Response:
     slug = visit.param("slug")
     if not is_slug(slug):
-        raise AgentNotFound(f"unknown agent {slug!r}", fields={"slug": slug})
+        raise AgentNotFound(f"unknown identity {slug!r}", fields={"slug": slug})
     document = visit.query("document") or PROFILE
     kind = kind_of(document)
     try:
@@ -98,7 +98,7 @@ def _whole(visit: Visit, lineage: Lineage, merged: MergedDocument, context: dict
     view = TreeView(f"?document={quote(context['document'])}", visit.query("under"), visit.number("first", 0), context["at"])
     return render(
         visit,
-        "lineage_agent.html",
+        "lineage_identity.html",
         _status(context),
         documents=list(DOCUMENTS),
         report=report,
