@@ -255,6 +255,30 @@ def _submodule(root: Path) -> None:
     git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(part), "part", cwd=root)
 
 
+def _rebase_in_progress(root: Path) -> None:
+    _merge_in_progress(root)
+    git("merge", "--abort", cwd=root)
+    assert subprocess.run(["git", "rebase", "--quiet", "other"], cwd=root, capture_output=True, check=False).returncode == 1
+
+
+def _sparse(root: Path) -> None:
+    for name in ("here", "away"):
+        (root / name).mkdir()
+        (root / name / "file.txt").write_text(f"{name}\n")
+    git("add", ".", cwd=root)
+    git("commit", "--quiet", "--message=two folders", cwd=root)
+    git("sparse-checkout", "set", "here", cwd=root)
+    assert not (root / "away").exists()
+
+
+def _line_endings_and_names(root: Path) -> None:
+    """Lines end in CRLF, a file is binary, and a name changes only in case."""
+    git("config", "core.autocrlf", "true", cwd=root)
+    (root / "windows.txt").write_bytes(b"one\r\ntwo\r\n")
+    (root / "binary.dat").write_bytes(bytes(range(256)))
+    git("mv", "README.md", "Readme.md", cwd=root)
+
+
 def _unchanged(root: Path) -> None:
     del root
 
@@ -263,6 +287,9 @@ STATES: dict[str, tuple[Callable[[Path], None], set[str]]] = {
     "all kinds of changes": (_all_kinds_of_changes, {".gitignore", "README.md", "staged.txt", "untracked.txt"}),
     "a merge in progress": (_merge_in_progress, {"README.md"}),
     "a detached head": (_detached, {"README.md"}),
+    "a rebase in progress": (_rebase_in_progress, {"README.md"}),
+    "a sparse checkout": (_sparse, {"README.md", "here/file.txt", "away/file.txt"}),
+    "line endings and names": (_line_endings_and_names, {"Readme.md", "windows.txt", "binary.dat"}),
     "odd names": (
         _odd_names,
         {"README.md", "new\nline", "\udcff\udcfe", '"quoted"', "ünï", "-dash", " blank ", "link", "run.sh"},
@@ -279,6 +306,10 @@ PRESERVED = (
     "MERGE_HEAD",
     "ORIG_HEAD",
     "MERGE_MSG",
+    "REBASE_HEAD",
+    "rebase-merge/git-rebase-todo",
+    "rebase-merge/head-name",
+    "info/sparse-checkout",
     "config",
     "logs/HEAD",
     "logs/refs/heads/main",
@@ -341,3 +372,23 @@ def test_ingest_does_not_change_the_users_index_branch_worktree_or_stash(tmp_pat
         for agent_name in space.agents():
             listed = git("log", "--all", "--format=", "--name-only", f"agents/{agent_name}", cwd=root).split("\n")
             assert not {".env", "build/out"} & set(listed)
+
+
+def test_a_partial_clone_is_recorded_without_its_missing_files(tmp_path: Path) -> None:
+    """Files that the clone has not fetched stay as they are."""
+    origin = new_space(tmp_path.resolve() / "origin")
+    (origin / "large.txt").write_text("large\n")
+    git("add", ".", cwd=origin)
+    git("commit", "--quiet", "--message=large", cwd=origin)
+    git("config", "uploadpack.allowFilter", "true", cwd=origin)
+    root = tmp_path.resolve() / "clone"
+    git("clone", "--quiet", "--filter=blob:none", "--sparse", f"file://{origin}", str(root), cwd=tmp_path)
+    git("sparse-checkout", "set", "--no-cone", "/README.md", cwd=root)
+    library.init(root, settings=settings()).close()
+    report = rehearse(root, [*TURN, *END])
+    with untouched(root):
+        assert not run_ingest(root).trouble
+    check_once(root, report)
+    with library.open(root, settings=settings()) as space:
+        files = git("ls-tree", "-r", "--name-only", f"agents/{agent_of(space, 'claude-code', report['session'])}", cwd=root)
+        assert set(files.split()) == {"README.md", "large.txt", "main.txt"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import os
 import subprocess
 import tempfile
@@ -14,11 +15,15 @@ from pathlib import Path
 
 import pytest
 
+import clia
 from clia.capture import hook as main
 from support import program
+from support.captured import new_space as captured_space
+from support.captured import run_ingest, texts_of_kind
 from support.crashes import run_all
 from support.disks import become_nobody, read_only, small_disk
 from support.hook_spools import QUIET, environment, events, fire, new_space, spool_of
+from support.space_driver import settings
 
 TOOLS = ("claude-code", "codex", "gemini")
 AT_ONCE = 8
@@ -51,6 +56,27 @@ def test_eight_concurrent_hooks_lose_and_mix_nothing(tmp_path: Path, soak: bool)
     stored = events(spool_of(root))
     assert len({event.name for event in stored}) == len(stored) >= 4 * AT_ONCE
     assert Counter((event.head["tool"], event.payload) for event in stored) == Counter(sent_events)
+
+
+def test_a_storm_of_hooks_is_recorded_once(tmp_path: Path, soak: bool) -> None:
+    """All hooks are started before any of them is waited for, and an ingest runs among them."""
+    root = captured_space(tmp_path.resolve() / "space")
+    texts = [f"prompt {number}" for number in range(400 if soak else 40)]
+    hooks = []
+    for number, text in enumerate(texts):
+        process = subprocess.Popen([program(), "hook", "claude-code"], cwd=root, env=environment(None), stdin=subprocess.PIPE)
+        body = {"session_id": f"session-{number % 4}", "hook_event_name": "UserPromptSubmit", "prompt": text, "prompt_id": text}
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(body).encode())
+        process.stdin.close()
+        hooks.append(process)
+    run_ingest(root)
+    assert [process.wait() for process in hooks] == [0] * len(hooks)
+    report = run_ingest(root)
+    assert (report.trouble, report.done.left, report.done.rejected) == ((), 0, 0)
+    with clia.open(root, settings=settings()) as space:
+        assert sorted(texts_of_kind(space, "prompt")) == sorted(texts)
+        assert len(space.agents()) == 4
 
 
 def test_a_hook_killed_while_writing_leaves_no_event(tmp_path: Path) -> None:

@@ -80,9 +80,18 @@ class IngestedSessions:
     def session(self, hook: IncomingEvent, event: ToolEvent) -> IngestedSession:
         report = hook.report
         live = self.get(hook.tool, report.session, "") or self._begin(hook, event)
+        self.follow(live, hook)
         if report.transcript and report.transcript != live.captured.transcript:
             live.captured = moved(live.captured, report.transcript)
         return live
+
+    def follow(self, live: IngestedSession, hook: IncomingEvent) -> None:
+        """Continue in the directory of an event if the repository was moved. A linked worktree that is gone was removed."""
+        if live.captured.main and not os.path.lexists(live.captured.place) and self._is_main(place := self._place(hook)):
+            live.captured = live.captured._replace(place=place)
+
+    def _is_main(self, place: str) -> bool:
+        return os.path.realpath(place) == os.path.dirname(os.path.dirname(os.path.realpath(self._space.home)))
 
     def get(self, tool: ToolReader, session: str, sub: str) -> IngestedSession | None:
         key = row_key(tool.name, session, sub)
@@ -100,6 +109,7 @@ class IngestedSessions:
         return self._captures.is_ours(agent)
 
     def _enter(self, tool: ToolReader, captured: CapturedSession) -> IngestedSession:
+        captured = captured._replace(main=self._is_main(captured.place))
         self._captures.keep(captured)
         live = self._lives[captured.key] = IngestedSession(tool, captured)
         return live

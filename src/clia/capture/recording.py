@@ -149,6 +149,7 @@ class Recorder:
                 self._captures.keep(live.captured)
         elif event.what in (SUB_START, CALL) and not live.captured.open:  # it continues, and others have worked since
             live.captured = live.captured._replace(open=True, shared=True)
+        self._lives.follow(live, hook)
         path = hook.report.sub_transcript
         if path and path != live.captured.transcript:
             live.captured = moved(live.captured, path)

@@ -44,6 +44,7 @@ class CapturedSession(NamedTuple):
     sub: str
     agent: str
     place: str  # top of its worktree
+    main: bool = False  # whether that is the repository's main worktree
     open: bool = True
     started: str = ""
     last: str = ""  # time of the last event
