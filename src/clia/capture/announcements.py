@@ -36,8 +36,7 @@ def announced_by_content(common_dir: str, tool: str, arguments: Mapping[str, Any
         _caller(payload)
         for payload in newest.values()
         if payload.get("hook_event_name") in _EVENTS
-        and str(payload.get("tool_name")).startswith("mcp_")
-        and str(payload.get("tool_name")).endswith(f"_{tool}")
+        and str(payload.get("tool_name")).endswith((f"_{tool}", f"-{tool}"))  # tools put the server's name before it
         and payload.get("tool_input") == arguments
     ]
     return callers[0] if len(callers) == 1 else None

@@ -5,7 +5,7 @@ What clients say about the session of a call:
 - Claude Code: ``sessionId`` and ``claudecode/toolUseId`` in ``_meta``. It starts a server with ``CLAUDE_CODE_SESSION_ID``, which is
   out of date after ``/clear``. The hook that announced the call names the sub-agent.
 - Codex: ``x-codex-turn-metadata`` in ``_meta``, with ``session_id`` and, for a sub-agent, another ``thread_id``.
-- Gemini CLI and Copilot CLI: nothing. Their hooks announce each call with its arguments.
+- Gemini CLI and others: nothing. Their hooks announce each call with its arguments.
 
 Invariant: a call is attributed to one session or to none, and never to another session in the same directory.
 """
