@@ -1,4 +1,4 @@
-"""The cold start of a hook, which a tool waits for at each step."""
+"""The cold start of a hook, which a tool waits for at each step, and the ingest of a turn."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import clia
 from benchmarks.measure import Row, beside, command
 from benchmarks.peers import import_of
 from benchmarks.works import IMPORT_LANGGRAPH
+from clia.capture import spool
+from clia.capture.ingest import ingest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +32,34 @@ def rows(rounds: int) -> list[Row]:
         (floor, typical, large), theirs = beside(works, {IMPORT_LANGGRAPH: import_of("langgraph.graph")}, rounds)
         waiting = len(os.listdir(root / ".git/clia/spool/new"))
         assert waiting == 2 * (rounds + 1), f"{waiting} events were stored"
-    return [Row("cold-hook", typical, floor, theirs), Row("cold-hook-large", large, floor)]
+    return [Row("cold-hook", typical, floor, theirs), Row("cold-hook-large", large, floor), *_ingest_rows(rounds)]
+
+
+def _ingest_rows(rounds: int) -> list[Row]:
+    with tempfile.TemporaryDirectory() as directory:
+        root, options = Path(directory).resolve() / "space", clia.Settings(durable=False)
+        with clia.init(root, settings=options) as space:
+            commit = command(["git", "-C", str(root), "commit", "--quiet", "--allow-empty", "--message=turn"])
+            (floor, turn), _ = beside([commit, lambda: _turn(root, space, options)], {}, rounds)
+    return [Row("ingest-turn", turn, floor)]
+
+
+def _turn(root: Path, space: clia.Space, options: clia.Settings) -> None:
+    """A turn of 20 tool calls in the spool, one of which wrote a file; its ingest commits it."""
+    place = spool.spool_of(os.fsencode(root / ".git"))
+    head = spool.head(b"claude-code", os.fsencode(root))
+    name = os.urandom(8).hex()
+    (root / "notes.txt").write_text(f"{name}\n")
+    common = {"session_id": "5f0c1f6e-8f3b-4b7e-9d0b-0c6f7a1d2e3f", "cwd": str(root)}
+    events: list[dict[str, object]] = [{"hook_event_name": "UserPromptSubmit", "prompt": name}]
+    for number in range(20):
+        call = {"tool_name": "Read", "tool_use_id": f"{name}-{number}", "tool_input": {}, "tool_response": "text"}
+        events += [{"hook_event_name": "PreToolUse", **call}, {"hook_event_name": "PostToolUse", **call}]
+    events.append({"hook_event_name": "Stop"})
+    for event in events:
+        spool.put([place], [head, json.dumps({**common, **event}).encode()])
+    result = ingest(space, options, {})
+    assert result.done.commits, f"the turn was not committed: {result}"
 
 
 def _hook(root: Path, event: bytes) -> Callable[[], object]:

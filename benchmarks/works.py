@@ -76,6 +76,7 @@ TABLE: dict[str, tuple[Work, ...]] = {
     "hooks": (
         Work("cold-hook", "cold hook: clia hook claude-code, 4 kB", BARE, (Bar(2.5),), (IMPORT_LANGGRAPH,)),
         Work("cold-hook-large", "cold hook, an event of 1 MB", BARE),
+        Work("ingest-turn", "ingest a turn of 42 events and a file", "git commit"),
     ),
     "mcp": (
         Work("mcp-start", "start of clia mcp: initialize and tools/list", _SDK, (Bar(400, COST), Bar(0.5))),
