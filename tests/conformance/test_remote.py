@@ -261,7 +261,7 @@ def test_local_verbs_are_refused(space: Any, tmp_path: Path) -> None:
         "has_hub": lambda: space.has_hub,
         "hub.meet": lambda: space.meet("scout"),
         "hub.exchange": lambda: space.hub.exchange,
-        "peers.tokens": lambda: space.peer_tokens,
+        "peers.tokens": lambda: space.peers.tokens,
         "types.check_kind": lambda: space.types.check_kind("finding"),
     }
     assert set(calls) == set(local_members())

@@ -115,7 +115,7 @@ class Visited(NamedTuple):
 
     def token(self, typ: str = FETCH_TOKEN) -> str:
         """A token of the peer."""
-        token = self.peer.peer_tokens.token(components(self.peer).peers.get("owner"), typ)
+        token = self.peer.peers.tokens.token(components(self.peer).peers.get("owner"), typ)
         assert token is not None
         return token
 
@@ -211,7 +211,7 @@ def test_requests_without_a_valid_token_and_pushes_are_refused(visited: Visited)
     refs_of = "owner/info/refs?service=git-upload-pack"
     with clia.init(visited.root.parent / "stranger", settings=QUICK) as stranger:
         stranger.add_peer("owner", visited.owner.key().text)
-        foreign = stranger.peer_tokens.token(components(stranger).peers.get("owner"), FETCH_TOKEN)
+        foreign = stranger.peers.tokens.token(components(stranger).peers.get("owner"), FETCH_TOKEN)
     answers = [visited.get(refs_of, token) for token in (None, "x", foreign, visited.token(NOTIFY_TOKEN))]
     answers.append(visited.get("nowhere/info/refs?service=git-upload-pack", visited.token()))
     assert {(answer.status, answer.body) for answer in answers} == {(401, answers[0].body)}

@@ -32,7 +32,7 @@ def test_a_fetch_token_is_valid_to_the_second_and_bound_to_its_space(
 
     def peer_of(exp: int, of: str = owner.space) -> str:
         payload = canonical_bytes({"space": of, "aud": space.id, "exp": exp})
-        return space.peer_tokens.authenticate(owner.signed(payload, owner.header(typ=FETCH_TOKEN)), FETCH_TOKEN).name
+        return space.peers.tokens.authenticate(owner.signed(payload, owner.header(typ=FETCH_TOKEN)), FETCH_TOKEN).name
 
     assert {peer_of(exp) for exp in (now - CLOCK_SKEW + 1, now + TOKEN_SECONDS + CLOCK_SKEW)} == {"ay"}
     for exp in (now - CLOCK_SKEW, now + TOKEN_SECONDS + CLOCK_SKEW + 1):
@@ -44,7 +44,7 @@ def test_a_fetch_token_is_valid_to_the_second_and_bound_to_its_space(
 
 def test_only_the_newest_key_of_a_trusted_peer_authenticates(pair: Pair, tmp_path: Path) -> None:
     """Tokens for fetching and notifying are signed by the peer's newest key, for this space, and valid for some minutes."""
-    peer_tokens, owner = pair.hearer.peer_tokens, pair.speaker()
+    peer_tokens, owner = pair.hearer.peers.tokens, pair.speaker()
     stranger = Speaker.new(tmp_path / "keys", owner.space)
     me, now = pair.hearer.key().space, int(pair.clock.at.timestamp())
     good = {"space": owner.space, "aud": me, "exp": now + TOKEN_SECONDS}
