@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any, cast
 
+from clia.api.derivation import record_of
 from clia.api.shapes import Listed, Optional
 from clia.errors import AgentNotFound, CliaError, InvalidInput, NoSuchAgent
 from clia.identities.contexts import AGENDA
+from clia.identities.diagnostics import Diagnostic
 from clia.identities.journal import Note
 from clia.identities.lineage import lineage
 from clia.identities.writing import WriteLocation
 from clia.identities.writing import journal as append
 from clia.mcp.toolbox import AgentName, ResultShape, tool
-from clia.sessions.model import Request, Session
-from clia.space.model import AgentCommit
+from clia.sessions.model import Session
 from clia.values.slugs import is_slug
 from clia.values.typed_objects import Briefing
 from clia.verbs import ADMIN, Count
@@ -28,19 +29,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from clia.facade.space import Space
-    from clia.identities.diagnostics import Diagnostic
     from clia.identities.lineage import MergedDocument
     from clia.mcp.calls import ToolCall
 
-_DIAGNOSTIC = ResultShape(severity=str, code=str, message=str, hint=str, path=str | None, pointer=str | None)
-_STANDING = ResultShape(
-    head=AgentCommit,
+_DIAGNOSTIC = ResultShape(**record_of(Diagnostic).fields)
+STANDING = ResultShape(
+    head="show",
     trace_pending=Count,
     briefing=Briefing | None,
-    parent=str | None,
-    sub_agents=list[str],
+    parent="parent_agent",
+    sub_agents="sub_agents",
     session=Session | None,
-    waits_for=list[Request],
+    waits_for="pending",
 )
 _WHO = ResultShape(
     agent=str,
@@ -49,7 +49,7 @@ _WHO = ResultShape(
     profile=dict[str, Any] | None,
     contexts=list[str],
     space=str | None,
-    standing=Optional(_STANDING),
+    standing=Optional(STANDING),
     diagnostics=Listed(_DIAGNOSTIC),
 )
 
@@ -74,7 +74,7 @@ def whoami(call: ToolCall, agent: AgentName = None) -> Mapping[str, Any]:
     space = call.space_or_none()
     slug = slug_of(space, name)
     merged = _profile(call, slug)
-    standing = None if space is None else _standing(space, name, is_known=merged is not None)
+    standing = None if space is None else _standing_or_none(space, name, is_known=merged is not None)
     if merged is None and standing is None:
         lineage(call.place.path, slug)  # the error names the searched directories
     document = {} if merged is None else dict(merged.document)
@@ -101,16 +101,20 @@ def _profile(call: ToolCall, slug: str) -> MergedDocument | None:
         return None
 
 
-def _standing(space: Space, name: str, *, is_known: bool) -> dict[str, Any] | None:
+def _standing_or_none(space: Space, name: str, *, is_known: bool) -> dict[str, Any] | None:
     """The state of an agent in the space; None for one that only has documents."""
     try:
-        head = space.show(space.head(name))
+        return standing_of(space, name)
     except NoSuchAgent:
         if is_known:
             return None
         raise
+
+
+def standing_of(space: Space, name: str) -> dict[str, Any]:
+    """The state of an agent in the space."""
     return {
-        "head": head,
+        "head": space.show(space.head(name)),
         "trace_pending": len(space.trace_pending(name)),
         "briefing": _briefing(space, name),
         "parent": space.parent_agent(name),

@@ -23,12 +23,9 @@ from clia.identities.contexts import AGENCY, AGENDA, AGENT
 from clia.identities.lineage import lineage
 from clia.mcp.behaviour_tools import evidence
 from clia.mcp.behaviour_tools import prompts as adopted_prompts
-from clia.mcp.lineage_tools import diagnostics
+from clia.mcp.lineage_tools import STANDING, diagnostics, standing_of
 from clia.mcp.toolbox import ResultShape
-from clia.sessions.model import Request, Session
-from clia.space.model import AgentCommit
-from clia.store.interface import Edge
-from clia.values.typed_objects import Briefing, ConsoleTrace
+from clia.values.typed_objects import ConsoleTrace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,31 +96,12 @@ def _match(path: str, uri: str) -> tuple[str, list[str]] | None:
     return path, [unquote(actual) for expected, actual in zip(pattern, parts, strict=True) if expected.startswith("{")]
 
 
-_AGENT = ResultShape(
-    agent=str,
-    head=AgentCommit,
-    briefing=Briefing,
-    parent=str | None,
-    sub_agents=list[str],
-    relations=list[Edge],
-    session=Session | None,
-    waits_for=list[Request],
-)
+_AGENT = ResultShape(agent=str, **STANDING.fields, relations="relations")
 
 
 def _agent(call: ToolCall, name: str) -> Any:
     space = call.space
-    state = {
-        "agent": name,
-        "head": space.show(space.head(name)),
-        "briefing": space.briefing_of(name),
-        "parent": space.parent_agent(name),
-        "sub_agents": space.sub_agents(name),
-        "relations": space.relations(name),
-        "session": next(iter(space.sessions(name, live=True)), None),
-        "waits_for": space.pending(name),
-    }
-    return _AGENT.encode(state)
+    return _AGENT.encode({"agent": name, **standing_of(space, name), "relations": space.relations(name)})
 
 
 def _trace(call: ToolCall, cid: str) -> Any:
