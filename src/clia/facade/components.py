@@ -144,7 +144,13 @@ class Components:
     line_diffs: part[GitLineDiffs] = built("clia.git.line_diff:GitLineDiffs", "git.handle")
     attribution_index: part[AttributionIndex] = built("clia.space.attribution_index:AttributionIndex", "core line_diffs")
     attributions: part[Attributions] = built("clia.space.attribution:Attributions", "core envelope line_diffs attribution_index")
-    history: part[History] = built("clia.space.history:History", "core agents traces porcelain attributions line_diffs")
+
+    @part
+    def history(self) -> History:
+        from clia.space.history import History
+
+        return History(self.core, self.agents, self.traces, self.porcelain, lambda: self.attributions, lambda: self.line_diffs)
+
     checkouts: part[CheckoutPlaces] = built("clia.space.commits:CheckoutPlaces", "core commits porcelain")
     exchange: part[RemoteExchange] = built("clia.space.remotes:RemoteExchange", "core envelope porcelain")
     checks: part[Checks] = built("clia.space.verification:Checks", "core envelope relations porcelain")

@@ -9,14 +9,13 @@ from heapq import nlargest
 from itertools import islice
 
 from clia.errors import Ambiguous, CliaError, InvalidInput, NoSuchObject
-from clia.space.authorship import LineAuthors, LineCounting
 from clia.space.model import agent_commit
 from clia.values import refs as names
 from clia.values.commit_messages import check_count, check_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from clia.git.line_diff import GitLineDiffs
     from clia.git.porcelain import GitPorcelain
@@ -36,14 +35,14 @@ class History:
         agents: Agents,
         traces: Traces,
         porcelain: GitPorcelain,
-        attributions: Attributions,
-        diffs: GitLineDiffs,
+        attributions: Callable[[], Attributions],
+        diffs: Callable[[], GitLineDiffs],
     ) -> None:
         self._core = core
         self._agents = agents
         self._traces = traces
         self._porcelain = porcelain
-        self._attributions = attributions
+        self._attributions = attributions  # loaded for blame only
         self._diffs = diffs
 
     def find(self, text: str) -> str:
@@ -146,17 +145,21 @@ class History:
 
     def blame(self, text: str, path: str) -> list[BlamedLine]:
         """Each line with its author. Lines that people committed are traced to the commits of the agents that wrote them."""
+        from clia.space.authorship import LineAuthors
+
         _checked([path])
         origins, head = _Origins(self._core, self._porcelain), self.find(text)
         lines = [origins.followed(line) for line in self._porcelain.blame(head, path)]
         with suppress(CliaError):  # the repository may be read-only
-            self._attributions.catch_up([head])
+            self._attributions().catch_up([head])
         commits = {line.commit: origins.commit(line.commit) for line in lines}
-        authors = LineAuthors(self._core, self._attributions, self._traces, commits)
+        authors = LineAuthors(self._core, self._attributions(), self._traces, commits)
         return [authors.blamed(number, line) for number, line in enumerate(lines, 1)]
 
     def authorship(self, text: str, limit: int) -> Authorship:
         """Who wrote the lines that the newest commits of a history, or of a range ``A..B``, add."""
+        from clia.space.authorship import LineCounting
+
         check_count(limit, "limit")
         start, dots, end = text.partition("..")
         graph = self._core.graph
@@ -165,7 +168,7 @@ class History:
         else:
             found = graph.newest([self.find(text)], limit + 1)
         commits = list(map(agent_commit, found[:limit]))
-        return LineCounting(self._core, self._attributions, self._diffs).summary(commits, more=len(found) > limit)
+        return LineCounting(self._core, self._attributions(), self._diffs()).summary(commits, more=len(found) > limit)
 
 
 class _Origins:
