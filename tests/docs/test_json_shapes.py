@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from clia.capture.hook import TOOLS
 from clia.values.records import EMBED, json_form
 from docs import pages
 
@@ -41,7 +42,7 @@ def change(**fields: Any) -> Callable[[list[dict[str, Any]]], Any]:
 
 def test_every_command_has_a_shape_except_servers_and_hooks() -> None:
     shapes = reference_json.command_shapes(Schemas())
-    assert set(reference_json.all_commands()) - set(shapes) == {"mcp", "hook claude-code", "hook codex", "hook gemini"}
+    assert set(reference_json.all_commands()) - set(shapes) == {"mcp", *(f"hook {tool}" for tool in TOOLS)}
 
 
 def test_shapes_are_closed_and_every_field_is_described() -> None:
