@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from clia.capture.tools import ToolReader
 
-_HEADS = (1 << 16, 1 << 20)
+_HEAD, _MORE = 1 << 16, 1 << 20
 
 
 class OwnTranscripts:
@@ -46,10 +46,10 @@ class OwnTranscripts:
             return False
         if not status.st_size:
             return None
-        names, places = list[str](), list[str]()
-        for size in _HEADS:  # the first lines usually have both
-            owners = [tool.owner(line) for line in first_lines(path, size)]
-            names, places = [name for name, _ in owners if name], [place for _, place in owners if place]
-            if wanted.intersection(names) and places:
-                break
-        return bool(wanted.intersection(names)) and all(self._is_here(place) for place in places[:1])
+        # The first lines usually have both. Those of a resumed session may name an earlier one.
+        for size, offset in ((_HEAD, 0), (_MORE, 0), (_MORE, max(0, status.st_size - _MORE))):
+            owners = [tool.owner(line) for line in first_lines(path, size, offset)]
+            places = [place for _, place in owners if place]
+            if wanted.intersection(name for name, _ in owners) and (places or size == _MORE):
+                return all(self._is_here(place) for place in places[:1])
+        return False

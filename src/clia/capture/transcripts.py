@@ -204,10 +204,10 @@ def read_bytes(path: str, offset: int, limit: int = READ_MAX) -> bytes | None:
         return b""
 
 
-def first_lines(path: str, limit: int) -> list[dict[str, Any]]:
-    """The JSON objects in the first ``limit`` bytes of a transcript."""
+def first_lines(path: str, limit: int, offset: int = 0) -> list[dict[str, Any]]:
+    """The JSON objects in the first ``limit`` bytes of a transcript, or in those from an offset."""
     objects = []
-    for line in (read_bytes(path, 0, limit) or b"").split(b"\n"):
+    for line in (read_bytes(path, offset, limit) or b"").split(b"\n"):
         with suppress(ValueError, RecursionError):
             value = json.loads(line)
             if isinstance(value, dict):

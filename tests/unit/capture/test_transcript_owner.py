@@ -42,6 +42,11 @@ def another_project(root: Path, file: Path) -> None:
     file.write_text(claude_line("Theirs.", new_space(root.parent / "other")))
 
 
+def another_project_after_a_long_line(root: Path, file: Path) -> None:
+    another_project(root, file)
+    file.write_text(json.dumps({"type": "mode", "sessionId": SESSION, "text": "x" * 70_000}) + "\n" + file.read_text())
+
+
 def a_link(root: Path, file: Path) -> None:
     target = file.with_name("target.jsonl")
     target.write_text(claude_line("Theirs.", root))
@@ -53,7 +58,7 @@ def no_transcript(root: Path, file: Path) -> None:
     file.write_text('{"type": "user", "message": {"role": "user", "content": "Theirs."}}\n')
 
 
-@pytest.mark.parametrize("write", [another_session, another_project, a_link, no_transcript])
+@pytest.mark.parametrize("write", [another_session, another_project, another_project_after_a_long_line, a_link, no_transcript])
 def test_a_transcript_of_another_is_not_read_and_noted_once(
     root: Path, space: clia.Space, tmp_path: Path, write: Callable[[Path, Path], None]
 ) -> None:
@@ -110,6 +115,16 @@ def test_a_transcript_that_is_still_empty_is_read_later(root: Path, space: clia.
     run_ingest(root)
     assert prompts(space) == ["Ours."]
     assert refusals(space) == []
+
+
+def test_a_long_transcript_that_began_as_another_session_is_read(root: Path, space: clia.Space, tmp_path: Path) -> None:
+    """Older versions copied the lines of a resumed session into the file of the new one."""
+    file = tmp_path / "own.jsonl"
+    note = {"type": "summary", "sessionId": "fedcba98-1", "text": "x" * 10_000}
+    file.write_text(f"{json.dumps(note)}\n" * 120 + claude_line("Ours.", root))
+    hook(root, "Stop", transcript_path=str(file))
+    run_ingest(root)
+    assert prompts(space) == ["Ours."]
 
 
 @pytest.mark.parametrize("tool", ["codex", "gemini"])
