@@ -200,6 +200,7 @@ def space_page() -> str:
                 ),
                 (code(".git/clia/run"), "locks of `clia run`, one per agent"),
                 (code(".git/clia/work"), "locks of workers that run `command` requests, one per agent"),
+                (code(".git/clia/approved-setup"), "digests of the setup commands that a person approved"),
                 (code(".git/clia/worktrees"), "the id of this clone's worktrees"),
                 (
                     code(".git/clia/locks/<name>"),

@@ -10,16 +10,21 @@ from clia.programs.runner import UserStreams
 from support.terminal import no_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import clia
 
 
 def run(
-    space: clia.Space, *words: str, agent: str = "scout", environment: Mapping[str, str] | None = None, **options: Any
+    space: clia.Space,
+    *words: str,
+    agent: str = "scout",
+    environment: Mapping[str, str] | None = None,
+    approve: Callable[[str], bool] = lambda _: False,
+    **options: Any,
 ) -> RunReport:
     """Run a program with /dev/null as the user's terminal."""
     with open(os.devnull, "r+b", 0) as null:
         user = UserStreams(null.fileno(), null.fileno(), null.fileno(), False, no_signals)
-        world = RunEnvironment(user, environment or os.environ, lambda _: None)
+        world = RunEnvironment(user, environment or os.environ, lambda _: None, approve=approve)
         return run_program(space, RunOptions(agent, words, **options), world)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from clia.capture.ingest import drained
 from clia.errors import CliaError, Conflict, FileError, GitError, InvalidInput, NoSuchObject, StaleRef
+from clia.programs.preparation import WorktreePreparation, check_setup
 from clia.programs.runner import ProgramCommand
 from clia.programs.worktree import ProgramWorktree, TracedOutput
 from clia.redaction import secrets
@@ -75,6 +76,7 @@ class RunEnvironment(NamedTuple):
     environment: Mapping[str, str]
     tell: Callable[[str], None]  # shows a line to the user before the program starts
     redact: bool = True
+    approve: Callable[[str], bool] = lambda _: False  # asks whether a setup command may be run
 
 
 class RunReport(NamedTuple):
@@ -133,12 +135,15 @@ class _ProgramRun:
         space, agent = work.space, work.agent
         spawned = agent not in space.agents()
         self._check(spawned)
+        rules = space.local.config.run
+        check_setup(space, rules.setup, self._world.approve)
         if spawned:
             tell(f"spawned {agent} at {self._spawn()[:10]}")
         left = None if spawned else self._drained(self._settle)
         if left is not None:
             tell(f"committed what was left in the worktree: {left[:10]}")
         space.checkout(agent, work.directory)
+        WorktreePreparation(work, rules, self._order().environment, tell).run()
         try:
             work.programs.check(self._order())
         except FileError as err:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from clia.capture.tool_commits import ToolCommits
     from clia.facade.components import Components
+    from clia.git.records import Prepared
     from clia.space.core import CommitText
 
 TURN = "turn"
@@ -244,6 +245,29 @@ class Captures:
     def repair(self, directory: str, agent: str) -> str | None:
         """Restore the links of an agent's worktree after a program deleted or replaced its ``.git``; returns what was wrong."""
         return self._porcelain.repair(directory, agent, replaced=True)
+
+    def user_worktree(self) -> str | None:
+        """The user's worktree that files are copied from into those of agents."""
+        return self._porcelain.user_worktree()
+
+    def prepared(self, directory: str) -> Prepared:
+        """What was put into an agent's worktree for its programs."""
+        return self._porcelain.prepared(directory)
+
+    def record_prepared(self, directory: str, prepared: Prepared) -> None:
+        self._porcelain.record_prepared(directory, prepared)
+
+    def update_submodules(self, directory: str) -> list[str]:
+        """Check out the submodules of an agent's worktree; returns warnings."""
+        return self._porcelain.update_submodules(directory)
+
+    def keep_submodules(self, directory: str, agent: str) -> None:
+        """Keep the commits in the submodules of an agent's worktree, so that they outlive it."""
+        self._porcelain.keep_submodules(directory, agent)
+
+    def excluded(self, directory: str) -> list[str]:
+        """Pathspecs of files that are not committed: nested worktrees, and what was put into the worktree."""
+        return self._porcelain.excluded(directory)
 
     def place_of(self, agent: str, path: str) -> str | None:
         """The agent's registered worktree that contains a path, even if its ``.git`` is gone."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from typing import NamedTuple
 
 from clia.cli.command import AGENT, ASCII, IDENTITY, META, NO_REDACT, SYNC_HINT, Answer, arg, command, flag, opt
-from clia.cli.inputs import invalid_option, meta_fields, positive, read_text, require_agent
-from clia.cli.output import console, one_line
+from clia.cli.inputs import invalid_option, meta_fields, positive, read_text, require_agent, setup_approval
+from clia.cli.output import console, one_line, write
 from clia.cli.rendering import line_of, moment, only_ascii, short, show_line, show_table, styled
 from clia.errors import NoSuchObject
 
@@ -194,12 +195,24 @@ class CheckedOut(NamedTuple):
 
 @command("checkout")
 def checkout(
-    space: Space, agent: str = AGENT, directory: str = arg("DIR", "new directory, or an existing checkout of the agent to update")
+    space: Space,
+    agent: str = AGENT,
+    directory: str = arg("DIR", "new directory, or an existing checkout of the agent to update"),
+    yes: bool = flag("approve the setup command of the configuration"),
 ) -> Answer[CheckedOut]:
-    """Check out an agent's files in a separate directory."""
-    commit = space.checkout(agent, directory)
+    """Check out an agent's files in a separate directory.
+
+    Submodules are checked out too, and [run] of the configuration applies: files to copy and link, and a setup command.
+    """
+    from clia.programs.preparation import prepare_checkout
+
     path = os.path.abspath(directory)
+    commit = prepare_checkout(space, agent, path, os.environ, setup_approval(yes=yes), _warn)
     return Answer(CheckedOut(agent, path, commit), f"checked out {agent} at {short(commit)} in {path}")
+
+
+def _warn(text: str) -> None:
+    write(f"clia: {one_line(text)}\n", sys.stderr)
 
 
 class Archived(NamedTuple):

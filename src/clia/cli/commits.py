@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from clia.cli.command import AGENT, IDENTITY, MESSAGE, META, NO_REDACT, Answer, arg, command, flag, many, opt
-from clia.cli.inputs import file_content, invalid_option, message_text, meta_fields, path_pairs
+from clia.cli.inputs import file_content, invalid_option, message_text, meta_fields, path_pairs, setup_approval
 from clia.cli.output import counted, one_line, show_error, write
 from clia.cli.rendering import short, show_line
 from clia.errors import FileError, InvalidInput
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 NOT_RECORDED = 125
 NOT_RUN = {"program-not-executable": 126, "program-not-found": 127}
+YES = flag("approve the setup command of the configuration")
 _NEW_AGENT = "for an agent that does not exist yet"
 _FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH)
 
@@ -139,6 +140,7 @@ def run(
     empty: bool = flag("start without files", section=_NEW_AGENT, one_of="start"),
     parent: str | None = opt("AGENT", "parent agent", section=_NEW_AGENT),
     slug: str | None = IDENTITY._replace(section=_NEW_AGENT),
+    yes: bool = YES,
     no_redact: bool = NO_REDACT,
     program: list[str] = arg("-- PROGRAM ARGS", "program to run, and its arguments", nargs="*"),
 ) -> Annotated[int, RunReport]:
@@ -163,7 +165,7 @@ def run(
         user = UserStreams(*channels, all(map(os.isatty, channels[:2])), listening)
         tell = _tell if not (quiet or json_output) else lambda _: None
         try:
-            result = run_program(space, options, RunEnvironment(user, os.environ, tell, redact=not no_redact))
+            result = run_program(space, options, RunEnvironment(user, os.environ, tell, not no_redact, setup_approval(yes=yes)))
         except FileError as err:
             if err.code not in NOT_RUN:
                 raise

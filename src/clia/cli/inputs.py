@@ -7,12 +7,12 @@ import json
 import os
 import sys
 
-from clia.cli.output import write
+from clia.cli.output import one_line, write
 from clia.errors import FileError, InvalidInput, NotAllowed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from clia.facade.space import Space
@@ -142,6 +142,20 @@ def require_confirmation(question: str, *, ask: bool) -> None:
         write(f"{question} [y/N] ", sys.stderr)
     if not ask or sys.stdin.readline().strip().casefold() not in ("y", "yes"):
         raise NotAllowed("nothing was changed", code="not-confirmed", hints=["answer y, or give --yes"])
+
+
+def setup_approval(*, yes: bool) -> Callable[[str], bool]:
+    """A function that asks a person whether a setup command may be run; an agent can approve nothing."""
+
+    def approve(setup: str) -> bool:
+        if os.environ.get("CLIA_AGENT"):
+            return False
+        if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return yes
+        write(f"the configuration runs this setup command in new worktrees:\n  {one_line(setup)}\nrun it? [y/N] ", sys.stderr)
+        return sys.stdin.readline().strip().casefold() in ("y", "yes")
+
+    return approve
 
 
 def require_person(alternative: str) -> None:

@@ -148,6 +148,15 @@ class Checkout(NamedTuple):
     pending: tuple[str, str] | None = None  # a commit that is being made on the base, and the HEAD that it stands for
 
 
+class Prepared(NamedTuple):
+    """What was put into an agent's worktree for its programs. It is never committed."""
+
+    paths: tuple[str, ...] = ()  # copied or linked paths
+    done: tuple[str, ...] = ()  # those of them that are complete
+    setup: str = ""  # digest of the setup command that was run
+    submodules: Mapping[str, str] = {}  # the commit of each submodule, by path
+
+
 class WorktreeHead(NamedTuple):
     """Where a worktree is, and which commits were created in it."""
 

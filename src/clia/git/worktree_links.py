@@ -62,6 +62,15 @@ def relink(top: str, admin: str, old_top: str | None = None) -> None:
     _write(os.path.join(top, ".git"), _PREFIX + admin)
 
 
+def link(place: str, module: str) -> None:
+    """Let the directory of a submodule and its git directory name each other."""
+    import pygit2
+
+    os.makedirs(place, exist_ok=True)
+    pygit2.Config(os.path.join(module, "config"))["core.worktree"] = place
+    _write(os.path.join(place, ".git"), _PREFIX + module)
+
+
 def relocate(top: str, admin: str, new: str) -> None:
     """Move a worktree to a directory that does not exist, in any file system.
 
@@ -110,8 +119,7 @@ def _relink_module(module: str, old_module: str, old_top: str, top: str) -> None
     old_place = os.path.normpath(os.path.join(old_module, worktree))
     place = os.path.join(top, os.path.relpath(old_place, old_top))
     if old_place.startswith(old_top + "/") and os.path.isdir(place):
-        config["core.worktree"] = place
-        _write(os.path.join(place, ".git"), _PREFIX + module)
+        link(place, module)
 
 
 def _write(path: str, line: str) -> None:

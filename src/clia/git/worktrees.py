@@ -16,16 +16,17 @@ from contextlib import contextmanager, suppress
 from clia.errors import CliaError, Conflict, FileError, InvalidInput
 from clia.git import worktree_links
 from clia.git.libgit2 import find_repository
-from clia.git.records import Checkout, WorktreeHead
+from clia.git.records import Checkout, Prepared, WorktreeHead
+from clia.git.submodules import Submodules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from clia.git.command import GitCommand
     from clia.git.libgit2 import GitHandle
 
-_RECORD = "clia.json"
+_RECORD, _PREPARED = "clia.json", "clia-prepared.json"
 # A split index would leave shared files behind.
 _PRIVATE = ("-c", "core.splitIndex=false")
 _WOULD_LOSE = ("would be overwritten", "would lose", "would be removed", "resolve your current index")
@@ -214,15 +215,64 @@ class GitWorktrees:
         with self._private_index(place, admin) as variables:
             if not os.path.exists(variables["GIT_INDEX_FILE"]):
                 self._command.run(*_PRIVATE, "read-tree", tree, cwd=place, variables=variables)
-            self._command.run(*_PRIVATE, *_ADD, *self._nested(place), cwd=place, variables=variables)
+            self._command.run(*_PRIVATE, *_ADD, *self.excluded(place), cwd=place, variables=variables)
+            provided = [path for path in self.prepared(place).paths if not self._is_in(tree, path)]
+            if provided:  # the program may have staged them
+                words = (*_PRIVATE, "--literal-pathspecs", "rm", "-r", "--quiet", "--cached", "--sparse", "--ignore-unmatch", "--")
+                self._command.run(*words, *provided, cwd=place, variables=variables)
             return self._command.run(*_PRIVATE, "write-tree", cwd=place, variables=variables).decode("ascii").strip()
 
-    def _nested(self, place: str) -> list[str]:
-        """Return pathspecs that leave out the worktrees of this repository inside a directory: they are not its files."""
+    def _is_in(self, tree: str, path: str) -> bool:
+        return bool(self._command.run("--literal-pathspecs", "ls-tree", "-z", tree, "--", path))
+
+    def excluded(self, directory: str) -> list[str]:
+        """Return pathspecs of what is not to be committed: worktrees inside the directory, and what was put into it."""
+        place = os.path.abspath(directory)
         top = os.path.realpath(place) + "/"
         pointers = [worktree_links.link_back(admin) for admin in worktree_links.admin_dirs(self._handle.common_dir)]
         paths = [os.path.realpath(os.path.dirname(pointer)) for pointer in pointers if pointer is not None]
-        return [f":(exclude,top,literal){path.removeprefix(top)}" for path in sorted(paths) if path.startswith(top)]
+        nested = [path.removeprefix(top) for path in sorted(paths) if path.startswith(top)]
+        return [f":(exclude,top,literal){path}" for path in (*nested, *self.prepared(place).paths)]
+
+    def prepared(self, directory: str) -> Prepared:
+        """Return what was put into an agent's worktree."""
+        admin = self._admin_of(os.path.abspath(directory))
+        try:
+            with open(os.path.join(admin or "", _PREPARED), encoding="utf-8") as file:
+                record = dict(json.load(file))
+            return Prepared(tuple(record["paths"]), tuple(record["done"]), str(record["setup"]), dict(record["submodules"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return Prepared()
+
+    def record_prepared(self, directory: str, prepared: Prepared) -> None:
+        """Record what was put into an agent's worktree."""
+        admin = self._admin_of(self._require_ours(directory))
+        self._write(os.path.join(admin or "", _PREPARED), prepared._asdict())
+
+    def user_worktree(self) -> str | None:
+        """Return the user's worktree that files are copied from: the present one, or the main one if that is an agent's."""
+        main = os.path.dirname(self._handle.common_dir) if os.path.basename(self._handle.common_dir) == ".git" else None
+        present = self._handle.work_dir
+        return present if present is not None and self.checkout_of(present) is None else main
+
+    def update_submodules(self, directory: str) -> list[str]:
+        """Check out the submodules of an agent's worktree; return warnings."""
+        prepared = self.prepared(directory)
+        submodules = self._submodules(directory)
+        commits, warnings = submodules.update(prepared.submodules)
+        if commits != prepared.submodules:
+            self.record_prepared(directory, prepared._replace(submodules=commits))
+        return warnings
+
+    def keep_submodules(self, directory: str, agent: str) -> None:
+        """Keep the commits in the submodules of an agent's worktree."""
+        if self.prepared(directory).submodules:
+            self._submodules(directory).keep(agent)
+
+    def _submodules(self, directory: str) -> Submodules:
+        place = self._require_ours(directory)
+        common = self._handle.common_dir
+        return Submodules(self._command, place, self._admin_of(place) or common, [common], self.user_worktree())
 
     def settle(self, directory: str, agent: str, own: str | None, new: str) -> None:
         """Tell an agent's worktree that its files were committed as ``new``, which stands for its HEAD ``own``.
@@ -327,9 +377,11 @@ class GitWorktrees:
         admin = self._admin_of(place)
         if admin is None:
             raise FileError(f"{place} is no longer a worktree", fields={"path": place, "reason": "its .git is gone"})
-        path = os.path.join(admin, _RECORD)
         facts = {"agent": agent, "base": base, "own": own, "pending": pending}
-        text = json.dumps({key: value for key, value in facts.items() if value is not None}, indent=2, sort_keys=True) + "\n"
+        self._write(os.path.join(admin, _RECORD), {key: value for key, value in facts.items() if value is not None})
+
+    def _write(self, path: str, facts: Mapping[str, object]) -> None:
+        text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
         temporary = f"{path}.{os.getpid()}"
         try:
             with open(temporary, "w", encoding="utf-8") as file:

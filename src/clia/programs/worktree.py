@@ -75,9 +75,11 @@ class ProgramWorktree(NamedTuple):
         """Return whether files differ from the base, or the program made commits itself."""
         if self.space.captures.has_own_commits(self.directory):
             return True
-        compared = self.git("diff", "--quiet", "--no-ext-diff", "--no-textconv", base, "--")
+        paths = (".", *self.space.captures.excluded(self.directory))
+        plain = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty")
+        compared = self.git("diff", "--quiet", *plain, base, "--", *paths)
         printed = bytearray()
-        listed = self.git("ls-files", "--others", "--exclude-standard", "-z", output=printed)
+        listed = self.git("ls-files", "--others", "--exclude-standard", "-z", "--", *paths, output=printed)
         if compared > 1 or listed:
             raise GitError(f"git cannot compare the files in {self.directory}", fields={"path": self.directory})
         return bool(compared or printed)
@@ -87,12 +89,15 @@ class ProgramWorktree(NamedTuple):
         space, agent = self.space, self.agent
         commit = partial(space.commit_dir, agent, kind, self.directory, message=message, meta=meta, with_trace=True)
         try:
-            return commit(base=base)
+            new = commit(base=base)
         except StaleRef:
             head = space.head(agent)
             if space.show(head).tree != space.show(base).tree:
                 raise
-            return commit(base=head)  # for example decisions
+            new = commit(base=head)  # for example decisions
+        if self.checkout() is not None:
+            space.captures.keep_submodules(self.directory, agent)
+        return new
 
 
 class TracedOutput:

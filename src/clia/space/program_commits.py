@@ -118,8 +118,18 @@ class ProgramCommits(AdoptedCommits):
             # A commit on another base than the agent's work follows that work, and merges its base.
             parents = mapped[:1] if commit.parents[:1] and commit.parents[0] in stands_for else [tip]
             parents += self._others(head, parents, mapped)
-            tip = adopted[commit.cid] = stands_for[commit.cid] = self._write(commit, commit.tree, parents, identity)
+            tip = adopted[commit.cid] = stands_for[commit.cid] = self._write(
+                commit, self._without_prepared(commit.tree, parents), parents, identity
+            )
         return adopted, stands_for.get(state.commit or "", tip)
+
+    def _without_prepared(self, tree: str, parents: Sequence[str]) -> str:
+        """A tree without what was put into the worktree for the program, such as a copied ``.env``."""
+        objects = self._core.objects
+        before = objects.commit(parents[0]).tree
+        paths = self._porcelain.prepared(self._checkout.directory).paths
+        added = [path for path in paths if objects.entry(tree, path) is not None and objects.entry(before, path) is None]
+        return objects.update_tree(tree, dict.fromkeys(added)) if added else tree
 
     def _own(self, state: WorktreeHead, tip: str, hidden: Sequence[str]) -> list[Commit]:
         """The commits of a tip that were created in this worktree, oldest first."""

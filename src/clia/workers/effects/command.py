@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import BackendError, Conflict, NotAllowed
+from clia.programs.preparation import WorktreePreparation, check_setup
 from clia.programs.runner import CANCELLED, TIMED_OUT, ProgramCommand
 from clia.programs.worktree import SEEN, ProgramWorktree, TracedOutput
 from clia.values.commit_messages import check_text
@@ -99,11 +100,14 @@ class _CommandRun:
 
     def run(self) -> dict[str, Any]:
         context, job = self._context, self._job
+        rules = context.space.local.config.run
+        check_setup(context.space, rules.setup, lambda _: False)
         base = self._fresh_worktree()
         output = TracedOutput(context.trace, context.tools.cleaning.chunk)
         context.progress(job.name)
         variables = context.tools.environment
         environment = {name: variables[name] for name in (*SEEN, *job.rule.environment) if name in variables}
+        WorktreePreparation(self._work, rules, environment, context.tell).run()
         order = ProgramCommand(job.words, self._directory, environment, job.stdin, job.rule.timeout_seconds)
         ended = context.tools.programs.run(order, self._lock_path, output.add, context.cancelled.is_set)
         output.end()
