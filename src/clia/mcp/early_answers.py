@@ -86,10 +86,10 @@ class EarlyAnswers:
     def write(self, text: str) -> int:
         with self._writing:
             path = self._take(text) if self._expected else None
+            if path:  # before the answer, after which a client may end the server
+                self._keep(path, json.dumps(json.loads(text)["result"], ensure_ascii=False, separators=(",", ":")))
             if path != "":
                 self._send(text.encode("utf-8"))
-        if path:
-            self._keep(path, json.dumps(json.loads(text)["result"], ensure_ascii=False, separators=(",", ":")))
         return len(text)
 
     def flush(self) -> None:

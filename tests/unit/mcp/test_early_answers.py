@@ -76,6 +76,18 @@ def test_only_the_same_request_after_the_same_handshake_with_the_same_code_is_an
     assert sources(run(tmp_path, "silent", INITIALIZE, modern)) == {"a0": "first"}
 
 
+def test_an_answer_is_kept_before_it_is_sent(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", SERVER, str(tmp_path), "1", "first"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, **INITIALIZE}).encode() + b"\n")
+        server.stdin.flush()
+        server.stdout.readline()
+        server.kill()
+    assert sources(run(tmp_path, "silent", INITIALIZE)) == {"a0": "first"}
+
+
 def test_errors_are_not_kept_and_other_messages_go_to_the_sdk(tmp_path: Path) -> None:
     assert [message["error"] for message in run(tmp_path, "error", INITIALIZE, LIST)] == [{"code": 1}, {"code": 1}]
     assert run(tmp_path, "silent", INITIALIZE, LIST) == []
