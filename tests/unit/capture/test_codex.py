@@ -75,3 +75,28 @@ def test_a_sub_agent_is_named_by_its_path_in_the_tree_of_agents(root: Path, spac
     assert [entry["text"] for agent, entry in recorded(space) if agent == name and entry["kind"] == "said"] == [
         "The notes are fine."
     ]
+
+
+def test_files_that_a_running_sub_agent_patches_are_left_to_it(root: Path, space: clia.Space, tmp_path: Path) -> None:
+    """Codex does not list what still runs at the end of a turn, but it reports the end of each sub-agent."""
+    file, own = rollout(tmp_path, root, "rollout.jsonl"), rollout(tmp_path, root, "rollout-of-subagent.jsonl")
+
+    def patch(name: str, transcript: Path, **more: Any) -> None:
+        command = f"*** Begin Patch\n*** Add File: {name}\n+text\n*** End Patch\n"
+        send(root, "PreToolUse", transcript, tool_name="apply_patch", tool_use_id=name, tool_input={"command": command}, **more)
+        (root / name).write_text("text\n")
+
+    send(root, "SessionStart", file, source="startup")
+    send(root, "SubagentStart", own, agent_id=SUB, agent_type="default")
+    run_ingest(root)
+    patch("theirs.txt", own, agent_id=SUB, agent_type="default")
+    patch("ours.txt", file)
+    send(root, "Stop", file)
+    run_ingest(root)
+    session = agent_of(space, "codex", SESSION)
+    assert {"ours.txt"} == set(space.files(session)) - {"README.md"}
+    send(root, "SubagentStop", file, agent_id=SUB, agent_type="default", agent_transcript_path=str(own))
+    send(root, "Stop", file)
+    run_ingest(root)
+    authors = {path: {line.agent for line in space.blame(session, path)} for path in ("ours.txt", "theirs.txt")}
+    assert authors == {"ours.txt": {session}, "theirs.txt": {agent_of(space, "codex", SESSION, SUB)}}
