@@ -35,8 +35,9 @@ _CREATED = re.compile(r"(commit|cherry-pick|revert|am|rebase|pull|merge)\b")
 _MOVED = re.compile(r"fast-forward|\((start|finish|abort)\)|: (checkout|updating|returning)\b", re.IGNORECASE)
 # Files in a worktree's git directory while an operation is in progress.
 _OPERATIONS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "rebase-merge", "rebase-apply", "sequencer")
+_STREAM = ("-c", "core.bigFileThreshold=32m")  # larger files are not loaded into memory
 # Nested repositories become gitlinks, as in git; files outside the sparse cone are added too (`--sparse`).
-_ADD = ("-c", "advice.addEmbeddedRepo=false", "-c", "add.ignoreErrors=false", "add", "-A", "--sparse", "--", ".")
+_ADD = (*_STREAM, "-c", "advice.addEmbeddedRepo=false", "-c", "add.ignoreErrors=false", "add", "-A", "--sparse", "--", ".")
 
 
 class GitWorktrees:
