@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.identities.layers import CONTEXT, Layer
+from clia.identities.inheritance import CONTEXT, Layer
 from clia.identities.merge import is_empty, merge, same
 from clia.identities.merge_rules import projected_text
 from clia.identities.origins import explain, leaf_origins

@@ -126,7 +126,7 @@ def mcp(
         from clia.values.refs import check_name
 
         check_name(agent)
-    from clia.mcp.early_answers import EarlyAnswers, answers_directory, installed_code
+    from clia.mcp.startup_cache import EarlyAnswers, answers_directory, installed_code
 
     # A thread waits for the next line and would keep the process alive; everything here can be interrupted safely.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

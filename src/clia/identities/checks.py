@@ -19,7 +19,7 @@ from clia.identities import roster as rosters
 from clia.identities.contexts import KINDS, IdentityContext
 from clia.identities.diagnostics import Diagnostic, diagnostic, has_errors, in_order
 from clia.identities.git_history import GitHistory
-from clia.identities.layers import INHERITED
+from clia.identities.inheritance import INHERITED
 from clia.identities.lineage import Lineage, survey_path
 from clia.identities.lint import Checker, FindingsReport, LintSubject, count_severities, load_subject
 from clia.identities.roster import IdentityTarget, IdentityTree, Roster, as_diagnostic, default_chain, is_reserved

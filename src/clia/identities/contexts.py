@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from clia.identities.layers import DocumentReader
+    from clia.identities.inheritance import DocumentReader
 
 AGENT, AGENDA, AGENCY = KINDS = ("agent", "agenda", "agency")
 AGENTS = ".clia/agents"

@@ -11,8 +11,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 from clia.errors import AgentNotFound, CliaError, InvalidInput
 from clia.files import LocalFiles
-from clia.identities import contexts
-from clia.identities import layers as layering
+from clia.identities import contexts, inheritance
 from clia.identities.contexts import AGENCY, AGENDA, AGENT, AGENTS, KINDS, ContextSearch, ExcludedPath, IdentityContext, kind_of
 from clia.identities.diagnostics import Diagnostic, in_order
 from clia.identities.merge import ComputedValue, merge
@@ -26,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from clia.identities.layers import Layer
+    from clia.identities.inheritance import Layer
     from clia.identities.merge import Provenance
     from clia.identities.origins import Explanation
     from clia.identities.waivers import Approvals
@@ -134,7 +133,7 @@ class Lineage:
         self.slug = check_slug(slug)
         self.place = place
         self._files = files
-        self._reader = layering.DocumentReader(files, place.trusted)
+        self._reader = inheritance.DocumentReader(files, place.trusted)
         search = ContextSearch(files, place, slug)
         default = search.default_chain()
         if not default:
@@ -198,7 +197,7 @@ class Lineage:
 
     def _merge(self, kind: str) -> MergedDocument:
         before = len(self._reader.diagnostics)
-        layers = layering.build_layers(self._reader, kind, self._chain.contexts, self._chain.pinned)
+        layers = inheritance.build_layers(self._reader, kind, self._chain.contexts, self._chain.pinned)
         document, provenance, diagnostics = merge(kind, self.slug, layers)
         diagnostics += [item for item in self._diagnostics if kind_of(item.path or "") in (None, kind)]
         diagnostics += self._reader.diagnostics[before:]

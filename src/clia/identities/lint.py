@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from clia.errors import AgentNotFound, CliaError
 from clia.files import LINK, LocalFiles
-from clia.identities import git_history, lint_guardrails
-from clia.identities import layers as layering
+from clia.identities import git_history, inheritance, lint_guardrails
 from clia.identities.contexts import AGENCY, AGENT, KINDS, ROOT, ContextSearch, IdentityContext, kind_of, root_directives
 from clia.identities.diagnostics import ERROR, INFO, WARNING, Diagnostic, diagnostic, in_order
-from clia.identities.layers import CONTEXT, Layer
+from clia.identities.inheritance import CONTEXT, Layer
 from clia.identities.lineage import Lineage
 from clia.identities.merge import merge
 from clia.identities.roster import IdentityTarget, IdentityTree, as_diagnostic, default_chain, is_active
@@ -89,8 +88,8 @@ def _along_default_chain(files: LocalFiles, target: IdentityTarget, trouble: Dia
     contexts, discovery = default_chain(files, place, slug)
     if not contexts:
         return [trouble, *discovery]
-    reader = layering.DocumentReader(files, place.trusted)
-    layers = {kind: layering.build_layers(reader, kind, contexts, ()) for kind in KINDS}
+    reader = inheritance.DocumentReader(files, place.trusted)
+    layers = {kind: inheritance.build_layers(reader, kind, contexts, ()) for kind in KINDS}
     document, _, merging = merge(AGENT, slug, layers[AGENT])
     reading = (trouble, *discovery, *reader.diagnostics, *merging)
     return LintSubject(slug, place, files, contexts, layers, None, document.get("status"), reading)

@@ -18,7 +18,7 @@ from clia.identities.merge_rules import MARKS, label_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from clia.identities.layers import Layer
+    from clia.identities.inheritance import Layer
     from clia.identities.lint import LintSubject
 
 # A scale from "never" (-3) to "must" (3). An inner rule weakens an outer one if it is weaker in the same direction, or

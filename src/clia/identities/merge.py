@@ -10,7 +10,7 @@ import json
 
 from clia.identities import merge_rules
 from clia.identities.diagnostics import Diagnostic, diagnostic
-from clia.identities.layers import CONTEXT, Layer
+from clia.identities.inheritance import CONTEXT, Layer
 from clia.identities.merge_rules import contribution_type
 from clia.identities.merge_rules import projected_text as projected
 from clia.values.documents import type_name

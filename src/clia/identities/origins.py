@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from clia.identities.diagnostics import Diagnostic
-    from clia.identities.layers import Layer
+    from clia.identities.inheritance import Layer
     from clia.identities.merge import Provenance, Source
 
 

@@ -18,7 +18,7 @@ from anyio import from_thread, to_thread
 
 from clia.errors import CliaError, InvalidInput, NotAllowed
 from clia.identities import checks
-from clia.mcp.identity import UNKNOWN, CallOrigin, announced, captured_session, only_open_session, origin_of
+from clia.mcp.caller import UNKNOWN, CallOrigin, announced, captured_session, only_open_session, origin_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

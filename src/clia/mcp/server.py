@@ -20,8 +20,8 @@ from mcp.shared.exceptions import MCPError
 
 from clia.errors import CliaError, FileError, InvalidInput
 from clia.mcp import behaviour_tools, decisions, lineage_tools, resources, session_tools, space_tools
+from clia.mcp.caller import origin_of
 from clia.mcp.calls import Caller, Exchange, ToolCall
-from clia.mcp.identity import origin_of
 from clia.mcp.toolbox import Tool, arguments, broken, input_schema, output_schema, protocol_error, refused
 from clia.verbs import VIEWER
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from clia.mcp.calls import SpaceContext
-    from clia.mcp.early_answers import EarlyAnswers
+    from clia.mcp.startup_cache import EarlyAnswers
 
     Context = ServerRequestContext[Any, Any]
     R = TypeVar("R")

@@ -10,13 +10,13 @@ from binascii import a2b_base64
 from typing import NamedTuple
 
 from clia.redaction.patterns import ARGUMENT, ASSIGNED, ASSIGNMENT, COLUMN
-from clia.redaction.tokens import compiled
+from clia.redaction.vendor_tokens import compiled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.redaction.tokens import SecretPattern
+    from clia.redaction.vendor_tokens import SecretPattern
 
 
 HINTS = ("pass", "secret", "token", "key", "pwd", "_pat", "psk")

@@ -8,7 +8,7 @@ so that one cut in two is found; ``least`` or ``full`` says when it is complete,
 
 from __future__ import annotations
 
-from clia.redaction.tokens import DASHED, DASHED_START, DIGITS, HEX, TOKENS, WORD_START, SecretPattern, starting
+from clia.redaction.vendor_tokens import DASHED, DASHED_START, DIGITS, HEX, TOKENS, WORD_START, SecretPattern, starting
 
 
 def _run(

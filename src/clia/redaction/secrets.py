@@ -28,14 +28,14 @@ from clia.redaction.named_values import (
 )
 from clia.redaction.patterns import HINTS, ROWS, TOKEN_HEAD
 from clia.redaction.private_keys import PEM, pem_spans, swallow_pem
-from clia.redaction.tokens import compiled
+from clia.redaction.vendor_tokens import compiled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from clia.redaction.tokens import SecretPattern
+    from clia.redaction.vendor_tokens import SecretPattern
 
 # Terminal escape sequences. `grep --color` and `jq -C` print them anywhere, even inside a secret, so secrets are matched on text
 # without them.

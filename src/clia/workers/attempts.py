@@ -10,18 +10,18 @@ import threading
 from typing import NamedTuple, TypeVar
 
 from clia.errors import BackendError, CliaError, Nondeterminism, StaleRequest
-from clia.sessions import handover
-from clia.sessions.handover import GiveUp, Gone, Resume, Retry
+from clia.workers import retries
 from clia.workers.effects.context import is_away
+from clia.workers.retries import GiveUp, Gone, Resume, Retry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clia.facade.space import Space
-    from clia.sessions.handover import Outcome, RetryPolicy
     from clia.store.interface import Claim, Queue
     from clia.workers.effects.context import Context
+    from clia.workers.retries import Outcome, RetryPolicy
 
 T = TypeVar("T")
 AttemptEnd = tuple[str, str | None]
@@ -75,7 +75,7 @@ class OutcomeReporter(NamedTuple):
 
     def report(self, attempt: Attempt, outcome: Outcome) -> AttemptEnd:
         """Carry out an outcome. Retries while the store is unavailable."""
-        recorded = handover.recordable(outcome, self.clean)
+        recorded = retries.recordable(outcome, self.clean)
         try:
             if isinstance(recorded, Retry):
                 return self._retry(attempt, recorded)
@@ -92,9 +92,9 @@ class OutcomeReporter(NamedTuple):
         return end
 
     def _retry_later(self, attempt: Attempt, error: CliaError) -> Retry:
-        error_text = handover.recordable_text(handover.describe(error), self.clean)
-        if handover.is_out_of_reach(error):
-            return handover.put_off(error, attempt.claim.task, self.now(), self.patience)._replace(error=error_text)
+        error_text = retries.recordable_text(retries.describe(error), self.clean)
+        if retries.is_out_of_reach(error):
+            return retries.put_off(error, attempt.claim.task, self.now(), self.patience)._replace(error=error_text)
         return Retry(self.now() + self.patience.backoff_max, error_text)
 
     def _retry(self, attempt: Attempt, outcome: Retry) -> AttemptEnd:
@@ -112,14 +112,14 @@ class OutcomeReporter(NamedTuple):
         except Nondeterminism:
             return (GONE, None)  # the session has diverged
         except CliaError as err:
-            instead = handover.after_refusal(err)
+            instead = retries.after_refusal(err)
             if isinstance(err, StaleRequest) and err.answered_by == self.worker:
                 return (ANSWERED, None)  # by this call, whose response was lost
             if isinstance(instead, Gone):
                 return (GONE, None)
             if instead is None or isinstance(outcome, GiveUp):
                 raise
-            return self._resume_session(attempt, GiveUp(handover.recordable_text(instead.reason, self.clean)))
+            return self._resume_session(attempt, GiveUp(retries.recordable_text(instead.reason, self.clean)))
         return GIVEN_UP, f"given up: {outcome.reason}"
 
     def _retrying(self, call: Callable[[], T]) -> T:
@@ -132,7 +132,7 @@ class OutcomeReporter(NamedTuple):
             try:
                 return call()
             except BackendError as err:
-                if handover.is_out_of_reach(err) or (not is_away(err) and tries >= _TRIES):
+                if retries.is_out_of_reach(err) or (not is_away(err) and tries >= _TRIES):
                     raise
                 tries += not is_away(err)
             if self.pause(pause):

@@ -10,11 +10,11 @@ import time
 from typing import NamedTuple
 
 from clia.hub.refs import UNPUBLISHED
-from clia.sessions import handover as hand_over
 from clia.sessions.model import is_for_people
 from clia.space.remotes import owner_of
 from clia.store.postgres_store import time_of
 from clia.verbs import VIEWER, verb
+from clia.workers import due_requests
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -329,14 +329,14 @@ def _fleet(now: float, processes: Sequence[Process], machines: Sequence[Machine]
     # What workers could handle, whether or not a worker for the kind runs.
     kinds = {request.kind for request in work.requests if not is_for_people(request)}
     live = {request.agent for request in work.requests if not request.session.startswith("ask-")}
-    handled = hand_over.tasks(work.requests, kinds, live.__contains__, now)
+    handled = due_requests.tasks(work.requests, kinds, live.__contains__, now)
     tasks = {(task.agent, task.request): task for task in handled}
     claimed = [state for state in work.attempted if state.worker is not None and state.until is not None]
     ready = [task for task in tasks.values() if task.not_before <= now]
     first = min(ready, key=lambda task: task.not_before, default=None)
     oldest_question = oldest_task = None
     if questions:
-        question, since = questions[0], hand_over.due(questions[0], now)
+        question, since = questions[0], due_requests.due(questions[0], now)
         oldest_question = Oldest(question.agent, question.id, question.kind, since, round(now - since, 3))
     if first is not None:
         waited, elsewhere = round(now - first.not_before, 3), first.agent in work.elsewhere

@@ -13,13 +13,13 @@ from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from clia.errors import BackendError, CliaError, Conflict, NotFound
-from clia.sessions import handover
-from clia.sessions.handover import Gone, Resume, RetryPolicy
 from clia.values.background import retry_while_unavailable
 from clia.values.records import json_form
+from clia.workers import due_requests, retries
 from clia.workers.attempts import ANSWERED, DROPPED, GIVEN_UP, GONE, RETRIED, Attempt, OutcomeReporter
 from clia.workers.effects import EXCLUSIVE, llm
 from clia.workers.effects.context import Context, Tools, is_away
+from clia.workers.retries import Gone, Resume, RetryPolicy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from clia.behaviours.service import BehaviourService
     from clia.facade.config import Config
     from clia.facade.space import Space
-    from clia.sessions.handover import Outcome
     from clia.sessions.model import Request
     from clia.store.interface import Claim, Queue, Task
     from clia.workers.effects import Effects
+    from clia.workers.retries import Outcome
 
 T = TypeVar("T")
 _PRUNE_INTERVAL = 60.0
@@ -116,7 +116,7 @@ class PolicyFollower:
         try:
             names = [behaviour.name for behaviour in self._behaviours()]
         except Exception as err:  # noqa: BLE001  # the thread continues and tries again
-            return f"policies: {handover.describe(err)}"
+            return f"policies: {retries.describe(err)}"
         for name in names:
             policy = self._policies.get(name) or default
             if policy is None or not policy.adopt:
@@ -126,7 +126,7 @@ class PolicyFollower:
             except NotFound:  # no current version, or removed
                 continue
             except Exception as err:  # noqa: BLE001  # as above
-                trouble = f"policy of {name}: {handover.describe(err)}"
+                trouble = f"policy of {name}: {retries.describe(err)}"
                 continue
             if version is not None:
                 self.adopted += (f"{name} {version.cid}",)
@@ -273,11 +273,11 @@ class Worker:
         self._prune_queue()
         handled = {kind for kind in self._deps.effects if kinds is None or kind in kinds}
         sessions = {request.agent for request in requests if not request.session.startswith("ask-")}
-        live = sessions.intersection(map(handover.awaited, requests))  # with a live session that some request waits for
+        live = sessions.intersection(map(due_requests.awaited, requests))  # with a live session that some request waits for
         elsewhere = self._query(space.elsewhere)  # left to the machine with their unpublished work
         unseen = self._query(lambda: space.elsewhere({request.agent for request in requests})) - elsewhere
         near = [request for request in requests if request.agent not in elsewhere]
-        tasks = handover.tasks(near, handled, live.__contains__, self._now())
+        tasks = due_requests.tasks(near, handled, live.__contains__, self._now())
         self._waits_for_hub = any(task.agent in unseen for task in tasks)
         tasks = [task for task in tasks if task.agent not in unseen]
         with self._mutex:
@@ -355,7 +355,7 @@ class Worker:
     def _outcome(self, attempt: Attempt) -> Outcome | None:
         """Return the outcome of the handler; None if it cannot be loaded."""
         claim, context = attempt.claim, attempt.context
-        used_up = handover.used_up(claim.attempt, self._retry_policy)
+        used_up = retries.used_up(claim.attempt, self._retry_policy)
         if used_up is not None:
             return used_up
         kind = claim.task.kind
@@ -373,15 +373,15 @@ class Worker:
             try:
                 self._deps.space.meet(agent)  # adopts what an earlier attempt did on another machine
             except Conflict as err:
-                return handover.put_off(err, claim.task, self._now(), self._retry_policy)
+                return retries.put_off(err, claim.task, self._now(), self._retry_policy)
             value = handle(context, context.request.payload)
         except Exception as err:  # noqa: BLE001  # a handler may raise anything
-            return handover.after_error(err, claim.task, claim.attempt, self._now(), self._retry_policy)
+            return retries.after_error(err, claim.task, claim.attempt, self._now(), self._retry_policy)
         except BaseException as err:  # noqa: BLE001  # including SystemExit: a handler must not end the worker
             error = RuntimeError(f"the handler raised {type(err).__name__}")
-            return handover.after_error(error, claim.task, claim.attempt, self._now(), self._retry_policy)
+            return retries.after_error(error, claim.task, claim.attempt, self._now(), self._retry_policy)
         self._deps.reached("handled")
-        return handover.after_value(value)
+        return retries.after_value(value)
 
     def _finish(self, attempt: Attempt, outcome: Outcome | None) -> None:
         stopped = self._stopping.is_set() and attempt.context.cancelled.is_set() and not attempt.gone
@@ -411,7 +411,7 @@ class Worker:
                     self._hanging.append(attempt)
                 task = attempt.claim.task
                 error = BackendError(f"{task.kind}: timed out after {attempt.ends[0]:g} s", code="effect-timed-out")
-                outcome = handover.after_error(error, task, attempt.claim.attempt, self._now(), self._retry_policy)
+                outcome = retries.after_error(error, task, attempt.claim.attempt, self._now(), self._retry_policy)
                 self._finish(attempt, outcome)
                 self._remove(attempt)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clia.identities.layers import CONTEXT, Layer
+from clia.identities.inheritance import CONTEXT, Layer
 from clia.identities.lint import check_texts, hidden_characters
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clia.identities.layers import CONTEXT, Layer
+from clia.identities.inheritance import CONTEXT, Layer
 from clia.identities.merge import merge, same
 from clia.identities.origins import explain
 from clia.values.canonical import digest

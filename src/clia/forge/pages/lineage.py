@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from clia.forge.pages.common import Visit
-    from clia.identities.layers import Layer
+    from clia.identities.inheritance import Layer
     from clia.identities.lineage import Lineage, MergedDocument
     from clia.identities.origins import ValueOrigin
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from clia.errors import InvalidInput
-from clia.sessions.handover import describe
 from clia.sessions.model import is_human
+from clia.workers.retries import describe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ Invariant: an effect that is attempted several times takes effect once.
 from __future__ import annotations
 
 from clia.errors import AlreadyExists, Conflict, NotFound
-from clia.sessions.handover import circles, timer_due
 from clia.space.model import Conflicts, Merged
 from clia.values.clock import timestamp
 from clia.values.typed_objects import Briefing
+from clia.workers.due_requests import circles, timer_due
 from clia.workers.effects.context import Payload
 
 TYPE_CHECKING = False

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 import clia
-from clia.mcp.early_answers import answers_directory, installed_code
 from clia.mcp.server import TOOLS
+from clia.mcp.startup_cache import answers_directory, installed_code
 from support import warm
 from support.spaces import settings
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SERVER = """\
 import json, sys
-from clia.mcp.early_answers import EarlyAnswers
+from clia.mcp.startup_cache import EarlyAnswers
 messages = EarlyAnswers(sys.argv[1], sys.argv[2])
 while line := messages.readline():
     message = json.loads(line)

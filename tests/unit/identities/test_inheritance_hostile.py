@@ -159,7 +159,7 @@ def test_files_of_another_user_outside_every_repository_do_not_make_reading_fail
 
 
 def test_long_lists_of_unhashable_values_are_merged_quickly() -> None:
-    from clia.identities.layers import CONTEXT, Layer
+    from clia.identities.inheritance import CONTEXT, Layer
 
     many = [[number] if number % 2 else {"n": number} for number in range(20_000)]
     layers = [Layer(f"/{number}", {"backlog": ["text", *many], "x": number}, "/", CONTEXT, None) for number in range(2)]
