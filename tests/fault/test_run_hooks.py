@@ -90,7 +90,9 @@ def driver(root: Path, turns: int) -> Callable[[CrashHook], object]:
 def test_after_a_run_was_killed_at_any_step_the_next_run_records_the_rest_once(root: Path, tmp_path: Path, soak: bool) -> None:
     shutil.copytree(root, tmp_path / "whole" / "shop")
     points = crash_points(driver(tmp_path / "whole" / "shop", 1))
-    chosen = points if soak else [point for point in points if point.step in ("run-started", "program-ended", "events-drained")]
+    own = [point for point in points if point.step in ("run-started", "program-ended", "events-drained")]
+    last_move = [point for point in points if point.step == "committed"][-1]
+    chosen = points if soak else [*own, last_move]
     assert len(chosen) >= 3
     ended = [point.step for point in points].index("program-ended")
     for number, point in enumerate(chosen):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from clia.capture.tool_commits import ToolCommits
     from clia.facade.components import Components
-    from clia.git.records import Prepared
+    from clia.git.records import Checkout, Prepared
     from clia.space.core import CommitText
 
 TURN = "turn"
@@ -245,6 +245,10 @@ class Captures:
     def repair(self, directory: str, agent: str) -> str | None:
         """Restore the links of an agent's worktree after a program deleted or replaced its ``.git``; returns what was wrong."""
         return self._porcelain.repair(directory, agent, replaced=True)
+
+    def completed(self, checkout: Checkout) -> Checkout | None:
+        """A checkout after completing or undoing a commit of a crashed process."""
+        return self._checkouts.completed(checkout)
 
     def user_worktree(self) -> str | None:
         """The user's worktree that files are copied from into those of agents."""

@@ -59,8 +59,9 @@ class ProgramWorktree(NamedTuple):
     def checkout(self) -> Checkout | None:
         """Return the record of the worktree; None if the directory is not the agent's worktree."""
         checkout = self.space.checkout_at(self.directory)
-        ours = checkout is not None and (checkout.directory, checkout.agent) == (self.directory, self.agent)
-        return checkout if ours else None
+        if checkout is None or (checkout.directory, checkout.agent) != (self.directory, self.agent):
+            return None
+        return self.space.captures.completed(checkout)
 
     def repair(self) -> str | None:
         """Restore the worktree if the program deleted or replaced its ``.git``; return what was wrong."""

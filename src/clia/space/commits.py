@@ -197,6 +197,10 @@ class CheckoutPlaces:
         self._porcelain.settle(directory, name, own, commit)
         return self._porcelain.checkout_of(directory)
 
+    def completed(self, checkout: Checkout) -> Checkout | None:
+        """The agent's checkout, after completing or undoing a commit of a crashed process."""
+        return self._present(checkout.agent, checkout.directory, self._core.require_head(checkout.agent))
+
     def checkout_at(self, directory: str) -> Checkout | None:
         """The checkout whose directory contains this one."""
         checkout = None
