@@ -300,3 +300,18 @@ def test_the_directory_and_the_base_of_a_run_are_options(place: RunSpace) -> Non
         ]
         assert space.briefing_of("scout").text == "From nothing."
         assert space.sub_agents("scout") == ["helper"]
+
+
+def test_a_setup_command_is_approved_with_an_option_or_at_a_terminal_and_never_by_an_agent(place: RunSpace) -> None:
+    (place.root / ".git" / "clia" / "config.toml").write_text('[run]\nsetup = "echo prepared"\n')
+    refused = place.run("scout", "true", code=1)
+    assert "error: setup-not-approved: " in refused.err
+    assert "--yes" in refused.err
+    place.run("scout", "true", code=1, options=("--yes",), env={"CLIA_AGENT": "other"})
+    for answer, code in (("n", 1), ("y", 0)):
+        with Terminal(place.root, "run", "scout", "--", "true") as person:
+            person.sees("run it? [y/N] ")
+            person.types(answer)
+            assert person.ends() == code
+    assert "echo prepared" not in place.run("scout", "true").err, "it was run in this worktree"
+    assert clia("checkout", "scout", "../mine", cwd=place.root).code == 0

@@ -86,7 +86,11 @@ class WorktreePreparation(NamedTuple):
 
     def _note(self, text: str) -> None:
         self.tell(text)
-        self.work.space.trace(self.work.agent, SETUP, text)
+        self._trace(text)
+
+    def _trace(self, text: str, kind: str = SETUP, **data: str) -> None:
+        with suppress(NotAllowed):  # an agent of another clone is read-only, and its files can be checked out
+            self.work.space.trace(self.work.agent, kind, text, data=data or None)
 
     def _provide(self, path: str, is_link: bool) -> None:
         """Copy or link a path of the user's worktree, unless the agent's worktree has it."""
@@ -118,15 +122,11 @@ class WorktreePreparation(NamedTuple):
         if prepared.setup == _digest(setup):
             return
         self._note(f"$ {setup}")
-
-        def trace(text: str) -> None:
-            work.space.trace(work.agent, "console", text, data={"stream": "stdout"})
-
-        output = TracedOutput(trace, lambda _, state: ("", state))
+        output = TracedOutput(lambda text: self._trace(text, "console", stream="stdout"), lambda _, state: ("", state))
         command = ProgramCommand(("sh", "-c", setup), work.directory, self.environment, b"", _SECONDS)
         ended = work.programs.run(command, work.place, output.add, work.cancelled)
         output.end()
-        work.space.trace(work.agent, SETUP, f"exit code {ended.code}")
+        self._trace(f"exit code {ended.code}")
         if ended.code:
             raise BackendError(
                 f"the setup command failed with exit code {ended.code} in {work.directory}",

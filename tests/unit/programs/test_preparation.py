@@ -90,6 +90,20 @@ def test_a_link_that_leads_out_of_the_repository_is_refused(root: Path, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", "shop"]
 
 
+def test_an_agent_of_another_clone_is_checked_out_although_nothing_can_be_traced_for_it(root: Path, tmp_path: Path) -> None:
+    with clia.open(root, settings=settings()) as space:
+        run(space, "true")
+    clone = tmp_path.resolve() / "clone"
+    git("clone", "--quiet", str(root), str(clone), cwd=tmp_path)
+    with clia.init(clone, settings=settings()) as space:
+        space.adopt()
+    with configured(clone, 'copy = ["missing"]') as space:
+        warnings: list[str] = []
+        prepare_checkout(space, "scout", str(tmp_path / "mine"), os.environ, lambda _: False, warnings.append)
+        assert (tmp_path / "mine" / "kept.txt").exists()
+        assert len(warnings) == 1
+
+
 # The setup command
 
 
