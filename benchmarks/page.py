@@ -36,6 +36,7 @@ The growth of a space is measured separately.
 """
 TITLES = {
     "space": "Space: commits, notes, relations",
+    "attribution": "Attribution of lines",
     "sessions": "Sessions",
     "lineage": "Lineage and cold start",
     "hooks": "Hooks",

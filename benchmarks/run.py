@@ -44,6 +44,7 @@ STEPS = (
     ("behaviours", "rows"),
     ("hub", "rows"),
     ("workers", "rows"),
+    ("attribution", "rows"),
     ("space", "rows"),
     ("sessions", "durable_rows"),
 )

@@ -56,6 +56,10 @@ TABLE: dict[str, tuple[Work, ...]] = {
         Work("parallel-one", "a durable commit of 40 processes on one ref", "one process alone", (Bar(1.5),)),
         Work("descendants", "descendants over 20,000 edges with a cycle", "recursive SQL in memory", (Bar(60, COST),)),
     ),
+    "attribution": (
+        Work("attribute", "find an agent's 1,000 lines in a person's commit", "record the turn and the commit", (Bar(20, COST),)),
+        Work("blame", "blame, 5,000 lines, 2,000 commits with attribution", "git blame", (Bar(2),)),
+    ),
     "sessions": (
         Work("round-trip", _TRIP, MONTY, (Bar(1.5), Bar(1 / 3, LANGGRAPH)), _ENGINES),
         Work("round-trip-durable", f"{_TRIP}, fsync on", MONTY, (Bar(1.5),), (LANGGRAPH,)),

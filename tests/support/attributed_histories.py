@@ -135,7 +135,10 @@ class RandomHistory:
                 path = f"{self._prefix}/new{self._number}.py"
                 self._files[path] = [self._line(name) for _ in range(self._random.randrange(2, 12))]
             elif kind < 0.2:
-                self._rename()
+                path = self._rename()
+                # If little of the file is left, git sees a new file, which the agent wrote.
+                texts = self._wrote.setdefault(path, {}).setdefault(name, set())
+                texts |= {_bare(line.text) for line in self._files[path]}
             else:
                 self._change(self._files, name)
         self._note_lines(name)
@@ -186,13 +189,14 @@ class RandomHistory:
         at = self._random.randrange(len(lines) + 1)
         lines[at:at] = block
 
-    def _rename(self) -> None:
+    def _rename(self) -> str:
         path = self._random.choice(sorted(self._files))
         self._number += 1
         new = f"{self._prefix}/moved{self._number}.c"
         self._files[new] = self._files.pop(path)
         self._names[new] = self._names.setdefault(path, {path})
         self._names[new].add(new)
+        return new
 
     def _commit_all(self) -> None:
         self._tip = self._commit(self._files, (self._tip,))

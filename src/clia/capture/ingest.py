@@ -136,6 +136,8 @@ class _Ingest:
         for live in self._capturing.unread():
             self._settle(partial(self._capturing.catch_up, live), (live.tool.name, live.captured.session))
         self._record_all()
+        if self._capturing.done.commits:
+            self._space.captures.attribute()
         errors = tuple(self._stuck.values())
         if errors:
             spool.note_error(self._places[0], timestamp(self._clock()), errors[0].code, str(errors[0]))

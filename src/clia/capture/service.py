@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from clia.errors import NotAllowed, NotFound, UnsafePath
+from clia.errors import CliaError, NotAllowed, NotFound, UnsafePath
 from clia.space.purging import MARK as PURGED_TEXT
 from clia.space.traces import stream
 from clia.values import refs as names
@@ -188,6 +189,12 @@ class Captures:
     def tree_of(self, agent: str) -> str:
         """The tree of an agent's head."""
         return self._core.objects.commit(self._core.require_head(agent)).tree
+
+    def attribute(self) -> None:
+        """Find the agents' lines in the new commits of the branches that are checked out where sessions work."""
+        heads = {head for place in {session.place for session in self.sessions()} if (head := self.head_at(place)) is not None}
+        with suppress(CliaError):  # the next ingest, blame or worker does it
+            self._components.attributions.catch_up(sorted(heads))
 
     def look(self, captured: CapturedSession) -> str:
         """The tree of the session's directory, as ``git add -A`` would stage it."""

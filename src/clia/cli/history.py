@@ -26,6 +26,7 @@ from clia.cli.rendering import (
 )
 from clia.errors import InvalidInput, NotFound
 from clia.sessions.records import ASK
+from clia.space.authorship import in_words
 from clia.values.graph_lanes import GraphNode, layout
 from clia.values.records import EMBED, json_form
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.git.records import FileChange
     from clia.sessions.model import Request, Session
-    from clia.space.authorship import Authorship, CommitAuthorship
+    from clia.space.authorship import Authorship
     from clia.space.merging import LandingEvent
     from clia.space.model import AgentCommit, BlamedLine
     from clia.values.graph_lanes import GraphRow
@@ -316,18 +317,11 @@ def authorship(
     def show() -> None:
         for commit in summary.commits:
             who = f"{one_line(commit.author)}  {one_line(commit.subject)}"
-            show_line((short(commit.commit), "yellow"), f"  {authorship_text(commit)}  ", (who, "dim"))
+            show_line((short(commit.commit), "yellow"), f"  {in_words(commit)}  ", (who, "dim"))
         more = f" in the newest {number:,} commits" if summary.more else ""
-        show_line((f"{authorship_text(summary)}{more}", "bold"))
+        show_line((f"{in_words(summary)}{more}", "bold"))
 
     return Answer(summary, show)
-
-
-def authorship_text(summary: Authorship | CommitAuthorship) -> str:
-    """A summary in words: ``312 of 940 lines by 3 agents, 2 lines unknown``."""
-    by = f" by {counted(len(summary.agents), 'agent')}" if summary.agents else " by agents"
-    unknown = f", {counted(summary.unknown, 'line')} unknown" if summary.unknown else ""
-    return f"{summary.by_agents:,} of {counted(summary.lines, 'line')}{by}{unknown}"
 
 
 class ShownNode(NamedTuple):

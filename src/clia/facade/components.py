@@ -139,7 +139,7 @@ class Components:
     traces: part[Traces] = built("clia.space.traces:Traces", "core envelope options.redact_chunk options.entry_max")
     commits: part[Commits] = built("clia.space.commits:Commits", "core envelope registry traces checkpoints")
     merging: part[Merging] = built("clia.space.merging:Merging", "core envelope commits")
-    landing: part[Landing] = built("clia.space.merging:Landing", "core envelope")
+    landing: part[Landing] = built("clia.space.merging:Landing", "core envelope attributions")
     relations: part[Relations] = built("clia.space.relations:Relations", "core envelope")
     line_diffs: part[GitLineDiffs] = built("clia.git.line_diff:GitLineDiffs", "git.handle")
     attribution_index: part[AttributionIndex] = built("clia.space.attribution_index:AttributionIndex", "core line_diffs")
@@ -155,7 +155,7 @@ class Components:
     exchange: part[RemoteExchange] = built("clia.space.remotes:RemoteExchange", "core envelope porcelain")
     checks: part[Checks] = built("clia.space.verification:Checks", "core envelope relations porcelain")
     maintenance: part[Upkeep] = built("clia.space.agents:Upkeep", "core agents landing porcelain")
-    relinking: part[Relinking] = built("clia.space.merging:Relinking", "core traces porcelain")
+    relinking: part[Relinking] = built("clia.space.merging:Relinking", "core traces porcelain attributions")
     purging: part[Purging] = built("clia.space.purging:Purging", "core envelope porcelain")
 
     @part

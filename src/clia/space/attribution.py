@@ -9,6 +9,7 @@ fetched.
 from __future__ import annotations
 
 from contextlib import suppress
+from heapq import nlargest
 from itertools import islice
 from typing import NamedTuple
 
@@ -22,13 +23,21 @@ from clia.space.attribution_notes import (
     merge_notes,
     to_bytes,
 )
-from clia.space.line_matching import WrittenVersion, added_lines, lines_of, match_lines, without_whitespace, written_lines
+from clia.space.line_matching import (
+    WrittenVersion,
+    added_lines,
+    bare_lines,
+    is_distinctive,
+    lines_of,
+    match_lines,
+    written_lines,
+)
 from clia.space.model import agent_commit
 from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from clia.git.line_diff import ChangedFile, GitLineDiffs
@@ -38,13 +47,13 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit
 
 _TIPS, _MARKS_MAX = f"{INDEX}tips", 50
-CAUGHT_UP_AT_ONCE = 500
+CAUGHT_UP_AT_ONCE, _REPAIRED_AT_ONCE = 500, 10_000
 _INDEXED_AT_ONCE = 20_000
 _LOOK_BACK = 50
 """Commits to look at again after a turn: people may have committed files that an agent was still writing."""
 _WORK_MAX = 5_000_000
 """Lines to compare for one commit; the files beyond are unknown."""
-_REMEMBERED = 64
+_REMEMBERED, _READ_ALWAYS = 64, 3
 
 _Source = tuple[str, "AgentVersion"]
 
@@ -64,23 +73,28 @@ class Attributions:
         self._matching = CommitMatching(core, diffs, index)
         self._chains: dict[tuple[str, str], frozenset[str]] = {}
 
-    def is_agents(self, commit: AgentCommit) -> bool:
-        """Whether a commit is an agent's own, and not a copy that people rebased, squashed or amended."""
-        name = commit.agent
-        if name is None:
-            return False
+    def agents_own(self, commits: Iterable[AgentCommit]) -> set[str]:
+        """Those of the commits that are an agent's own, and not copies that people rebased, squashed or amended."""
+        by_agent: dict[str, list[str]] = {}
+        for commit in commits:
+            if commit.agent is not None:
+                by_agent.setdefault(commit.agent, []).append(commit.cid)
+        return {cid for name, cids in by_agent.items() for cid in self._own(name, cids)}
+
+    def _own(self, name: str, cids: list[str]) -> Iterable[str]:
         core = self._core
         tip = core.refs.get(names.head(name)) or core.refs.get(names.archived(name)) if names.is_name(name) else None
         if tip is None:
-            return True  # the agent is not here: only its trailer is known
+            return cids  # the agent is not here: only its trailer is known
         if (name, tip) not in self._chains:
             own: list[AgentCommit] = []
             with suppress(NoSuchObject):
                 own.extend(core.own_commits(name, tip))
-            self._chains[name, tip] = frozenset(own_commit.cid for own_commit in own)
-        return commit.cid in self._chains[name, tip] or any(
-            core.contains(cid, commit.cid) for ref, cid in core.refs.under(names.REMOTES) if ref.endswith(f"/agents/{name}")
-        )
+            self._chains = {(name, tip): frozenset(commit.cid for commit in own)}
+        chain = self._chains[name, tip]
+        others = [cid for cid in cids if cid not in chain]
+        tracked = [cid for ref, cid in core.refs.under(names.REMOTES) if ref.endswith(f"/agents/{name}")] if others else []
+        return [cid for cid in cids if cid in chain or any(core.contains(head, cid) for head in tracked)]
 
     def of(self, commits: Iterable[str]) -> Attributed:
         """The attributions of commits of people. Missing notes are written."""
@@ -98,19 +112,34 @@ class Attributions:
 
     def catch_up(self, tips: Sequence[str], limit: int = CAUGHT_UP_AT_ONCE) -> int:
         """Attribute the newest commits of branches that were not looked at yet, at most ``limit``; return how many got a note."""
-        row = self._core.store.get(_TIPS)
-        marks = [] if row is None else [mark for mark in row.value if self._core.objects.kind(mark) == "commit"]
+        core, row = self._core, self._core.store.get(_TIPS)
+        marks = [] if row is None else [mark for mark in row.value if core.objects.kind(mark) == "commit"]
         update = self._updated(limit)
-        if not update.complete or (update.since is None and set(tips) <= set(marks)):
+        new = [tip for tip in tips if not any(core.contains(mark, tip) for mark in marks)]
+        if not update.complete or (update.since is None and not new):
             return 0
         commits = self._since(tips, marks, update.since, limit)
-        people = [commit.cid for commit in commits if not self.is_agents(commit)]
+        own = self.agents_own(commits)
+        people = [commit.cid for commit in commits if commit.cid not in own]
         computed, _ = self._compute(people[::-1])
         written = self._write(computed)
-        with self._core.store.writing() as transaction:
-            marks = [*(mark for mark in marks if mark not in tips), *tips]
-            transaction.values.put(_TIPS, marks[-_MARKS_MAX:])
+        if new:
+            marks = [*(mark for mark in marks if not any(core.contains(tip, mark) for tip in new)), *new]
+            with core.store.writing() as transaction:
+                transaction.values.put(_TIPS, marks[-_MARKS_MAX:])
         return len(computed) if written else 0
+
+    def catch_up_branches(self) -> int:
+        """Attribute the newest commits of people's branches; return how many got a note."""
+        return self.catch_up(people_tips(self._core))
+
+    def repair(self, tips: Sequence[str]) -> None:
+        """Compare the commits of branches with the agents' lines again, and add what is missing to their notes."""
+        if self._updated().complete and tips:
+            commits = list(map(agent_commit, self._core.graph.newest(tips, _REPAIRED_AT_ONCE)))
+            own = self.agents_own(commits)
+            people = [commit.cid for commit in commits if commit.cid not in own]
+            self._write(self._compute(people[::-1])[0])
 
     def _updated(self, limit: int = _INDEXED_AT_ONCE) -> IndexUpdate:
         update = self._index.update(limit)
@@ -157,6 +186,36 @@ class Attributions:
             return core.notes.bind_all(names.ATTRIBUTION, notes, core.person_stamp(), "Lines by agents\n", merge_notes)
 
 
+def people_tips(core: Core) -> list[str]:
+    """The heads of people's branches; if there are many, of those that were committed to last."""
+    tips = {cid for ref, cid in core.refs.under(names.BRANCHES) if not ref.startswith(names.HEADS)}
+    return nlargest(_MARKS_MAX, sorted(tips), key=lambda cid: core.objects.commit(cid).committer.at)
+
+
+class _PathVersions:
+    """The agents' versions of a file, the newest first. They are read only as far as needed, because some files have many."""
+
+    def __init__(self, sources: list[_Source], read: Callable[[_Source], WrittenVersion | None]) -> None:
+        self.sources = sources
+        self._read = read
+        self._count = 0  # versions that were read
+        self._exact: set[bytes] = set()
+        self._numbers: dict[bytes, list[int]] = {}  # the versions in which a text, without whitespace, was written
+
+    def with_any(self, lines: Sequence[bytes]) -> list[_Source]:
+        """The versions in which any of the lines was written; older ones are left out if newer ones have all of the lines."""
+        wanted = {line for line in lines if is_distinctive(line)}
+        while self._count < len(self.sources) and (self._count < _READ_ALWAYS or not wanted <= self._exact):
+            version = self._read(self.sources[self._count])
+            written = [] if version is None else [version.lines[line] for line in version.written]
+            self._exact.update(written)
+            for text in set(bare_lines(written)):
+                self._numbers.setdefault(text, []).append(self._count)
+            self._count += 1
+        numbers = {number for text in set(bare_lines(lines)) for number in self._numbers.get(text, ())}
+        return [self.sources[number] for number in sorted(numbers)]
+
+
 class CommitMatching:
     """Matches the lines of commits with the versions of agents."""
 
@@ -166,11 +225,11 @@ class CommitMatching:
         self._index = index
         self._changed: dict[str, dict[str, ChangedFile]] = {}
         self._loaded: dict[_Source, WrittenVersion | None] = {}
-        self._texts: dict[tuple[str, ...], tuple[list[_Source], dict[bytes, list[int]]]] = {}
+        self._paths: dict[tuple[str, ...], _PathVersions] = {}
 
     def forget(self) -> None:
         """Read the index again: agents have new commits."""
-        self._texts.clear()
+        self._paths.clear()
 
     def attribute(self, cid: str) -> CommitAttribution | None:
         """The attribution of a commit; None if agents wrote to none of its files."""
@@ -180,8 +239,8 @@ class CommitMatching:
         changed = self._diffs.changed_files(cid)
         tree = self._core.objects.commit(cid).tree
         for file in changed:
-            sources, texts = self._sources(file, tree)
-            if not sources:
+            path_versions = self._versions(file, tree)
+            if not path_versions.sources:
                 continue
             relevant = True
             try:
@@ -191,12 +250,12 @@ class CommitMatching:
                 continue
             # Git may see a renamed file as a new one; then it blames this commit for all of its lines.
             lines, added = lines_of(data), added_lines(data, [] if renamed_from(file) else previous)
-            numbers = sorted({number for line in added for number in texts.get(without_whitespace(lines[line]), ())})
-            budget -= sum(len(lines) + len(sources) for _ in numbers)
+            sources = path_versions.with_any([lines[line] for line in added])
+            budget -= len(lines) * len(sources)
             if budget < 0:
                 unknown.add(file.path)
                 continue
-            files[file.path] = self._matched(cid, lines, added, [sources[number] for number in numbers])
+            files[file.path] = self._matched(cid, lines, added, sources)
         return CommitAttribution(files, frozenset(unknown)) if relevant else None
 
     def _matched(self, cid: str, lines: Sequence[bytes], added: set[int], sources: Sequence[_Source]) -> dict[int, LineAuthor]:
@@ -217,8 +276,8 @@ class CommitMatching:
             raise NoSuchObject("the file is binary", fields={"cid": file.blob})
         return data, previous
 
-    def _sources(self, file: ChangedFile, tree: str) -> tuple[list[_Source], dict[bytes, list[int]]]:
-        """The versions that lines of a file may come from, and in which of them each text was written."""
+    def _versions(self, file: ChangedFile, tree: str) -> _PathVersions:
+        """The versions that lines of a file may come from."""
         objects, earlier = self._core.objects, renamed_from(file)
         if all(previous.blob is None for previous in file.previous) and objects.size(file.blob) <= FILE_MAX:
             # The file may have been moved before it was committed; then the other path does not exist.
@@ -227,16 +286,9 @@ class CommitMatching:
         if earlier:
             self._index.record_renames(file.path, earlier)
         paths = tuple(self._index.paths(file.path))
-        if paths not in self._texts:
-            sources = self._index.versions(paths)
-            texts: dict[bytes, list[int]] = {}
-            for number, source in enumerate(sources):
-                version = self._version(source)
-                written = set() if version is None else {without_whitespace(version.lines[line]) for line in version.written}
-                for text in written:
-                    texts.setdefault(text, []).append(number)
-            self._texts[paths] = sources, texts
-        return self._texts[paths]
+        if paths not in self._paths:
+            self._paths[paths] = _PathVersions(self._index.versions(paths), self._version)
+        return self._paths[paths]
 
     def _version(self, source: _Source) -> WrittenVersion | None:
         """An agent's version of a file; None if it cannot be read here."""

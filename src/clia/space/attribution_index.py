@@ -12,10 +12,11 @@ from contextlib import suppress
 from heapq import nsmallest
 from itertools import takewhile
 from typing import NamedTuple
+from zlib import crc32
 
 from clia.errors import NoSuchObject
 from clia.space.attribution_notes import quoted, unquoted
-from clia.space.line_matching import is_distinctive, lines_of, without_whitespace
+from clia.space.line_matching import bare_lines, is_distinctive, lines_of
 from clia.space.model import agent_commit
 from clia.values import refs as names
 from clia.values.types import SPAWN
@@ -195,9 +196,9 @@ def renamed_from(file: ChangedFile) -> list[str]:
 
 def sketch(data: bytes) -> list[str]:
     """The digests of a few lines that stand for a file."""
-    lines = {without_whitespace(line) for line in lines_of(data) if is_distinctive(line)}
-    digests = (hashlib.sha1(line, usedforsecurity=False).hexdigest()[:20] for line in lines)
-    return nsmallest(_SKETCH, digests)
+    digests = {crc32(line): line for line in bare_lines(lines_of(data))}
+    smallest = nsmallest(4 * _SKETCH, digests)  # blank lines and brackets are left out below, which is faster
+    return [f"{digest:08x}" for digest in smallest if is_distinctive(digests[digest])][:_SKETCH]
 
 
 def _similar(values: Values, digests: Sequence[str]) -> list[str]:

@@ -44,7 +44,8 @@ class LineAuthors:
     def __init__(self, core: Core, attributions: Attributions, traces: Traces, commits: Mapping[str, AgentCommit]) -> None:
         self._core = core
         self._commits = dict(commits)
-        people = {cid: commit for cid, commit in commits.items() if not attributions.is_agents(commit)}
+        own = attributions.agents_own(commits.values())
+        people = {cid: commit for cid, commit in commits.items() if cid not in own}
         self._people = people.keys()
         self._attributed = attributions.of(people)
         sources = {
@@ -127,6 +128,13 @@ class Authorship(NamedTuple):
     more: bool  # whether older commits were left out
 
 
+def in_words(summary: Authorship | CommitAuthorship) -> str:
+    """A summary as one phrase: ``312 of 940 lines by 3 agents, 2 lines unknown``."""
+    by = "agents" if not summary.agents else "1 agent" if len(summary.agents) == 1 else f"{len(summary.agents)} agents"
+    lines, unknown = (f"{count:,} {'line' if count == 1 else 'lines'}" for count in (summary.lines, summary.unknown))
+    return f"{summary.by_agents:,} of {lines} by {by}" + (f", {unknown} unknown" if summary.unknown else "")
+
+
 class LineCounting:
     """Counts the lines that commits add, by author."""
 
@@ -138,18 +146,19 @@ class LineCounting:
     def summary(self, commits: Sequence[AgentCommit], *, more: bool) -> Authorship:
         with suppress(CliaError):  # the repository may be read-only
             self._attributions.catch_up([commits[0].cid] if commits else [])
-        attributed = self._attributions.of([commit.cid for commit in commits if not self._attributions.is_agents(commit)])
-        counts = [self._count(commit, attributed) for commit in commits]
+        own = self._attributions.agents_own(commits)
+        attributed = self._attributions.of([commit.cid for commit in commits if commit.cid not in own])
+        counts = [self._count(commit, commit.agent if commit.cid in own else None, attributed) for commit in commits]
         agents = Counter[str]()
         for count in counts:
             agents.update(count.agents)
         lines, unknown = sum(count.lines for count in counts), sum(count.unknown for count in counts)
         return Authorship(lines, agents.total(), dict(agents.most_common()), unknown, counts, more)
 
-    def _count(self, commit: AgentCommit, attributed: Attributed) -> CommitAuthorship:
+    def _count(self, commit: AgentCommit, owner: str | None, attributed: Attributed) -> CommitAuthorship:
         agents: Counter[str] = Counter()
         lines = unknown = 0
-        note, owner = attributed.commits.get(commit.cid), commit.agent if self._attributions.is_agents(commit) else None
+        note = attributed.commits.get(commit.cid)
         with suppress(NoSuchObject):
             for file in self._diffs.changed_files(commit.cid):
                 added = set(self._added(file))

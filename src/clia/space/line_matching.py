@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
-    Key = Callable[[bytes], bytes]
+    Key = Callable[[Sequence[bytes]], list[bytes]]
 
 _WORD = re.compile(rb"[0-9A-Za-z_\x80-\xff]")
 _WHITESPACE = b" \t\r\f\v"
@@ -70,17 +70,17 @@ def match_lines(lines: Sequence[bytes], added: AbstractSet[int], versions: Seque
     caller passes the newest first.
     """
     matches: dict[int, int] = {}
-    keys: tuple[Key, ...] = (bytes, without_whitespace)
+    keys: tuple[Key, ...] = (list, bare_lines)
     for key in keys:
         open_lines = set(added) - matches.keys()
         if not open_lines:
             break
-        own = [key(line) for line in lines]
+        own = key(lines)
         for number, version in enumerate(versions):
-            wanted = {own[line] for line in open_lines}
-            if wanted.isdisjoint(key(version.lines[line]) for line in version.written):
+            theirs, wanted = key(version.lines), {own[line] for line in open_lines}
+            if wanted.isdisjoint([theirs[line] for line in version.written]):
                 continue
-            matched = _Alignment(own, open_lines, [key(line) for line in version.lines], version.written).matched()
+            matched = _Alignment(own, open_lines, theirs, version.written).matched()
             matches |= dict.fromkeys(matched, number)
             open_lines -= matched
     return matches
@@ -100,19 +100,20 @@ class _Alignment:
         self._kept: Counter[bytes] = Counter()  # written lines that an older line of the commit uses
         changes = hunks(_joined(theirs), _joined(own))
         for their_start, own_start, count in unchanged(len(theirs), len(own), changes):
-            for step in range(count):
-                self._align(own_start + step, their_start + step in written)
+            self._align(own_start, their_start, count, written)
 
-    def _align(self, line: int, is_written: bool) -> None:
-        text = self._own[line]
-        if is_written:
-            self._free[text] -= 1
-        if line not in self._open:
-            self._kept[text] += is_written
-        elif is_written:
-            self._matched.add(line)
-        else:
-            self._older.add(line)
+    def _align(self, own_start: int, their_start: int, count: int, written: AbstractSet[int]) -> None:
+        """Note which written lines a block of equal lines uses."""
+        shift = their_start - own_start
+        for line in range(own_start, own_start + count):
+            if line + shift in written:
+                self._free[self._own[line]] -= 1
+                if line in self._open:
+                    self._matched.add(line)
+                else:
+                    self._kept[self._own[line]] += 1
+            elif line in self._open:
+                self._older.add(line)
 
     def matched(self) -> set[int]:
         for line in sorted(self._open - self._matched):
@@ -148,5 +149,6 @@ def is_distinctive(line: bytes) -> bool:
     return _WORD.search(line) is not None
 
 
-def without_whitespace(line: bytes) -> bytes:
-    return line.translate(None, _WHITESPACE)
+def bare_lines(lines: Sequence[bytes]) -> list[bytes]:
+    """Return lines without their whitespace."""
+    return b"\n".join(lines).translate(None, _WHITESPACE).split(b"\n")

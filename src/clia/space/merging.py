@@ -8,10 +8,12 @@ landing. Relinking keeps existing traces, and binds one only where the patch or 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import takewhile
 from typing import Annotated, Any, NamedTuple, TypedDict
 
-from clia.errors import Conflict, InvalidInput, NotFound
+from clia.errors import CliaError, Conflict, InvalidInput, NotFound
+from clia.space.attribution import people_tips
 from clia.space.commits import stale
 from clia.space.envelope import Intent, RefMove
 from clia.space.events import append_event, read_events, write_event
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from clia.git.porcelain import GitPorcelain
     from clia.git.records import TreeMerge
+    from clia.space.attribution import Attributions
     from clia.space.commits import Commits
     from clia.space.core import CommitText, Core
     from clia.space.envelope import Envelope
@@ -175,9 +178,10 @@ LandingEvent = Annotated[dict[str, Any], LandingFields]
 
 
 class Landing:
-    def __init__(self, core: Core, envelope: Envelope) -> None:
+    def __init__(self, core: Core, envelope: Envelope, attributions: Attributions) -> None:
         self._core = core
         self._envelope = envelope
+        self._attributions = attributions
 
     def land(
         self, name: str, onto: str, *, squash: bool = False, no_ff: bool = False, message: str = ""
@@ -203,6 +207,8 @@ class Landing:
             how = SQUASH if squash else FAST_FORWARD if forward and not no_ff else MERGE
             new = head if how == FAST_FORWARD else self._write(name, onto, (tip, head), tree, text, squash)
             warnings = self._move(name, ref, (tip, new, head), how)
+        with suppress(CliaError):  # the next blame or worker does it
+            self._attributions.catch_up([new])
         return Landed(new, how, tuple(warnings))
 
     def _landed_before(self, name: str, ref: str, tip: str, head: str) -> str | None:
@@ -285,13 +291,15 @@ class Relinked(NamedTuple):
 
 
 class Relinking:
-    def __init__(self, core: Core, traces: Traces, porcelain: GitPorcelain) -> None:
+    def __init__(self, core: Core, traces: Traces, porcelain: GitPorcelain, attributions: Attributions) -> None:
         self._core = core
         self._traces = traces
         self._porcelain = porcelain
+        self._attributions = attributions
 
     def relink(self, onto: str | None = None) -> list[Relinked]:
-        """Search one branch, or all of them."""
+        """Search one branch, or all of them. The lines of its commits are compared with those of agents again."""
+        self._attributions.repair([onto] if onto else people_tips(self._core))
         traced = self._traced()
         present = [cid for cid in traced if self._core.objects.kind(cid) == "commit"]
         candidates = self._candidates(onto, present)

@@ -132,6 +132,10 @@ class HistoryService:
         """The files that a diff touches, with the number of changed lines."""
         return self._components.history.changes(text, other, paths)
 
+    def attribute(self) -> int:
+        """Find the agents' lines in the new commits on people's branches; return how many commits got a note."""
+        return self._components.attributions.catch_up_branches()
+
     @verb("GET", "/authorship", VIEWER, "commits")
     def authorship(self, text: str, *, limit: int = 1000) -> Authorship:
         """Who wrote the lines that the newest commits of a history, or of a range ``A..B``, add: agents or people."""

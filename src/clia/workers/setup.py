@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from clia.workers.worker import WorkerStatus
 
 _INGEST_INTERVAL = 2.0
+_ATTRIBUTION_INTERVAL = 30.0  # seconds between looks at the branches of people
 _LISTEN_SECONDS = 30.0
 _RETRY_SECONDS = 1.0  # after an error
 _WAKE_INTERVAL = 0.05  # between two wake-ups
@@ -90,7 +91,7 @@ def open_worker(
 
 @contextmanager
 def _background_ingest(space: Space, settings: Settings, environment: Mapping[str, str]) -> Iterator[None]:
-    """Ingest spooled hook events once now, and periodically while the block runs.
+    """Ingest spooled hook events once now, and periodically while the block runs; find agents' lines in people's new commits.
 
     On failure they stay in the spool and ``clia doctor`` reports why.
     """
@@ -101,8 +102,13 @@ def _background_ingest(space: Space, settings: Settings, environment: Mapping[st
                 ingest(space, settings, environment, wait=False)
 
     def run(stop: threading.Event) -> None:
+        attributed_at = -_ATTRIBUTION_INTERVAL
         while not stop.wait(_INGEST_INTERVAL):
             ingest_now()
+            if time.monotonic() >= attributed_at + _ATTRIBUTION_INTERVAL:
+                with suppress(CliaError):
+                    space.history.attribute()
+                attributed_at = time.monotonic()
 
     ingest_now()
     with background_thread("clia-ingest", run):

@@ -12,6 +12,7 @@ from clia.capture.service import CapturedSession
 from clia.forge.pages import commits
 from support import git
 from support.forge import ATTACK, assert_harmless, open_forge
+from support.plain_git import fast_import
 from support.session_flows import APPROVAL, PRODUCT
 from support.session_spaces import root_of
 from support.spaces import BRIEFING
@@ -185,6 +186,17 @@ def test_blame_names_the_commit_of_each_line_on_request(forge: OpenForge) -> Non
     blamed = browser.get(f"{forge.base}/agents/scout/files/a?blame=1").text
     assert f"{forge.base}/commits/{one}" in blamed
     assert f"{forge.base}/commits/{two}" in blamed
+
+
+def test_blame_shows_lines_of_people_apart_with_the_briefing_and_trace_of_agents(forge: OpenForge) -> None:
+    fast_import(root_of(forge.space), "refs/heads/main", {b"shared": b"by a person\n"})
+    forge.space.spawn_at("helper", clia.Briefing("Help out", ""), "main")
+    forge.space.trace("helper", "console", "thought")
+    commit = forge.space.commit_with_trace("helper", "finding", changes={"shared": b"by a person\nby an agent\n"})
+    blamed = forge.browser().get(f"{forge.base}/agents/helper/files/shared?blame=1").text
+    assert '<span class="person">Tess</span>' in blamed
+    assert "Help out" in blamed
+    assert f"/commits/{commit}#trace" in blamed
 
 
 def test_binary_empty_and_undecodable_files_and_links_are_labelled(forge: OpenForge) -> None:

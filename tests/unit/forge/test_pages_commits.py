@@ -11,6 +11,7 @@ import clia
 from clia.forge.pages import commits
 from support import git
 from support.forge import ATTACK, assert_harmless
+from support.plain_git import fast_import, rev
 from support.session_flows import APPROVAL
 from support.session_spaces import root_of
 from support.spaces import BRIEFING
@@ -81,6 +82,13 @@ def test_a_commit_by_a_person_is_shown_too(forge: OpenForge) -> None:
     assert "none (root commit)" in answer.text
     assert "No files changed" in answer.text
     assert_harmless(answer.text)
+
+
+def test_a_commit_shows_how_many_of_its_lines_agents_wrote(forge: OpenForge) -> None:
+    forge.space.commit("scout", "finding", changes={"lines": b"one()\ntwo()\n"})
+    fast_import(root_of(forge.space), "refs/heads/main", {b"lines": b"one()\ntwo()\nmine()\n"})
+    commit = rev(root_of(forge.space), "main")
+    assert "2 of 3 lines by 1 agent" in forge.browser().get(f"{forge.base}/commits/{commit}").text
 
 
 def test_a_decision_shows_its_question_answer_and_author(forge: OpenForge) -> None:

@@ -16,6 +16,7 @@ from clia.forge.pages.inbox import asked_in, decided_value
 from clia.forge.rendering import diffs, traces
 from clia.forge.rendering.texts import escaped, visible
 from clia.git.records import EXECUTABLE, FILE, FOLDER, LINK, SUBMODULE
+from clia.space.authorship import in_words
 from clia.values.refs import is_name
 
 TYPE_CHECKING = False
@@ -90,6 +91,7 @@ def _shown(visit: Visit, refused: RefusedForm | None = None) -> Response:
         owner=commit.agent if commit.agent in space.agents() and not peer else None,
         peer=peer,
         refused=refused,
+        authorship=in_words(space.history.authorship(commit.cid, limit=1)),
         **_changes(space, commit.cid),
     )
 
@@ -198,7 +200,10 @@ def _file(visit: Visit, agent: KnownAgent, parts: tuple[str, ...], entry: TreeEn
 def _origins(blamed: Sequence[BlamedLine]) -> Iterator[BlamedLine | None]:
     """The origin of each line, if it differs from that of the line before."""
     for before, line in pairwise([None, *blamed]):
-        yield None if line is None or (before is not None and before.commit == line.commit) else line
+        same = (
+            before is not None and line is not None and (before.commit, before.via, before.by) == (line.commit, line.via, line.by)
+        )
+        yield None if same else line
 
 
 def _cut(text: str) -> Markup:
