@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.git.libgit2 import GitHandle
-from clia.git.line_diff import GitLineDiffs
-from clia.space.attribution_index import AttributionIndex
 from clia.space.attribution_notes import CommitAttribution, LineAuthor, from_bytes, merge, merge_notes, to_bytes
+from clia.testing import components
 from support import git
 from support.plain_git import commit_file, fast_import, git_with_input, rev
 from support.spaces import BRIEFING, commit_with_trace, settings
@@ -267,7 +265,7 @@ def test_summaries_count_lines_by_agents_people_and_unknown(space: clia.Space, p
 def test_lines_are_unknown_until_all_agents_are_read(space: clia.Space, people: Path, turn: str) -> None:
     """The index is built in bounded steps; lines are not called a person's before it is complete."""
     commit_all(people)
-    index = AttributionIndex(space.core, GitLineDiffs(GitHandle(str(people))))
+    index = components(space).attribution_index
     assert not index.update(0).complete
     assert index.update(1).complete
     assert index.update(0).complete
