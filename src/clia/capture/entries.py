@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.capture.events import CALL, END, FAILURE, NOTE, PROMPT, RESULT, START, TURN_END, ToolEvent, digest
+from clia.capture.events import CALL, END, FAILURE, NOTE, PROMPT, READERS, RESULT, START, TURN_END, ToolEvent, digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,18 +51,19 @@ def combined(event: ToolEvent, reported: ToolEvent | None) -> ToolEvent:
     return reported._replace(what=FAILURE if failed else reported.what, data={**event.data, **reported.data})
 
 
-def watched(captured: CapturedSession, field: str, head: str) -> CapturedSession:
+def watched(captured: CapturedSession, event: ToolEvent, head: str) -> CapturedSession:
     """A session that has seen HEAD at an event. A move while a tool call runs is the tool's; another one is a person's."""
-    calls = captured.calls
+    calls, writing = captured.calls, captured.writing
+    writes = event.data.get("tool") not in READERS
     moved = bool(calls and head and captured.head and head != captured.head)
-    if field == CALL:
-        calls += 1
-    elif field in (RESULT, FAILURE):
-        calls = max(0, calls - 1)
-    elif field in (PROMPT, START, TURN_END, END):  # an interrupted call has no end
-        calls = 0
+    if event.what == CALL:
+        calls, writing = calls + 1, writing + writes
+    elif event.what in (RESULT, FAILURE):
+        calls, writing = max(0, calls - 1), max(0, writing - writes)
+    elif event.what in (PROMPT, START, TURN_END, END):  # an interrupted call has no end
+        calls = writing = 0
     moves = (*captured.moves, (captured.head, head)) if moved else captured.moves
-    return captured._replace(head=head or captured.head, calls=calls, moves=moves)
+    return captured._replace(head=head or captured.head, calls=calls, writing=writing, moves=moves)
 
 
 def key_of(live: IngestedSession, event: ToolEvent, key: str | None) -> str:

@@ -76,7 +76,7 @@ class Recorder:
             live = self._live(hook, event)
             if event.what == CALL and not event.sub and event.data.get("tool") not in READERS:
                 self._lives.share(self._lives.open_subs(live, live.captured.place))
-            live.captured = watched(live.captured, event.what, hook.record.commit)
+            live.captured = watched(live.captured, event, hook.record.commit)
             if refused and live.captured.refused != refused:
                 live.captured = live.captured._replace(refused=refused)
                 self._queue(live, not_read(refused), hook.record)
@@ -144,7 +144,7 @@ class Recorder:
                 # Existing changes are not the sub-agent's work; if they cannot be committed, only files that it names are.
                 clean = self._commit(hook, session, "the files when a sub-agent started", trace_alone=False)
             live = self._lives.begin_sub(session, event.sub, hook.report.sub_kind, hook)
-            if not clean:
+            if not clean or session.captured.writing:
                 live.captured = live.captured._replace(shared=True)
                 self._captures.keep(live.captured)
         elif event.what in (SUB_START, CALL) and not live.captured.open:  # it continues, and others have worked since

@@ -61,6 +61,7 @@ class CapturedSession(NamedTuple):
     offered: bool = False  # whether its work is offered to its starter
     head: str = ""  # HEAD of the directory at the last event
     calls: int = 0  # tool calls that have not ended
+    writing: int = 0  # those of them that may change files
     turn: str = ""  # `open` after a prompt, `failed` after an error of the model; empty after the turn's end
     wanted: str = ""  # the agent that CLIA_AGENT named, if it could not be used
     refused: str = ""  # a transcript that an event named and that was not read, because it is another's

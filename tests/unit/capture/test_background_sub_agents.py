@@ -96,6 +96,22 @@ def test_a_sub_agent_that_works_alone_keeps_the_files_of_its_shell_commands(root
     assert authors(space, "made.txt") == {"made.txt": "sub"}
 
 
+def test_a_file_that_the_session_is_writing_when_a_sub_agent_starts_is_the_sessions(root: Path, space: clia.Space) -> None:
+    """The sub-agent's start may be reported after the session's next call."""
+    tool = Tool(root)
+    tool.send("SessionStart", source="startup")
+    tool.send("UserPromptSubmit", prompt="Work.", prompt_id="p1")
+    call = {"tool_name": "Write", "tool_use_id": "t-mine", "tool_input": {"file_path": str(root / "mine.txt")}}
+    tool.send("PreToolUse", **call)
+    tool.send("SubagentStart", **SUB_FIELDS)
+    (root / "mine.txt").write_text("mine.txt\n")
+    tool.send("PostToolUse", **call, tool_response={"type": "create"})
+    tool.write("slow1.txt", **SUB_FIELDS)
+    tool.send("Stop", last_assistant_message="My part is done.", background_tasks=RUNNING)
+    tool.end()
+    assert authors(space, "mine.txt", "slow1.txt") == {"mine.txt": "main", "slow1.txt": "sub"}
+
+
 def test_a_sub_agent_that_is_no_longer_listed_has_ended(root: Path, space: clia.Space) -> None:
     """A person stopped it: no event reports its end."""
     tool = Tool(root)
