@@ -12,6 +12,7 @@ import gzip
 import json
 import re
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 from support import model_apis
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
@@ -49,8 +51,12 @@ class Gate:
     def __init__(self) -> None:
         self._asked, self._opened = threading.Event(), threading.Event()
 
-    def wait_until_reached(self) -> None:
-        assert self._asked.wait(DEADLINE), "the tool did not come this far"
+    def wait_until_reached(self, process: subprocess.Popen[str]) -> None:
+        """Wait until the tool has come this far; fail at once if it ends before."""
+        end = time.monotonic() + DEADLINE
+        while not self._asked.wait(1.0):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < end, "the tool did not come this far"
 
     def open(self) -> None:
         self._opened.set()

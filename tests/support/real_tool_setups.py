@@ -9,6 +9,7 @@ from support.model_server import ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from support.real_tools import Computer, Ended
 
@@ -44,6 +45,9 @@ class RealTool:
     def resumed(self, prompt: str) -> list[str]:
         """The command for another turn of the last session."""
         raise NotImplementedError
+
+    def start_once(self, computer: Computer) -> None:
+        """Let the tool create its own files, where two first starts at the same time would fail."""
 
     def turn(self, computer: Computer, prompt: str) -> Ended:
         return succeeded(computer.run(self.words(prompt)))
@@ -141,6 +145,7 @@ trust_level = "trusted"
 [mcp_servers.clia]
 command = "clia"
 args = ["mcp"]
+required = true
 """,
         )
 
@@ -211,6 +216,8 @@ class Copilot(RealTool):
             "COPILOT_MODEL": "claude-sonnet-4.5",
         }
         computer.write(".copilot/config.json", json.dumps({"trustedFolders": [str(computer.root)]}))
+        server = {"type": "local", "command": "clia", "args": ["mcp"], "tools": ["*"]}
+        computer.write(".copilot/mcp-config.json", json.dumps({"mcpServers": {"clia": server}}))
 
     def words(self, prompt: str) -> list[str]:
         return [self.program, "-p", prompt, "--allow-all-tools", "--no-color"]
@@ -284,6 +291,23 @@ class OpenCode(RealTool):
             "mcp": {"clia": {"type": "local", "command": ["clia", "mcp"]}},
         }
         computer.write(".config/opencode/opencode.json", json.dumps(settings))
+        for folder in (computer.home / ".config/opencode", computer.root / ".opencode"):
+            self._provide_plugin_types(computer, folder)
+
+    def start_once(self, computer: Computer) -> None:
+        succeeded(computer.run([self.program, "session", "list"]))
+
+    def _provide_plugin_types(self, computer: Computer, folder: Path) -> None:
+        """A stand-in for the package with types that it would fetch for each folder with plug-ins, and wait a minute for."""
+        version = json.loads((computer.packages / "current/package.json").read_text())["dependencies"]["opencode-ai"]
+        name, wanted = "@opencode-ai/plugin", {"dependencies": {"@opencode-ai/plugin": version}}
+        package = folder / "node_modules" / name
+        package.mkdir(parents=True)
+        (package / "package.json").write_text(json.dumps({"name": name, "version": version}))
+        (folder / "package.json").write_text(json.dumps(wanted))
+        locked = {"": wanted, f"node_modules/{name}": {"version": version}}
+        (folder / "package-lock.json").write_text(json.dumps({"lockfileVersion": 3, "packages": locked}))
+        (folder / ".gitignore").write_text("node_modules\npackage.json\npackage-lock.json\n.gitignore\n")
 
     def words(self, prompt: str) -> list[str]:
         return [self.program, "run", *prompt.split()]

@@ -111,6 +111,15 @@ class Computer:
         self.clia("ingest")
         return read_record(self.root)
 
+    def wait_for_question(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        """The question that an agent asks while the program runs."""
+        end = time.monotonic() + DEADLINE
+        while not (questions := json.loads(self.clia("inbox", "--json"))):
+            assert process.poll() is None, finish(process)
+            assert time.monotonic() < end
+        question: dict[str, Any] = questions[0]
+        return question
+
     def wait_for(self, condition: Callable[[Record], bool]) -> Record:
         """Ingest until the record is as expected."""
         end = time.monotonic() + DEADLINE
@@ -190,12 +199,17 @@ def read_record(root: Path) -> Record:
         forked = {edge.src: edge.dst for edge in space.relations() if edge.kind == "forked-from"}
         for state in space.states():
             name = state.agent
-            commits = [commit for commit in reversed(space.log(name)) if commit.agent == name]
+            commits = [commit for commit in reversed(space.log(name)) if commit.agent == name and not is_baseline(commit.message)]
             changes = [(commit.message.splitlines()[0], _changed(root, commit.cid)) for commit in commits]
             agents[name] = AgentRecord(name, changes, _entries(space, name), set(space.merged_sessions(name)))
             subs[name] = space.sub_agents(name)
             parents[name] = space.parent_agent(name) or forked.get(name)
         return Record(agents, subs, parents, list(space.captures.sessions()))
+
+
+def is_baseline(message: str) -> bool:
+    """Whether a commit has the files that a session found, which are not its work."""
+    return message.startswith("the files when the session started")
 
 
 def _entries(space: library.Space, agent: str) -> list[tuple[str, str]]:

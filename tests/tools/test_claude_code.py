@@ -15,7 +15,7 @@ from support.real_tools import finish, json_lines, untouched
 if TYPE_CHECKING:
     from support.real_tools import Computer
 
-being_mended = pytest.mark.xfail(reason="capture does not do this yet", strict=False)
+being_mended = pytest.mark.xfail(reason="the sub-agent's worktree is not recorded well yet", strict=False)
 
 
 @pytest.fixture
@@ -24,18 +24,24 @@ def claude(computer: Computer) -> Computer:
     return computer
 
 
-def a_file(computer: Computer, name: str) -> str:
+def a_file(computer: Computer, name: str, gate: Gate | None = None) -> str:
     """Script a turn that writes one file."""
     write = CLAUDE.write(computer, name, f"{name}\n")
-    return computer.model.script(Reply(f"I write {name}.", (write,)), Reply(f"{name} is there."))
+    return computer.model.script(Reply(f"I write {name}.", (write,), gate=gate), Reply(f"{name} is there."))
 
 
+@pytest.mark.xfail(reason="a fork that is ingested while it starts repeats its parent's lines", strict=False)
 def test_a_forked_session_is_a_fork_that_does_not_repeat_its_parent(claude: Computer) -> None:
     first = f"First. {a_file(claude, 'first.txt')}"
     (result,) = json_lines(CLAUDE.turn(claude, first).out)
     parent = claude.record().only()
-    forked = f"Fork. {a_file(claude, 'fork.txt')}"
-    succeeded(claude.run([*CLAUDE.words(forked), "--resume", result["session_id"], "--fork-session"]))
+    gate = Gate()
+    forked = f"Fork. {a_file(claude, 'fork.txt', gate)}"
+    process = claude.start([*CLAUDE.words(forked), "--resume", result["session_id"], "--fork-session"])
+    gate.wait_until_reached(process)
+    claude.clia("ingest")  # as the hooks do in the background
+    gate.open()
+    succeeded(finish(process))
     record = claude.record()
     (fork,) = (agent for agent in record.agents.values() if agent.name != parent.name)
     assert fork.texts("prompt") == [forked]
@@ -89,7 +95,7 @@ def test_a_sub_agent_in_the_background_keeps_its_files(claude: Computer) -> None
     )
     with untouched(claude.root):
         process = claude.start(CLAUDE.words(f"Delegate. {script}"))
-        gate.wait_until_reached()
+        gate.wait_until_reached(process)
         claude.wait_for(lambda record: any("own.txt" in agent.files for agent in record.agents.values()))
         gate.open()
         succeeded(finish(process))
@@ -111,7 +117,7 @@ def test_a_sub_agent_in_a_worktree_leaves_the_persons_files_alone(claude: Comput
     )
     with untouched(claude.root):
         process = claude.start(CLAUDE.words(f"Delegate. {script}"))
-        gate.wait_until_reached()
+        gate.wait_until_reached(process)
         claude.clia("ingest")
         gate.open()
         succeeded(finish(process))
