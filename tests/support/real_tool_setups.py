@@ -231,6 +231,11 @@ class Copilot(RealTool):
     def shell(self, command: str) -> ToolCall:
         return ToolCall("bash", {"command": command, "description": "Run"})
 
+    def agent(self, prompt: str) -> ToolCall:
+        """The model's call that starts a sub-agent."""
+        kind = {"agent_type": "general-purpose", "mode": "sync"}
+        return ToolCall("task", {"description": "Help", "name": "helper", "prompt": prompt, **kind})
+
     def server(self, tool: str, **arguments: Any) -> ToolCall:
         return ToolCall(f"clia-{tool}", arguments)
 
@@ -259,6 +264,10 @@ class Qwen(RealTool):
 
     def shell(self, command: str) -> ToolCall:
         return ToolCall("run_shell_command", {"command": command, "description": "Run", "is_background": False})
+
+    def agent(self, prompt: str) -> ToolCall:
+        """The model's call that starts a sub-agent."""
+        return ToolCall("agent", {"description": "Help", "prompt": prompt, "subagent_type": "general-purpose"})
 
     def server(self, tool: str, **arguments: Any) -> ToolCall:
         return ToolCall(f"mcp__clia__{tool}", arguments)
@@ -320,6 +329,10 @@ class OpenCode(RealTool):
 
     def shell(self, command: str) -> ToolCall:
         return ToolCall("bash", {"command": command, "description": "Run"})
+
+    def agent(self, prompt: str) -> ToolCall:
+        """The model's call that starts a sub-agent."""
+        return ToolCall("task", {"description": "Help", "prompt": prompt, "subagent_type": "general"})
 
     def server(self, tool: str, **arguments: Any) -> ToolCall:
         return ToolCall(f"clia_{tool}", arguments)

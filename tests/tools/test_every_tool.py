@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.model_server import Gate, Reply
-from support.real_tool_setups import CLAUDE_CODE_OLD, CODEX_OLD, TOOLS, succeeded
+from support.real_tool_setups import CLAUDE_CODE_OLD, CODEX_OLD, COPILOT, OPENCODE, QWEN, TOOLS, succeeded
 from support.real_tools import Computer, finish, kill, read_record, untouched
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from support.model_server import ModelServer
-    from support.real_tool_setups import RealTool
+    from support.real_tool_setups import Copilot, OpenCode, Qwen, RealTool
     from support.real_tools import AgentRecord
 
 every_tool = pytest.mark.parametrize("tool", TOOLS, ids=repr)
@@ -160,3 +160,22 @@ def test_a_question_over_mcp_is_answered_by_a_person(tool: RealTool, computer: C
         agent = computer.record().only()
     assert question["agent"] == agent.name
     assert agent.texts("said")[-1].endswith("The answer is no.")
+
+
+@pytest.mark.parametrize("tool", [COPILOT, QWEN, OPENCODE], ids=repr)
+def test_a_sub_agent_is_an_agent_with_its_own_files(tool: Copilot | Qwen | OpenCode, computer: Computer) -> None:
+    tool.set_up(computer)
+    help_script = computer.model.script(Reply("I help.", (tool.write(computer, "sub.txt", "sub\n"),)), Reply("Helped."))
+    script = computer.model.script(
+        Reply("Help me.", (tool.agent(f"Help. {help_script}"),)),
+        Reply("And I.", (tool.write(computer, "own.txt", "own\n"),)),
+        Reply("Done."),
+    )
+    with untouched(computer.root):
+        tool.turn(computer, f"Delegate. {script}")
+        record = computer.record()
+    agent = record.only()
+    (sub,) = record.sub_agents(agent)
+    assert sub.files == {"sub.txt"}
+    assert agent.changes[-1] == (f"Delegate. {script}", {"own.txt"})
+    assert agent.merged == {sub.name}

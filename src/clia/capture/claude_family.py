@@ -39,6 +39,7 @@ class FamilyTool(NamedTuple):
     prefix: str
     fields: Mapping[str, str] = {}  # its field -> the field of Claude Code
     events: Mapping[str, str] = {}  # its event -> the event of Claude Code
+    unnamed: str = ""  # the event whose payload has no name
     nested: bool = False  # whether the fields of an event are in an object with the event's name
     texts: Callable[[Line], Iterator[ToolEvent]] = _no_texts  # what a transcript line says and thinks
     owner: Callable[[Line], tuple[str, str]] = _no_owner  # the session and the directory that a transcript line names
@@ -64,6 +65,10 @@ class FamilyTool(NamedTuple):
             payload = {**payload, **(inner if isinstance(inner, dict) else {})}
         fields = {key: value for key, value in payload.items() if key not in self.fields}
         fields |= {self.fields[key]: value for key, value in payload.items() if key in self.fields}
+        if field(fields, "parent_agent_id"):  # a sub-agent names itself as the session
+            fields["session_id"] = fields["parent_agent_id"]
+        if self.unnamed and "agent_id" in fields:
+            fields.setdefault("hook_event_name", self.unnamed)
         name = field(fields, "hook_event_name")
         return fields | {"hook_event_name": self.events[name]} if name in self.events else fields
 
@@ -110,7 +115,14 @@ def _qwen_texts(line: Line) -> Iterator[ToolEvent]:
 
 _CALL_ID = {"tool_call_id": "tool_use_id"}
 TOOLS = (
-    FamilyTool("copilot", "copilot", {"tool_result": "tool_response"}, texts=_copilot_texts, owner=_copilot_owner),
+    FamilyTool(
+        "copilot",
+        "copilot",
+        {"tool_result": "tool_response", "sessionId": "session_id", "transcriptPath": "transcript_path"},
+        unnamed="SubagentStart",
+        texts=_copilot_texts,
+        owner=_copilot_owner,
+    ),
     FamilyTool("qwen", "qwen", _CALL_ID, texts=_qwen_texts, owner=claude_code.owner),
     FamilyTool("openhands", "openhands", {"event_type": "hook_event_name", "message": "prompt", "working_dir": "cwd"}),
     FamilyTool("kimi", "kimi", {**_CALL_ID, "tool_output": "tool_response", "error_message": "error", "agent_name": "agent_type"}),

@@ -109,6 +109,16 @@ def test_tasks_of_cline_are_sessions() -> None:
     assert prompt.text == "Write."
 
 
+def test_sub_agents_of_copilot_belong_to_the_session_that_started_them() -> None:
+    sub = {"agent_id": "sub", "agent_type": "general-purpose", "parent_agent_id": "s-1"}
+    start = tool_of("copilot").from_hook({"sessionId": "s-1", "agentName": "general-purpose", **sub})
+    assert (start.session, start.events[0].what, start.events[0].sub) == ("s-1", "sub-start", "sub")
+    prompt = tool_of("copilot").from_hook(
+        {**CLAUDE, **sub, "session_id": "sub", "hook_event_name": "UserPromptSubmit", "prompt": "Help."}
+    )
+    assert (prompt.session, prompt.events[0].what, prompt.events[0].sub) == ("s-1", "prompt", "sub")
+
+
 def test_plug_ins_report_what_the_model_said_and_thought() -> None:
     payload = CLAUDE | {"hook_event_name": "AssistantMessage", "agent_id": "sub", "text": "Done.", "thought": "Hm."}
     assert [(event.what, event.text, event.sub) for event in reported("opencode", **payload)] == [
