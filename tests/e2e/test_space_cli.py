@@ -17,6 +17,7 @@ import pytest
 import clia as library
 from support import Ran, Tree, clia, git, warm
 from support.fake_secrets import ALNUM
+from support.plain_git import commit_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -678,6 +679,20 @@ def test_diff_prints_a_patch_that_git_applies(history: RecordedHistory, tmp_path
     ]
     assert history.place.json("diff", "scout", "--stat")["patch"] is None
     assert history.place.run("diff", "scout", "scout").out == ""
+
+
+def test_blame_takes_the_path_first_and_head_by_default_and_authorship_counts(tmp_path: Path) -> None:
+    root = tmp_path / "shop"
+    assert clia("init", str(root), cwd=tmp_path).code == 0
+    assert clia("spawn", "scout", "-t", "Count", cwd=root).code == 0
+    (tmp_path / "work.txt").write_text("one\ntwo\n")
+    assert clia("commit", "scout", "finding", "--set", f"a.txt={tmp_path}/work.txt", cwd=root).code == 0
+    commit_file(root, "a.txt", "one\ntwo\nthree\n")
+    texts = [clia("blame", *words, cwd=root).out for words in (["a.txt"], ["main", "a.txt"], ["a.txt", "main"])]
+    assert texts[0] == texts[1] == texts[2]
+    assert [line.split()[1] for line in texts[0].splitlines()] == ["scout", "scout", "(Tess)"]
+    assert clia("authorship", cwd=root).out.splitlines()[-1] == "2 of 3 lines by 1 agent"
+    assert clia("authorship", "main", "--json", cwd=root).json()["agents"] == {"scout": 2}
 
 
 def test_blame_names_agent_kind_and_trace_of_each_line(history: RecordedHistory) -> None:

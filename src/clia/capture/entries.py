@@ -63,7 +63,8 @@ def watched(captured: CapturedSession, event: ToolEvent, head: str) -> CapturedS
     elif event.what in (PROMPT, START, TURN_END, END):  # an interrupted call has no end
         calls = writing = 0
     moves = (*captured.moves, (captured.head, head)) if moved else captured.moves
-    return captured._replace(head=head or captured.head, calls=calls, writing=writing, moves=moves)
+    base = head if event.what == PROMPT else captured.base
+    return captured._replace(head=head or captured.head, calls=calls, writing=writing, moves=moves, base=base)
 
 
 def key_of(live: IngestedSession, event: ToolEvent, key: str | None) -> str:

@@ -36,6 +36,7 @@ from clia.capture.events import (
 from clia.capture.service import MARK, DirectoryChange
 from clia.capture.tools import TOOLS
 from clia.errors import CliaError, InvalidInput, NotFound
+from clia.space.attribution import HEAD
 from clia.space.core import CommitText
 from clia.space.model import Conflicts, Merged
 
@@ -158,7 +159,7 @@ class Recorder:
     # Starts and ends
 
     def _started(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
-        live.captured = live.captured._replace(open=True)
+        ended, live.captured = not live.captured.open, live.captured._replace(open=True)
         if event.data.get("source") == "compact":
             self._trace_now(live, event._replace(what=NOTE), hook.record)
             return
@@ -166,7 +167,7 @@ class Recorder:
         self._accept(live)
         if live.captured.started == hook.record.at and self._captures.is_running(live.agent):
             self._commit(hook, live, "the files when the session started", trace_alone=False)  # they are the program's
-        elif live.captured.started == hook.record.at:
+        elif ended or live.captured.started == hook.record.at:
             self._record_baseline(hook, live)
         else:
             self._commit(hook, live, "left when the session was interrupted", trace_alone=False)
@@ -288,7 +289,8 @@ class Recorder:
         """
         if self._captures.has_recorded(live.agent, hook.record.id):
             return True
-        text = CommitText(message, {MARK: {"tool": hook.tool.name, "session": hook.report.session, "event": hook.record.id}})
+        mark = {"tool": hook.tool.name, "session": hook.report.session, "event": hook.record.id}
+        text = CommitText(message, {MARK: mark | ({HEAD: live.captured.base} if live.captured.base else {})})
         captured, change = live.captured, self._left(live, self._seen(hook, live, named), leave=leave)
         try:
             commit = self._captures.record(captured, text, change, trace_alone=trace_alone)

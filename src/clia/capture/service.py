@@ -65,6 +65,7 @@ class CapturedSession(NamedTuple):
     turn: str = ""  # `open` after a prompt, `failed` after an error of the model; empty after the turn's end
     wanted: str = ""  # the agent that CLIA_AGENT named, if it could not be used
     refused: str = ""  # a transcript that an event named and that was not read, because it is another's
+    base: str = ""  # HEAD of the directory at the last prompt
     moves: tuple[tuple[str, str], ...] = ()  # HEAD before and after tool calls that moved it, since its last commit
 
     @property

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit
 
 _TIPS, _MARKS_MAX = f"{INDEX}tips", 50
+CAPTURE, HEAD = "capture", "head"
+"""The open field of a captured turn, and its entry that names the commit which people had checked out when the turn started."""
 CAUGHT_UP_AT_ONCE, _REPAIRED_AT_ONCE = 500, 10_000
 _INDEXED_AT_ONCE = 20_000
 _LOOK_BACK = 50
@@ -259,11 +261,18 @@ class CommitMatching:
         return CommitAttribution(files, frozenset(unknown)) if relevant else None
 
     def _matched(self, cid: str, lines: Sequence[bytes], added: set[int], sources: Sequence[_Source]) -> dict[int, LineAuthor]:
-        eligible = [source for source in sources if not self._core.contains(source[1].commit, cid)]
+        eligible = [source for source in sources if not self._came_later(source[1].commit, cid)]
         versions = [(source, version) for source in eligible if (version := self._version(source)) is not None]
         matches = match_lines(lines, added, [version for _, version in versions])
         authors = [LineAuthor(version.agent, version.commit) for (_, version), _ in versions]
         return {line + 1: authors[number] for line, number in matches.items()}
+
+    def _came_later(self, agents: str, cid: str) -> bool:
+        """Whether an agent's commit, or the turn that it records, started when a commit was already there."""
+        core = self._core
+        capture = core.read(agents).meta.get(CAPTURE)
+        head = capture.get(HEAD) if isinstance(capture, dict) else None
+        return core.contains(agents, cid) or (names.is_id(head) and core.contains(str(head), cid))
 
     def _contents(self, file: ChangedFile) -> tuple[bytes, list[bytes | None]]:
         """The content of a file now and before; ``NoSuchObject`` if it is missing or too large to compare."""
