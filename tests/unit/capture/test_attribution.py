@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import clia
 from support import git
-from support.captured import END, TURN, ingest_afterwards, new_space, rehearse, run_ingest
+from support.captured import END, TURN, ingest_afterwards, ingest_live, new_space, rehearse, run_ingest
 from support.plain_git import rev
 from support.space_driver import settings
 
@@ -31,7 +31,7 @@ def test_a_commit_between_two_turns_is_attributed_at_the_end_of_the_second(tmp_p
     agent = ingest_afterwards(root, [*TURN, *END])
     (root / "main.txt").write_text("main\nmine\n")
     commit = commit_all(root)
-    ingest_afterwards(root, [*MORE, *END])
+    ingest_live(root, [*MORE, *END])
     assert commit in noted(root), "no blame was needed"
     with clia.open(root, settings=settings()) as space:
         assert [line.agent for line in space.blame("main", "main.txt")] == [agent, None]
