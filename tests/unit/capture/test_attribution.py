@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import clia
 from support import git
-from support.captured import END, TURN, ingest_afterwards, ingest_live, new_space, rehearse, run_ingest
+from support.captured import END, TURN, Script, ingest_afterwards, ingest_live, new_space, rehearse, run_ingest
 from support.plain_git import rev
 from support.space_driver import settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MORE = [{"prompt": "More."}, {"write": "more.txt", "text": "more\n"}, {"say": "Done."}, {"stop": True}]
+MORE: Script = [{"prompt": "More."}, {"write": "more.txt", "text": "more\n"}, {"say": "Done."}, {"stop": True}]
 
 
 def commit_all(root: Path) -> str:
