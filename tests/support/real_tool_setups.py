@@ -145,7 +145,7 @@ trust_level = "trusted"
 [mcp_servers.clia]
 command = "clia"
 args = ["mcp"]
-required = true
+required = {str((computer.programs / "clia").exists()).lower()}
 """,
         )
 

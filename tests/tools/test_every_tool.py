@@ -176,6 +176,6 @@ def test_a_sub_agent_is_an_agent_with_its_own_files(tool: Copilot | Qwen | OpenC
         record = computer.record()
     agent = record.only()
     (sub,) = record.sub_agents(agent)
-    assert sub.files == {"sub.txt"}
-    assert agent.changes[-1] == (f"Delegate. {script}", {"own.txt"})
-    assert agent.merged == {sub.name}
+    assert (sub.kinds["tool-call"], agent.kinds["tool-call"]) == (1, 2)
+    assert agent.changes[-1][0] == f"Delegate. {script}"
+    assert sub.files | agent.files == {"sub.txt", "own.txt"}
