@@ -15,6 +15,7 @@ import pytest
 import clia
 from clia.capture.ingest import ingest
 from support import git, program, scripted_tool
+from support.captured import event, put, rejected_codes, run_ingest, texts_of_kind
 from support.crashes import crash, crash_points
 from support.effects import made_space
 from support.programs import run
@@ -74,6 +75,25 @@ def test_each_turn_of_a_tool_in_a_run_is_a_commit_with_its_files_and_the_rest_is
         check_entries(space)
         assert space.verify().findings == ()
         assert git("status", "--porcelain", cwd=report.directory) == ""
+
+
+def test_events_of_a_session_in_a_run_need_the_secret_of_the_run_while_it_lasts(root: Path) -> None:
+    def prompt(text: str) -> bytes:
+        return event("UserPromptSubmit", prompt=text, prompt_id=text)
+
+    hook = shlex.join((program(), "hook", "claude-code"))
+    steps = (("", event("SessionStart")), ("env -u CLIA_RUN_SECRET ", prompt("forged")), ("", prompt("genuine")))
+    script = "; ".join(f"echo {shlex.quote(payload.decode())} | {before}{hook}" for before, payload in steps)
+    with clia.open(root) as space:
+        assert run(space, "sh", "-c", script).problem is None
+        assert texts_of_kind(space, "prompt") == ["genuine"]
+        assert list(rejected_codes(root).values()) == ["wrong-run-secret"]
+        put(root, prompt("resumed"), agent="scout")
+        run_ingest(root)
+        assert sorted(texts_of_kind(space, "prompt")) == ["genuine", "resumed"]
+        again = f"echo {shlex.quote(prompt('again').decode())} | {hook}"
+        assert run(space, "sh", "-c", again).problem is None
+        assert sorted(texts_of_kind(space, "prompt")) == ["again", "genuine", "resumed"]
 
 
 def driver(root: Path, turns: int) -> Callable[[CrashHook], object]:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import clia
 
 
+SECRET = "0123456789abcdef"  # noqa: S105  # of every run; nothing else knows it
+
+
 def run(
     space: clia.Space,
     *words: str,
@@ -26,5 +29,5 @@ def run(
     """Run a program with /dev/null as the user's terminal."""
     with open(os.devnull, "r+b", 0) as null:
         user = UserStreams(null.fileno(), null.fileno(), null.fileno(), False, no_signals)
-        world = RunEnvironment(user, environment or os.environ, lambda _: None, approve=approve)
+        world = RunEnvironment(user, environment or os.environ, lambda _: None, approve=approve, secret=SECRET)
         return run_program(space, RunOptions(agent, words, **options), world)

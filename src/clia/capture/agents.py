@@ -80,10 +80,19 @@ class IngestedSessions:
     def session(self, hook: IncomingEvent, event: ToolEvent) -> IngestedSession:
         report = hook.report
         live = self.get(hook.tool, report.session, "") or self._begin(hook, event)
+        self._check_secret(live, hook)
         self.follow(live, hook)
         if report.transcript and report.transcript != live.captured.transcript:
             live.captured = moved(live.captured, report.transcript)
         return live
+
+    def _check_secret(self, live: IngestedSession, hook: IncomingEvent) -> None:
+        """Refuse an event of a session in ``clia run`` that lacks the secret of the run, while the run lasts."""
+        secret, expected = hook.record.secret, live.captured.secret
+        if expected and secret != expected and self._captures.is_running(live.agent):
+            message = f"the event does not have the secret of its session, which works in a run of {live.agent}"
+            raise InvalidInput(message, code="wrong-run-secret", fields={"agent": live.agent, "session": hook.report.session})
+        live.captured = live.captured._replace(secret=secret)
 
     def follow(self, live: IngestedSession, hook: IncomingEvent) -> None:
         """Continue in the directory of an event if the repository was moved. A linked worktree that is gone was removed."""

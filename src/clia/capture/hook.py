@@ -75,7 +75,8 @@ def caller(tool: str) -> str:
 
 def _put_down(tool: str, place: tuple[bytes, bytes, bytes], first: bytes) -> None:
     where, private, common = place
-    head = spool.head(tool.encode(), where, os.environb.get(b"CLIA_AGENT", b""), head_commit(private, common))
+    agent, secret = (os.environb.get(name, b"") for name in (b"CLIA_AGENT", b"CLIA_RUN_SECRET"))
+    head = spool.head(tool.encode(), where, agent, head_commit(private, common), secret)
     stored = spool.put(spool.spools(common, os.environb), _event(head + first))
     if event_name(first) not in TURNS or os.environb.get(b"CLIA_HOOK_INGEST") == b"off":
         return

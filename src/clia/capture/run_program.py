@@ -77,6 +77,7 @@ class RunEnvironment(NamedTuple):
     tell: Callable[[str], None]  # shows a line to the user before the program starts
     redact: bool = True
     approve: Callable[[str], bool] = lambda _: False  # asks whether a setup command may be run
+    secret: str = ""  # random; the program's hooks prove with it that they belong to the run
 
 
 class RunReport(NamedTuple):
@@ -149,6 +150,7 @@ class _ProgramRun:
         except FileError as err:
             raise self._hinted(err) from None
         space.trace(agent, RUN, f"$ {self._line}")
+        space.captures.forget_secrets(agent)  # events of an earlier run are recorded by now
         space.captures.reached("run-started")
         tell(f"{agent} works in {work.directory}")
         code, problem = self._attended()
@@ -255,6 +257,7 @@ class _ProgramRun:
         work = self._work
         variables = {name: value for name, value in self._world.environment.items() if name not in _ELSEWHERE}
         variables |= {"CLIA_AGENT": work.agent, "CLIA_RUN": os.path.dirname(work.space.home), "PWD": work.directory}
+        variables["CLIA_RUN_SECRET"] = self._world.secret
         return ProgramCommand(self._options.words, work.directory, variables)
 
     def _attended(self) -> tuple[int, CliaError | None]:

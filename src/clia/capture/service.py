@@ -66,6 +66,7 @@ class CapturedSession(NamedTuple):
     wanted: str = ""  # the agent that CLIA_AGENT named, if it could not be used
     refused: str = ""  # a transcript that an event named and that was not read, because it is another's
     base: str = ""  # HEAD of the directory at the last prompt
+    secret: str = ""  # digest of the secret of the `clia run` that it works in; empty outside of one
     moves: tuple[tuple[str, str], ...] = ()  # HEAD before and after tool calls that moved it, since its last commit
 
     @property
@@ -286,6 +287,12 @@ class Captures:
         """The agent's registered worktree that contains a path, even if its ``.git`` is gone."""
         places = [checkout.directory for checkout in self._porcelain.worktrees_of(agent)]
         return next((place for place in places if f"{path}/".startswith(f"{place}/")), None)
+
+    def forget_secrets(self, agent: str) -> None:
+        """Let the agent's sessions continue in a new run, which has another secret."""
+        for captured in self.sessions():
+            if captured.agent == agent and captured.secret:
+                self.keep(captured._replace(secret=""))
 
     def is_running(self, agent: str) -> bool:
         """Whether ``clia run`` runs a program as the agent: it owns HEAD and index of the worktree."""

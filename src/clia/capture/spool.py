@@ -21,9 +21,9 @@ FORMAT = b"clia-hook 1\n"
 CHUNK = 1 << 20
 
 
-def head(tool: bytes, cwd: bytes, agent: bytes = b"", commit: bytes = b"") -> bytes:
+def head(tool: bytes, cwd: bytes, agent: bytes = b"", commit: bytes = b"", secret: bytes = b"") -> bytes:
     """The header before the tool's bytes; without an agent, the tool's session determines it. ``commit``: HEAD there."""
-    fields = {b"tool": tool, b"cwd": cwd, b"agent": agent, b"commit": commit}
+    fields = {b"tool": tool, b"cwd": cwd, b"agent": agent, b"commit": commit, b"secret": secret}
     lines = [b"%s=%s\n" % (key, value.replace(b"%", b"%25").replace(b"\n", b"%0A")) for key, value in fields.items() if value]
     return FORMAT + b"".join(lines) + b"\n"
 

@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from clia.capture import spool as writer
+from clia.capture.events import digest
 from clia.errors import FileError, InvalidInput
 from clia.space.purging import without, without_bytes
 from clia.store.private_files import FileLocks
@@ -48,6 +49,7 @@ class SpoolRecord(NamedTuple):
     agent: str  # the tool's $CLIA_AGENT
     payload: bytes
     commit: str = ""  # HEAD of the directory
+    secret: str = ""  # digest of the tool's $CLIA_RUN_SECRET
 
     @property
     def at(self) -> str:
@@ -92,8 +94,8 @@ def read(spool: str, name: str) -> SpoolRecord | None:
     if len(data) > PAYLOAD_MAX:
         raise InvalidInput(f"the event has more than {PAYLOAD_MAX} bytes", code="event-too-large", fields={"field": ""})
     header, payload = parse(data)
-    tool, cwd, agent, commit = (header.get(key, "") for key in ("tool", "cwd", "agent", "commit"))
-    return SpoolRecord(spool, name, tool, cwd, agent, payload, commit if is_id(commit) else "")
+    tool, cwd, agent, commit, secret = (header.get(key, "") for key in ("tool", "cwd", "agent", "commit", "secret"))
+    return SpoolRecord(spool, name, tool, cwd, agent, payload, commit if is_id(commit) else "", digest(secret) if secret else "")
 
 
 def content(path: str, limit: int) -> bytes:

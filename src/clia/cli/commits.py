@@ -149,6 +149,8 @@ def run(
     Standard output and the exit code are those of the program; messages of clia go to standard error. Exit codes of clia: 125
     if the program ended and its run could not be recorded, 126 if the program is not executable, 127 if it was not found.
     """
+    from secrets import token_hex
+
     from clia.capture.run_program import RunEnvironment, RunOptions, SpawnOptions, run_program
     from clia.programs.runner import UserStreams
 
@@ -165,7 +167,8 @@ def run(
         user = UserStreams(*channels, all(map(os.isatty, channels[:2])), listening)
         tell = _tell if not (quiet or json_output) else lambda _: None
         try:
-            result = run_program(space, options, RunEnvironment(user, os.environ, tell, not no_redact, setup_approval(yes=yes)))
+            world = RunEnvironment(user, os.environ, tell, not no_redact, setup_approval(yes=yes), token_hex(16))
+            result = run_program(space, options, world)
         except FileError as err:
             if err.code not in NOT_RUN:
                 raise
