@@ -43,7 +43,10 @@ class GitResult(NamedTuple):
         while words[at].startswith("-"):  # git's own options
             at += 2 if words[at] in ("-c", "-C") else 1
         verb = words[at]
-        return GitError(f"git {verb} failed: {self.err or f'exit code {self.code}'}", fields={"command": verb, "reason": self.err})
+        # Git's own hints are about its options, which clia chose.
+        lines = [line.strip() for line in self.err.splitlines() if not line.startswith("hint: ")]
+        message = f"git {verb} failed: {' '.join(lines) or f'exit code {self.code}'}"
+        return GitError(message, fields={"command": verb, "reason": self.err})
 
 
 class GitCommand:

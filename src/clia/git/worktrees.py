@@ -233,7 +233,9 @@ class GitWorktrees:
         pointers = [worktree_links.link_back(admin) for admin in worktree_links.admin_dirs(self._handle.common_dir)]
         paths = [os.path.realpath(os.path.dirname(pointer)) for pointer in pointers if pointer is not None]
         nested = [path.removeprefix(top) for path in sorted(paths) if path.startswith(top)]
-        return [f":(exclude,top,literal){path}" for path in (*nested, *self.prepared(place).paths)]
+        # Escaped, because `git add` fails if a pathspec starts with the literal name of an ignored file, even to exclude it.
+        escaped = [re.sub(r"[^/]", r"\\\g<0>", path) for path in (*nested, *self.prepared(place).paths)]
+        return [f":(exclude,top,glob){path}{end}" for path in escaped for end in ("", "/**")]
 
     def prepared(self, directory: str) -> Prepared:
         """Return what was put into an agent's worktree."""

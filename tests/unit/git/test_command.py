@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clia.errors import GitError
-from clia.git.command import GitCommand
+from clia.git.command import GitCommand, GitResult
 
 if TYPE_CHECKING:
     from support import Tree
@@ -29,3 +29,9 @@ def test_an_error_names_the_subcommand_and_not_a_global_option(repository: Bench
     assert caught.value.fields["command"] == "rev-parse"
     with pytest.raises(GitError, match="exit code 1"):
         command.run("config", "--get", "no.such.key")
+
+
+def test_an_error_of_several_lines_is_one_line_without_the_advice_of_git() -> None:
+    result = GitResult(1, b"", "The paths are ignored:\n.env\nhint: Use -f.")
+    assert result.failure("add").message == "git add failed: The paths are ignored: .env"
+    assert result.failure("add").fields["reason"] == result.err

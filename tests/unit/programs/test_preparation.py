@@ -71,6 +71,27 @@ def test_files_are_copied_and_linked_and_never_committed(root: Path) -> None:
     assert (root / ".env").read_text() == "KEY=1\n"
 
 
+def test_files_that_git_ignores_are_copied_and_linked_too(root: Path) -> None:
+    (root / ".git" / "info" / "exclude").write_text(".env\nnode_modules\nlocal\\[1]\n/conf/\n")
+    (root / ".env").write_text("KEY=1\n")
+    for folder in ("node_modules", "local[1]", "conf/deep"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "file").write_text("file\n")
+    with configured(root, 'copy = [".env", "local[1]", "conf/deep"]\nlink = ["node_modules"]') as space:
+        report = run(space, "sh", "-c", "cat .env node_modules/file local*/file conf/deep/file > new.txt; echo x > local1")
+        assert report.problem is None
+        assert space.files("scout").keys() == {"kept.txt", "new.txt", "local1"}
+
+
+def test_a_worktree_in_an_ignored_folder_is_left_out_of_a_commit(root: Path, space: clia.Space) -> None:
+    (root / ".git" / "info" / "exclude").write_text("/trees\n")
+    run(space, "true")
+    prepare_checkout(space, "scout", str(root / "trees" / "scout"), os.environ, lambda _: False, print)
+    (root / "new.txt").write_text("new\n")
+    assert space.commit_dir("scout", "finding", str(root), base=space.head("scout"))
+    assert space.files("scout").keys() == {"kept.txt", "new.txt"}
+
+
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", ".git/config", "a/../../b", ""])
 def test_a_path_outside_the_repository_is_refused_in_the_configuration(root: Path, path: str) -> None:
     refused("invalid-config", lambda: configured(root, f'copy = ["{path}"]'))
