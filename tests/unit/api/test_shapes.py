@@ -136,7 +136,7 @@ def test_every_public_name_of_a_space_is_a_verb_a_service_or_local() -> None:
     members = {name: member for name, member in inspect.getmembers(clia.Space) if not name.startswith("_")}
     services = {name for name, member in vars(clia.Space).items() if isinstance(member, service)}
     properties = {name for name, member in members.items() if isinstance(member, property)}
-    local = {name.rpartition(".")[2] for name in local_members()} | {"close", "doctor", "id", "peer_tokens"}
+    local = {name.rpartition(".")[2] for name in local_members()} | {"close", "doctor", "id"}
     assert set(members) - set(VERBS) <= local | services
     assert properties <= local
     assert all(local_members().values())
@@ -146,7 +146,7 @@ def test_an_alias_has_the_name_of_the_operation() -> None:
     names = [name for name, member in vars(clia.Space).items() if isinstance(member, alias)]
     functions = {name: getattr(clia.Space, name) for name in names}
     routes = {name: route_of(function) for name, function in functions.items()}
-    assert {name for name, route in routes.items() if route is None} == {"elsewhere", "meet", "peer_tokens"}
+    assert {name for name, route in routes.items() if route is None} == {"elsewhere", "meet"}
     assert {name: route.name for name, route in routes.items() if route} == {name: name for name, route in routes.items() if route}
 
 
