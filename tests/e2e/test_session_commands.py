@@ -452,7 +452,7 @@ def test_a_decision_is_a_commit_and_the_session_continues(cli: SessionCli) -> No
     cli.json("session", "resume", "scout", "plan")
     before = cli.head()
     decision = cli.json("decide", "scout", "approve", "-m", "It is sound.", "--by", "Ann <ann@example.org>")
-    assert list(decision) == ["cid", "agent", "request", "value", "by", "session"]
+    assert list(decision) == ["cid", "agent", "request", "value", "by", "session", "redacted"]
     assert (decision["cid"], decision["request"], decision["value"]) == (cli.head(), "1.2", "approve")
     assert decision["session"]["result"] == {"status": "done", "plan": "plan"}
     assert git("log", "-1", "--format=%P %s", "agents/scout", cwd=cli.root).split() == [before, "It", "is", "sound."]

@@ -53,7 +53,7 @@ class Where(NamedTuple):
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
     if request.param == "sqlite":
         return Where("sqlite", str(tmp_path / "space.db"))
     return Where("postgres", request.getfixturevalue("postgres_address"))

@@ -68,13 +68,13 @@ LINES = st.sampled_from(
         "ä",
     ]
 )
-WHY = st.one_of(
+REASON = st.one_of(
     st.lists(LINES, max_size=5).map("\n".join), st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
 )
 
 
-@given(why=WHY)
-@example(why="because\n\nClia-Behaviour: " + "d" * 40 + '\nClia-Event: {"cid":"' + "d" * 40 + '","event":"retire"}')
+@given(reason=REASON)
+@example(reason="because\n\nClia-Behaviour: " + "d" * 40 + '\nClia-Event: {"cid":"' + "d" * 40 + '","event":"retire"}')
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_the_history_of_a_behaviour_has_each_reason_unchanged(space: clia.Space, reason: str) -> None:
     before = space.behaviour("tone")

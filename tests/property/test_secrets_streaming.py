@@ -128,7 +128,9 @@ def test_the_entry_after_a_text_that_ends_in_a_token_is_kept_or_marked(fake: Fak
     redaction, _ = redact_chunk(second, state)
     length = swallowed(second, state)
     assert redaction == (second[length:], 0)
-    assert (mark(state) if length else "") in {"", f"[redacted:{fake.kind}]", "[redacted:assigned]", "[redacted:url-password]"}
+    # A token of 1Password contains a JWT, whose end is not known.
+    marks = {f"[redacted:{kind}]" for kind in (fake.kind, "assigned", "url-password", "jwt")}
+    assert (mark(state) if length else "") in {"", *marks}
 
 
 @given(ordinary, st.data())
