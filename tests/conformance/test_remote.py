@@ -257,7 +257,7 @@ def test_local_verbs_are_refused(space: Any, tmp_path: Path) -> None:
         "behaviours.library": lambda: space.behaviours.library,
         "behaviours.observations": lambda: space.behaviours.observations,
         "behaviours.policy": lambda: space.behaviours.policy("step"),
-        "history.attribute": lambda: space.history.attribute(),
+        "history.attribute": space.history.attribute,
         "hub.elsewhere": space.elsewhere,
         "has_hub": lambda: space.has_hub,
         "hub.meet": lambda: space.meet("scout"),
