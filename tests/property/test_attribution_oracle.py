@@ -1,6 +1,6 @@
 """``blame`` against random histories whose lines all have a known author (``support.attributed_histories``).
 
-The peer is the fuzzer of git-ai. Its program is in none of the package registries, so the two are not compared side by side.
+The peer is the fuzzer of git-ai. Its program is neither on PyPI nor on npm, so the two are not compared side by side.
 """
 
 from __future__ import annotations
