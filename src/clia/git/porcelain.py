@@ -84,6 +84,19 @@ class GitPorcelain(GitWorktrees):
         except OSError:
             return False
 
+    def fetch_promised(self, commits: Sequence[str], others: Sequence[str]) -> None:
+        """Fetch the files that commits changed, and other objects, to a partial clone. What cannot be fetched stays missing."""
+        words = ("diff-tree", "--stdin", "--root", "-r", "-m", "--raw", "--no-renames", "--no-abbrev")
+        changes = self._command.attempt(*words, data="".join(f"{cid}\n" for cid in commits).encode("ascii")).out
+        sides = [side for line in changes.split(b"\n") if line.startswith(b":") for side in _sides(line)]
+        wanted = {*others, *(cid for mode, cid in sides if mode.startswith("100"))}
+        missing = "".join(f"{cid}\n" for cid in sorted(wanted) if cid not in self._handle.repo)
+        for remote in self.remotes() if missing else ():
+            if self._settings_of(remote, "promisor"):
+                # As git itself fetches missing objects: all of them in one step, without a search for common commits.
+                fetching = ("-c", "fetch.negotiationAlgorithm=noop", *_FETCH, "--filter=blob:none", "--stdin", "--", remote)
+                self._transfer(*fetching, data=missing.encode("ascii"))
+
     def pack(self) -> None:
         """Pack objects and refs, with git's grace period for unreachable objects."""
         self._command.run("pack-refs", "--all")
@@ -240,9 +253,9 @@ class GitPorcelain(GitWorktrees):
             raise NotFound(f"nothing was pushed: {reason}", code="no-such-ref", fields={"refs": list(refs), "reason": reason})
         raise _unreachable("push to", remote, reason)
 
-    def _transfer(self, *words: str) -> GitResult:
+    def _transfer(self, *words: str, data: bytes = b"") -> GitResult:
         # An address such as ../other.git is relative to the top of the worktree.
-        return self._command.attempt(*words, cwd=self._handle.work_dir, variables=self._command.reaching)
+        return self._command.attempt(*words, data=data, cwd=self._handle.work_dir, variables=self._command.reaching)
 
     def _settings_of(self, remote: str, name: str) -> list[str]:
         result = self._command.attempt("config", "-z", "--get-all", f"remote.{remote}.{name}")
@@ -300,6 +313,12 @@ def _changes(parts: Iterator[str]) -> list[FileChange]:
             path = next(parts)
         counts[path] = (None, None) if added == "-" else (int(added), int(removed))
     return [FileChange(status, path, old, *counts.get(path, (None, None))) for status, path, old in states]
+
+
+def _sides(line: bytes) -> list[tuple[str, str]]:
+    """Parse a line of `--raw`: the mode and the blob of a file before and after."""
+    old_mode, new_mode, old, new = line[1:].decode("utf-8", "replace").split()[:4]
+    return [(old_mode, old), (new_mode, new)]
 
 
 def _pushed(line: str) -> Pushed | None:

@@ -10,6 +10,7 @@ from clia.errors import CliaError, NoSuchObject
 from clia.space.attribution_index import FILE_MAX
 from clia.space.line_matching import added_lines
 from clia.space.model import BlamedLine
+from clia.values import refs as names
 from clia.values.typed_objects import Briefing
 
 TYPE_CHECKING = False
@@ -47,7 +48,7 @@ class LineAuthors:
         own = attributions.agents_own(commits.values())
         people = {cid: commit for cid, commit in commits.items() if cid not in own}
         self._people = people.keys()
-        self._attributed = attributions.of(people)
+        self._attributed = _attributed(core, attributions, list(people))
         sources = {
             author.commit
             for note in self._attributed.commits.values()
@@ -102,6 +103,14 @@ class LineAuthors:
         return self._titles[briefing]
 
 
+def _attributed(core: Core, attributions: Attributions, commits: Sequence[str]) -> Attributed:
+    """The attributions of commits of people. Those whose note a partial clone lacks are unknown."""
+    notes = core.notes.among(names.ATTRIBUTION, commits)
+    lacking = {cid for cid, blob in notes.items() if core.objects.kind(blob) is None}
+    attributed = attributions.of([cid for cid in commits if cid not in lacking])
+    return attributed._replace(unknown=attributed.unknown | lacking)
+
+
 class CommitAuthorship(NamedTuple):
     """Who wrote the lines that a commit adds. The lines of a merge are those that none of its parents has."""
 
@@ -111,6 +120,7 @@ class CommitAuthorship(NamedTuple):
     lines: Count  # lines that it adds
     agents: dict[str, Count]  # lines of each agent
     unknown: Count  # lines that could not be compared
+    missing: Count  # changed files that a partial clone lacks, whose lines are not counted
 
     @property
     def by_agents(self) -> int:
@@ -124,6 +134,7 @@ class Authorship(NamedTuple):
     by_agents: Count  # lines by agents
     agents: dict[str, Count]  # lines of each agent, the most first
     unknown: Count  # lines that could not be compared
+    missing: Count  # changed files that a partial clone lacks, whose lines are not counted
     commits: list[CommitAuthorship]  # the commits, newest first
     more: bool  # whether older commits were left out
 
@@ -132,7 +143,9 @@ def in_words(summary: Authorship | CommitAuthorship) -> str:
     """A summary as one phrase: ``312 of 940 lines by 3 agents, 2 lines unknown``."""
     by = "agents" if not summary.agents else "1 agent" if len(summary.agents) == 1 else f"{len(summary.agents)} agents"
     lines, unknown = (f"{count:,} {'line' if count == 1 else 'lines'}" for count in (summary.lines, summary.unknown))
-    return f"{summary.by_agents:,} of {lines} by {by}" + (f", {unknown} unknown" if summary.unknown else "")
+    missing = f"{summary.missing:,} {'file' if summary.missing == 1 else 'files'}"
+    parts = [f", {unknown} unknown" if summary.unknown else "", f", {missing} missing here" if summary.missing else ""]
+    return f"{summary.by_agents:,} of {lines} by {by}{''.join(parts)}"
 
 
 class LineCounting:
@@ -147,31 +160,38 @@ class LineCounting:
         with suppress(CliaError):  # the repository may be read-only
             self._attributions.catch_up([commits[0].cid] if commits else [])
         own = self._attributions.agents_own(commits)
-        attributed = self._attributions.of([commit.cid for commit in commits if commit.cid not in own])
+        attributed = _attributed(self._core, self._attributions, [commit.cid for commit in commits if commit.cid not in own])
         counts = [self._count(commit, commit.agent if commit.cid in own else None, attributed) for commit in commits]
         agents = Counter[str]()
         for count in counts:
             agents.update(count.agents)
-        lines, unknown = sum(count.lines for count in counts), sum(count.unknown for count in counts)
-        return Authorship(lines, agents.total(), dict(agents.most_common()), unknown, counts, more)
+        lines, unknown, missing = (sum(getattr(count, field) for count in counts) for field in ("lines", "unknown", "missing"))
+        return Authorship(lines, agents.total(), dict(agents.most_common()), unknown, missing, counts, more)
 
     def _count(self, commit: AgentCommit, owner: str | None, attributed: Attributed) -> CommitAuthorship:
         agents: Counter[str] = Counter()
-        lines = unknown = 0
+        lines = unknown = missing = 0
         note = attributed.commits.get(commit.cid)
-        with suppress(NoSuchObject):
-            for file in self._diffs.changed_files(commit.cid):
+        try:
+            files = self._diffs.changed_files(commit.cid)
+        except NoSuchObject:  # it cannot be compared with a parent, or renames cannot be found
+            files, missing = [], 1
+        for file in files:
+            try:
                 added = set(self._added(file))
-                lines += len(added)
-                if owner is not None:
-                    agents[owner] += len(added)
-                elif commit.cid in attributed.unknown or (note is not None and file.path in note.unknown):
-                    unknown += len(added)
-                elif note is not None:
-                    authors = note.files.get(file.path, {})
-                    agents.update(authors[line + 1].agent for line in added if line + 1 in authors)
+            except NoSuchObject:
+                missing += 1
+                continue
+            lines += len(added)
+            if owner is not None:
+                agents[owner] += len(added)
+            elif commit.cid in attributed.unknown or (note is not None and file.path in note.unknown):
+                unknown += len(added)
+            elif note is not None:
+                authors = note.files.get(file.path, {})
+                agents.update(authors[line + 1].agent for line in added if line + 1 in authors)
         ordered = {agent: count for agent, count in agents.most_common() if count}
-        return CommitAuthorship(commit.cid, commit.subject, commit.author.name, lines, ordered, unknown)
+        return CommitAuthorship(commit.cid, commit.subject, commit.author.name, lines, ordered, unknown, missing)
 
     def _added(self, file: ChangedFile) -> Iterator[int]:
         """The indexes of the lines that a commit adds to a file; a binary file has none."""

@@ -153,6 +153,7 @@ class History:
         with suppress(CliaError):  # the repository may be read-only
             self._attributions().catch_up([head])
         commits = {line.commit: origins.commit(line.commit) for line in lines}
+        self._fetch_promised(list(commits.values()))
         authors = LineAuthors(self._core, self._attributions(), self._traces, commits)
         return [authors.blamed(number, line) for number, line in enumerate(lines, 1)]
 
@@ -168,7 +169,15 @@ class History:
         else:
             found = graph.newest([self.find(text)], limit + 1)
         commits = list(map(agent_commit, found[:limit]))
+        self._fetch_promised(commits)
         return LineCounting(self._core, self._attributions(), self._diffs()).summary(commits, more=len(found) > limit)
+
+    def _fetch_promised(self, commits: Sequence[AgentCommit]) -> None:
+        """In a partial clone, fetch what tells who wrote the lines of commits: their notes and the files that they changed."""
+        if self._porcelain.is_partial():
+            cids = [commit.cid for commit in commits]
+            attributions = self._core.notes.among(names.ATTRIBUTION, cids)
+            self._porcelain.fetch_promised(cids, [*attributions.values(), *self._traces.cids_for(commits).values()])
 
 
 class _Origins:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable
 
-from clia.errors import InvalidInput
+from clia.errors import InvalidInput, NoSuchObject
 from clia.space.model import BoundTrace, TraceChange, TraceHit, agent_commit
 from clia.values import refs as names
 from clia.values.clock import timestamp
@@ -276,8 +276,11 @@ class Traces:
         return ConsoleTrace(commit, trace.agent, entries)
 
     def owner(self, cid: str | None) -> str | None:
-        """The agent that a trace belongs to."""
-        trace = None if cid is None else self.read(cid)
+        """The agent that a trace belongs to; None if a partial clone lacks the trace."""
+        try:
+            trace = None if cid is None else self.read(cid)
+        except NoSuchObject:
+            return None
         return None if trace is None else trace.agent
 
     def session_traces(self, name: str, commits: Iterable[AgentCommit]) -> list[BoundTrace]:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import clia
+from clia.space.authorship import in_words
 from clia.testing import components
 from support import git
 from support.plain_git import commit_file, rev
-from support.spaces import BRIEFING, commit_with_trace
+from support.spaces import BRIEFING, commit_with_trace, settings
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import clia
 
 
 @pytest.mark.parametrize("source_of_trace", ["relinked", "attached"])
@@ -39,6 +39,34 @@ def test_blame_does_not_apply_gits_list_of_ignored_revisions(space: clia.Space, 
     (people / ".ignored").write_text(f"{commit}\n")
     git("config", "blame.ignoreRevsFile", ".ignored", cwd=people)
     assert space.blame("scout", "a")[0].commit == commit
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_a_partial_clone_fetches_what_it_needs_or_shows_what_is_missing(
+    space: clia.Space, people: Path, tmp_path: Path, reachable: bool
+) -> None:
+    space.attach_trace(commit_file(people, "c", "1\n"), [{"text": "why"}], agent="scout")
+    space.commit("scout", "finding", changes={"b": b"work_one()\nwork_two()\n"})
+    commit_file(people, "b", "work_one()\nwork_two()\nmine()\n")
+    git("mv", "a", "moved", cwd=people)
+    commit_file(people, "moved", "moved by a person\n")
+    summary = space.history.authorship("main", limit=9)
+    assert [line.by for line in space.blame("main", "b")] == ["agent", "agent", "person"]
+    git("config", "uploadpack.allowFilter", "true", cwd=people)
+    git("clone", "-q", "--no-checkout", "--filter=blob:none", people.as_uri(), "partial", cwd=tmp_path)
+    with clia.init(tmp_path / "partial", settings=settings()) as clone:
+        if reachable:
+            assert clone.history.authorship("main", limit=9) == summary
+            for path in ("b", "c", "moved"):
+                lines = [line._replace(title=None) for line in space.blame("main", path)]  # a briefing is not fetched
+                assert [line._replace(title=None) for line in clone.blame("main", path)] == lines
+            return
+        git("cat-file", "blob", "main:b", cwd=tmp_path / "partial")
+        people.rename(tmp_path / "away")
+        assert {line.by for line in clone.blame("main", "b")} == {"unknown"}
+        partial = clone.history.authorship("main", limit=9)
+    assert (partial.lines, partial.unknown, partial.missing) == (3, 3, 3)
+    assert in_words(partial) == "0 of 3 lines by agents, 3 lines unknown, 3 files missing here"
 
 
 def test_the_newest_commits_are_the_first_of_the_whole_walk(scout: clia.Space) -> None:
