@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import GOES, Row, attempted, beside, command, in_turns
+from benchmarks.measure import REPETITIONS, Row, attempted, beside, command, in_turns
 from benchmarks.peers import import_of
 from benchmarks.trees import plant
 from benchmarks.works import IMPORT_LANGGRAPH
@@ -41,7 +41,7 @@ def _in_process(root: Path, inner: str, rounds: int) -> list[Row]:
         scout.profile(), scout.plan(), scout.agency()
 
     single, floor_one, three, floor_three = in_turns(
-        [lambda: lineage(inner, "scout").profile(), lambda: parse(agents), all_three, lambda: parse(files)], rounds, GOES
+        [lambda: lineage(inner, "scout").profile(), lambda: parse(agents), all_three, lambda: parse(files)], rounds, REPETITIONS
     )
     return [
         Row("profile", single, floor_one),

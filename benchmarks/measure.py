@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 NOT_INSTALLED = "not installed (make bench PEERS=1 installs it)"
-GOES = 3  # of short works in each round
+REPETITIONS = 3  # of short works in each round
 PATIENCE = 3_000  # total milliseconds for the rounds of one peer; a slow peer takes part in fewer rounds
 FEWEST = 3
 
@@ -38,28 +38,28 @@ class NotRun(NamedTuple):
     failed: bool = False  # it was tried
 
 
-def in_turns(works: Sequence[Callable[[], object]], rounds: int, goes: int = 1) -> list[float]:
+def in_turns(works: Sequence[Callable[[], object]], rounds: int, repetitions: int = 1) -> list[float]:
     """The median time of each in milliseconds: one warm-up round, then this many repetitions per round."""
-    return beside(works, {}, rounds, goes)[0]
+    return beside(works, {}, rounds, repetitions)[0]
 
 
 def beside(
-    works: Sequence[Callable[[], object]], peers: Mapping[str, Callable[[], object] | str], rounds: int, goes: int = 1
+    works: Sequence[Callable[[], object]], peers: Mapping[str, Callable[[], object] | str], rounds: int, repetitions: int = 1
 ) -> tuple[list[float], dict[str, float | str]]:
     """The same with peers in the same rounds: the median of each, or the reason why there is none.
 
-    ``goes``: repetitions in each round, for works of a few milliseconds: the first one mostly measures what the others left in the
+    ``repetitions``: in each round, for works of a few milliseconds: the first one mostly measures what the others left in the
     processor's caches.
     """
     times: list[list[float]] = [[] for _ in works]
-    contests = {name: Contest(peer, rounds * goes) for name, peer in peers.items()}
+    contests = {name: Contest(peer, rounds * repetitions) for name, peer in peers.items()}
     with _heap_at_rest():
         for number in range(rounds + 1):
             for index, work in enumerate(works):
-                costs = [timed(work) for _ in range(goes)]
+                costs = [timed(work) for _ in range(repetitions)]
                 times[index] += costs if number else []
             for contest in contests.values():
-                for _ in range(goes):
+                for _ in range(repetitions):
                     contest.turn()
     return [statistics.median(samples) for samples in times], {name: samples.outcome() for name, samples in contests.items()}
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import clia
 from benchmarks import peers as others
-from benchmarks.measure import GOES, Row, attempted, beside, timed
+from benchmarks.measure import REPETITIONS, Row, attempted, beside, timed
 from benchmarks.monty_floor import FLOW, MontyFloor, compact_size
 from benchmarks.peers.apart import PeerFailed
 from benchmarks.places import place
@@ -145,19 +145,19 @@ def durable_rows(rounds: int) -> Iterator[Row | NotRun]:
         stack.callback(floor.close)
         stack.callback(ours.close)
         peers = {LANGGRAPH: others.open_langgraph(top / "langgraph.db", stack, durable=True)}
-        once = ours.once(ours.ready((rounds + 1) * GOES))
-        (cost, low), theirs = beside([once, floor.once], others.asked(peers, peers, lambda peer: peer.once), rounds, GOES)
+        once = ours.once(ours.ready((rounds + 1) * REPETITIONS))
+        (cost, low), theirs = beside([once, floor.once], others.asked(peers, peers, lambda peer: peer.once), rounds, REPETITIONS)
         yield Row("round-trip-durable", cost, low, theirs)
 
 
 def _round_trip(ours: Ours, floor: MontyFloor, peers: Peers, rounds: int) -> Iterator[Row]:
     works = [
-        ours.once(ours.ready((rounds + 1) * GOES)),
+        ours.once(ours.ready((rounds + 1) * REPETITIONS)),
         floor.once,
-        ours.once(ours.ready((rounds + 1) * GOES), forgotten=True),
+        ours.once(ours.ready((rounds + 1) * REPETITIONS), forgotten=True),
         ours.end,
     ]
-    (cost, low, far, ended), theirs = beside(works, others.asked(peers, ENGINES, lambda peer: peer.once), rounds, GOES)
+    (cost, low, far, ended), theirs = beside(works, others.asked(peers, ENGINES, lambda peer: peer.once), rounds, REPETITIONS)
     yield Row("round-trip", cost, low, theirs, others.NOTE)
     yield Row("round-trip-replayed", far, low)
     yield Row("round-trip-end", ended, low)
@@ -197,7 +197,7 @@ def _blocks(openings: Sequence[Opening], rounds: int) -> list[list[float]]:
 def _fork(ours: Ours, peers: Peers, rounds: int) -> Row:
     ready = others.asked(peers, (LANGGRAPH, DBOS), lambda peer: peer.forks(FORKED_AFTER))
     works = {FORK_LANGGRAPH: ready[LANGGRAPH], FORK_DBOS: ready[DBOS]}
-    (complete, branch), theirs = beside(ours.forks(FORKED_AFTER), works, rounds, GOES)
+    (complete, branch), theirs = beside(ours.forks(FORKED_AFTER), works, rounds, REPETITIONS)
     note = f"{complete:.1f} ms with the branch; DBOS starts a forked workflow when its queue is polled, once a second"
     return Row("fork", complete - branch, branch, theirs, note)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pygit2
 
 import clia
-from benchmarks.measure import GOES, Row, attempted, beside, in_turns
+from benchmarks.measure import REPETITIONS, Row, attempted, beside, in_turns
 from benchmarks.places import place
 from benchmarks.works import GIT, GIT_NOTES, LIBGIT2_NOTES, NAIVE
 from clia.git.notes import CROWDED
@@ -56,7 +56,7 @@ def _commits(top: Path, rounds: int, *, durable: bool) -> Row:
         space.commit("scout", "finding", TREE | {CHANGED: b"new %d\n" % next(count)})
 
     peers = {GIT: _stock_git(top / "git", count, durable=durable), NAIVE: _naive(top / "naive", count)}
-    (cost, floor), theirs = beside([ours, _libgit2(top / "floor", count)], peers, rounds, GOES)
+    (cost, floor), theirs = beside([ours, _libgit2(top / "floor", count)], peers, rounds, REPETITIONS)
     return Row("commit-durable" if durable else "commit", cost, floor, theirs)
 
 
@@ -119,7 +119,7 @@ def _stock_git(path: Path, count: Iterator[int], *, durable: bool) -> Callable[[
 def _notes(top: Path, rounds: int) -> Iterator[Row]:
     few, many = (_noted(top / name, count) for name, count in (("few", NOTES), ("many", MANY_NOTES)))
     own, theirs = _plain_writer(top / "floor"), _libgit2_notes(top / "peer")
-    (at_few, at_many, floor), measured = beside([few, many, own], {LIBGIT2_NOTES: theirs}, rounds * 2, GOES)
+    (at_few, at_many, floor), measured = beside([few, many, own], {LIBGIT2_NOTES: theirs}, rounds * 2, REPETITIONS)
     yield Row("note", at_few, floor, measured)
     yield Row("note-many", at_many, at_few)
 

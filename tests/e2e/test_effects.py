@@ -16,7 +16,7 @@ from clia.programs.worktree import TracedOutput
 from clia.workers.effects import command, llm
 from clia.workers.effects.builtin import commit, merge, session, spawn, timer
 from support import git
-from support.effects import Reply, asked, completion, context_for, fake_agent, made_space, model_server, tools_for
+from support.effects import HttpReply, asked, completion, context_for, fake_agent, made_space, model_server, tools_for
 from support.fake_secrets import FAKES
 from support.spaces import texts
 
@@ -301,14 +301,17 @@ def test_without_a_model_no_request_is_sent(desk: HandlerDesk) -> None:
 
 @pytest.mark.parametrize("status", [400, 404, 413, 422])
 def test_a_refusal_by_the_endpoint_is_not_retried(desk: HandlerDesk, status: int) -> None:
-    with model_server(Reply(status, b'{"error": {"message": "no such model"}}')) as server, pytest.raises(InvalidInput) as caught:
+    with (
+        model_server(HttpReply(status, b'{"error": {"message": "no such model"}}')) as server,
+        pytest.raises(InvalidInput) as caught,
+    ):
         llm_desk(desk, server.url).call(llm, {"prompt": "a"})
     assert "no such model" in caught.value.message
 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_key_is_never_shown(desk: HandlerDesk, status: int) -> None:
-    reply = Reply(status, json.dumps({"error": f"Incorrect API key: {KEY}"}).encode())
+    reply = HttpReply(status, json.dumps({"error": f"Incorrect API key: {KEY}"}).encode())
     with model_server(reply) as server, pytest.raises(NotAllowed) as caught:
         llm_desk(desk, server.url).call(llm, {"prompt": "a"})
     assert KEY not in json.dumps(caught.value.to_json())
@@ -318,13 +321,13 @@ def test_a_refused_key_is_never_shown(desk: HandlerDesk, status: int) -> None:
 @pytest.mark.parametrize(
     ("reply", "pause"),
     [
-        (Reply(429, b"slow down", {"Retry-After": "7"}), 7.0),
-        (Reply(503, b"", {"Retry-After": "Fri, 01 May 2099 12:00:00 GMT"}), None),
-        (Reply(500, b"oops"), 0.0),
-        (Reply(408), 0.0),
+        (HttpReply(429, b"slow down", {"Retry-After": "7"}), 7.0),
+        (HttpReply(503, b"", {"Retry-After": "Fri, 01 May 2099 12:00:00 GMT"}), None),
+        (HttpReply(500, b"oops"), 0.0),
+        (HttpReply(408), 0.0),
     ],
 )
-def test_temporary_failures_are_retried_after_the_requested_time(desk: HandlerDesk, reply: Reply, pause: float | None) -> None:
+def test_temporary_failures_are_retried_after_the_requested_time(desk: HandlerDesk, reply: HttpReply, pause: float | None) -> None:
     with model_server(reply) as server, pytest.raises(TransportError) as caught:
         llm_desk(desk, server.url).call(llm, {"prompt": "a"})
     retry_after = caught.value.fields.get("retry_after", 0.0)
@@ -333,14 +336,14 @@ def test_temporary_failures_are_retried_after_the_requested_time(desk: HandlerDe
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{"message": {"content": 5}}]}'])
 def test_an_invalid_answer_is_retried(desk: HandlerDesk, body: bytes) -> None:
-    with model_server(Reply(200, body)) as server:
+    with model_server(HttpReply(200, body)) as server:
         chosen = llm_desk(desk, server.url)
         assert isinstance(refused(lambda: chosen.call(llm, {"prompt": "a"}), "llm-bad-answer"), TransportError)
 
 
 def test_a_redirect_is_not_followed(desk: HandlerDesk) -> None:
     with model_server(completion()) as target:
-        elsewhere = Reply(307, b"", {"Location": f"{target.url}/chat/completions"})
+        elsewhere = HttpReply(307, b"", {"Location": f"{target.url}/chat/completions"})
         with model_server(elsewhere) as server:
             refused(lambda: llm_desk(desk, server.url).call(llm, {"prompt": "a"}), "llm-redirected")
     assert target.asked == []
@@ -372,7 +375,7 @@ def test_a_server_that_sends_too_slowly_is_cut_off_at_the_deadline() -> None:
 
 
 def test_an_answer_above_the_limit_is_refused_permanently() -> None:
-    with model_server(Reply(200, b"x" * 101)) as server:
+    with model_server(HttpReply(200, b"x" * 101)) as server:
         assert HttpClient().post(server.url, {}, b"{}", seconds=10, limit=101).body == b"x" * 101
         with pytest.raises(TransportError, match="larger than 100 bytes") as caught:
             HttpClient().post(server.url, {}, b"{}", seconds=10, limit=100)

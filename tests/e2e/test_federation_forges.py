@@ -17,7 +17,7 @@ from clia.client import RemoteSpace
 from clia.facade.config import ForgeOptions
 from clia.federation.announcing import FETCH_TOKEN, NOTIFY_TOKEN, PeerTokens
 from clia.forge import federation as fetching
-from clia.forge.federation import KNOCK_MAX
+from clia.forge.federation import NOTIFICATION_MAX
 from clia.forge.forge import forge_of
 from clia.git.records import UploadCommand
 from clia.testing import components
@@ -215,7 +215,7 @@ def test_requests_without_a_valid_token_and_pushes_are_refused(visited: Visited)
     answers = [visited.get(refs_of, token) for token in (None, "x", foreign, visited.token(NOTIFY_TOKEN))]
     answers.append(visited.get("nowhere/info/refs?service=git-upload-pack", visited.token()))
     assert {(answer.status, answer.body) for answer in answers} == {(401, answers[0].body)}
-    assert b"bad-pass" in answers[0].body
+    assert b"bad-fetch-token" in answers[0].body
     good = visited.token()
     assert visited.get(refs_of, good).status == 200
     assert [
@@ -301,7 +301,7 @@ def test_only_known_peers_can_notify(visited: Visited) -> None:
         owner_space.grant("peer", type_, trigger)
     assert owner_space.remotes("peer") == []
     statuses = [visited.get(inbox, None, "POST", token.encode()).status for token in ("", "x", visited.token(FETCH_TOKEN))]
-    assert [*statuses, visited.get(inbox, None, "POST", b"x" * (KNOCK_MAX + 1)).status] == [401, 401, 401, 413]
-    knock = visited.token(NOTIFY_TOKEN).encode()
-    assert {visited.get(inbox, None, "POST", knock).status for _ in range(5)} == {202}
+    assert [*statuses, visited.get(inbox, None, "POST", b"x" * (NOTIFICATION_MAX + 1)).status] == [401, 401, 401, 413]
+    notification = visited.token(NOTIFY_TOKEN).encode()
+    assert {visited.get(inbox, None, "POST", notification).status for _ in range(5)} == {202}
     eventually(lambda: [remote.agent for remote in owner_space.remotes("peer")] == ["walker"])

@@ -15,7 +15,7 @@ from clia.workers.effects import llm
 from clia.workers.setup import make_tools
 from support.effects import (
     QUICK,
-    Reply,
+    HttpReply,
     asked,
     completion,
     context_for,
@@ -179,7 +179,7 @@ def test_an_error_does_not_contain_the_key_from_anywhere_in_the_answer(worker_sp
     """Or a part of it: the text is truncated after the redaction."""
     answer = b" " * (4 * 300 - 5) + KEY.encode()
     tools = tools_for(KEY=KEY)
-    with model_server(Reply(500, answer)) as server:
+    with model_server(HttpReply(500, answer)) as server:
         context = context_for(worker_space.space, asked("llm", {}), llm_config(server.url), tools)
         with pytest.raises(TransportError) as caught:
             llm.handle(context, {"prompt": "x"})

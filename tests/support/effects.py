@@ -74,7 +74,7 @@ class Asked(NamedTuple):
     body: Any
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """Its answer."""
 
     status: int = 200
@@ -82,33 +82,33 @@ class Reply(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
-def completion(text: str = "Look at the logs.", **more: Any) -> Reply:
+def completion(text: str = "Look at the logs.", **more: Any) -> HttpReply:
     answer = {
         "model": "small-2026",
         "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 4},
     }
-    return Reply(body=json.dumps({**answer, **more}).encode())
+    return HttpReply(body=json.dumps({**answer, **more}).encode())
 
 
-class ModelServer:
+class CompletionServer:
     """An endpoint that sends its replies in turn and repeats the last one; ``asked`` has the requests."""
 
-    def __init__(self, url: str, replies: Sequence[Reply | Callable[[BaseHTTPRequestHandler], None]]) -> None:
+    def __init__(self, url: str, replies: Sequence[HttpReply | Callable[[BaseHTTPRequestHandler], None]]) -> None:
         self.url = url
         self.replies = list(replies)
         self.asked: list[Asked] = []
 
 
 @contextmanager
-def model_server(*replies: Reply | Callable[[BaseHTTPRequestHandler], None]) -> Iterator[ModelServer]:
+def model_server(*replies: HttpReply | Callable[[BaseHTTPRequestHandler], None]) -> Iterator[CompletionServer]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             data = self.rfile.read(int(self.headers["Content-Length"]))
             headers = {key.lower(): value for key, value in self.headers.items()}
             served.asked.append(Asked(self.path, headers, json.loads(data)))
             reply = served.replies.pop(0) if len(served.replies) > 1 else served.replies[0]
-            if not isinstance(reply, Reply):
+            if not isinstance(reply, HttpReply):
                 return reply(self)
             self.send_response(reply.status)
             for key, value in {"Content-Length": str(len(reply.body)), **reply.headers}.items():
@@ -122,7 +122,7 @@ def model_server(*replies: Reply | Callable[[BaseHTTPRequestHandler], None]) -> 
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    served = ModelServer(f"http://127.0.0.1:{server.server_address[1]}/v1", replies)
+    served = CompletionServer(f"http://127.0.0.1:{server.server_address[1]}/v1", replies)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

@@ -1,4 +1,7 @@
-"""Adapters and tests use the public surface of a space: its verbs and services. Tests may also use ``clia.testing``."""
+"""Adapters and tests use the public surface of a space: its verbs and services. Tests may also use ``clia.testing``.
+
+All of clia uses the current names of verbs.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import clia
+from clia.facade.aliases import alias
 
 SOURCE = Path(clia.__file__).parent
 SUSPECT = re.compile(r"\.(core|running|_[a-z])")
@@ -24,6 +28,10 @@ PUBLIC = {"_asdict", "_fields", "_make", "_replace", "_exit"}
 """Of named tuples and ``os``."""
 STANDARD_LIBRARY = {"parser._actions", "argparse._SubParsersAction", "atexit._run_exitfuncs", "threading._shutdown"}
 """Without a public form."""
+CORE_VERBS = {"relate", "trace", "start", "session", "pending", "ask", "decide", "resume", "fork", "cancel"}
+"""Aliases that are the main names of their verbs."""
+OLD_NAMES = {name for name, member in vars(clia.Space).items() if isinstance(member, alias)} - CORE_VERBS
+"""Aliases for callers only: clia itself uses the services."""
 
 
 def receiver(node: ast.Attribute) -> str:
@@ -44,6 +52,27 @@ def reach_ins(source: str) -> list[str]:
     if not SUSPECT.search(source):
         return []
     return [ast.unparse(node) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute) and is_reach_in(node)]
+
+
+def old_names(source: str) -> list[str]:
+    attributes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute) and node.attr in OLD_NAMES]
+    return [ast.unparse(node) for node in attributes if receiver(node) in ("space", "_space")]
+
+
+def test_no_module_uses_an_old_name_of_a_verb() -> None:
+    modules = sorted(SOURCE.rglob("*.py"))
+    assert {str(path): expressions for path in modules if (expressions := old_names(path.read_text("utf-8")))} == {}
+
+
+@pytest.mark.parametrize(
+    "source", ["space.trace_for(commit)", "self._space.restore", "call.space.rule", "open_space().x.space().flow"]
+)
+def test_an_old_name_is_recognized(source: str) -> None:
+    assert old_names(source)
+
+
+def test_a_service_and_a_core_verb_are_not_old_names() -> None:
+    assert old_names("space.traces.of(commit), space.start(agent, flow), file.read()") == []
 
 
 @pytest.mark.parametrize("package", ADAPTERS)

@@ -35,7 +35,7 @@ class Shape(Protocol):
         """The value; ``where`` names the field in a refusal."""
 
     def schema(self) -> dict[str, Any]:
-        """As OpenAPI 3.1 says it; a record by reference."""
+        """The OpenAPI 3.1 schema; records are referenced."""
 
     def parts(self) -> Iterable[Shape]:
         """The shapes inside."""

@@ -41,7 +41,7 @@ def export_prompt(
     ``behaviour`` is a name, for its current version, or the id of a version that may run. Without ``write``, only the plan is
     returned; ``force`` overwrites exported files that were edited.
     """
-    version = space.behaviour_version(behaviour)
+    version = space.behaviours.version(behaviour)
     _check_exportable(version, behaviour)
     files = WritableLocalFiles()
     root = output_directory(files, path, output_root)

@@ -95,7 +95,7 @@ class IngestedSessions:
         live.captured = live.captured._replace(secret=secret)
 
     def follow(self, live: IngestedSession, hook: IncomingEvent) -> None:
-        """Continue in the directory of an event if the repository was moved. A linked worktree that is gone was removed."""
+        """Continue in the directory of an event if the repository was moved. A missing linked worktree counts as removed."""
         if live.captured.main and not os.path.lexists(live.captured.place) and self._is_main(place := self._place(hook)):
             live.captured = live.captured._replace(place=place)
 
@@ -114,7 +114,7 @@ class IngestedSessions:
     def _at_work(self, agent: str) -> bool:
         """Whether an agent can continue; an archived one is restored."""
         if self._captures.is_archived(agent):
-            self._space.restore(agent)
+            self._space.agents.restore(agent)
         return self._captures.is_ours(agent)
 
     def _enter(self, tool: ToolReader, captured: CapturedSession) -> IngestedSession:
@@ -260,7 +260,7 @@ class IngestedSessions:
         names = [f"{start}-{_brief(sub, 6)}", f"{start}-{_brief(sub, 12)}", f"{start}-{digest(sub)}"]
         # Prefer an agent already spawned for it under another name: not every source knows the sub-agent's type.
         owner = (tool.name, parent.session, sub)
-        spawned = [agent for agent in self._space.sub_agents(parent.agent) if self._captures.spawned_for(agent, *owner)]
+        spawned = [agent for agent in self._space.relations.sub_agents(parent.agent) if self._captures.spawned_for(agent, *owner)]
         name = next((agent for agent in (*spawned, *names) if self._usable(agent, *owner)), None)
         if name is None:
             raise Conflict(f"no name is left for the sub-agent {sub}", code="no-name-left", fields={"sub": sub})

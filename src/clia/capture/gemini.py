@@ -1,7 +1,7 @@
 """Gemini CLI: hook events and chats (as of 0.61.0).
 
-Invariant: Gemini's hooks give no ids that match its chats, so each thing is read from one of them only. Hooks report prompts,
-calls, results and the last message, each record once; a result belongs to the last call of the same tool, and calls of
+Invariant: Gemini's hooks give no ids that match its chats, so each kind of record is read from only one of the two. Hooks report
+prompts, calls, results and the last message, each record once; a result belongs to the last call of the same tool, and calls of
 sub-agents cannot be told from the session's. Chats have the thoughts, and those of sub-agents what they were asked and said. A
 changed message is written again with the same id.
 """

@@ -235,7 +235,10 @@ def _is_ingesting(common: bytes) -> bool:
 
 
 def _wait_for_ingest(stored: bytes, process: int, common: bytes) -> None:
-    """Wait until an event is recorded. In ``clia run``, the files at the end of a turn are exactly the turn's that way."""
+    """Wait until an event is recorded.
+
+    ``clia run`` uses this so that a turn's commit contains only that turn's files.
+    """
     import time  # the spool has loaded it
 
     latest = time.monotonic() + _INGEST_SECONDS

@@ -80,7 +80,7 @@ class HookPlace(NamedTuple):
     missing: tuple[str, ...]  # events we need that do not run clia
     commands: tuple[str, ...]  # programs that they run
     unguarded: tuple[str, ...] = ()  # events whose hook fails where clia is missing
-    changed: tuple[str, ...] = ()  # events whose hook does something else, too
+    changed: tuple[str, ...] = ()  # events whose hook also runs another command
 
 
 class ToolHealth(NamedTuple):

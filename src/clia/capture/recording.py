@@ -258,15 +258,15 @@ class Recorder:
             sub = self._lives.get(live.tool, captured.session, captured.sub) if ready else None
             if sub is not None and self._merge(live.agent, sub.agent):
                 with suppress(NotFound):
-                    self._space.unrelate(sub.agent, OFFERS, live.agent)
+                    self._space.relations.retract(sub.agent, OFFERS, live.agent)
                 self._captures.merged(live.captured, sub.captured)
                 sub.captured = sub.captured._replace(offered=False)
                 self._captures.keep(sub.captured)
 
     def _merge(self, into: str, from_: str) -> bool:
         """Whether everything is merged. A refusal is recorded once, not after every turn."""
-        refused = self._space.last_refused(into, from_) is not None
-        if refused and self._space.conflicts(into, from_) is not None:
+        refused = self._space.history.last_refused(into, from_) is not None
+        if refused and self._space.history.conflicts(into, from_) is not None:
             return False
         result = self._space.merge(into, from_, message=f"merge the work of {from_}")
         self._counts["merges"] += isinstance(result, Merged)
@@ -385,12 +385,12 @@ class Recorder:
     def _recorded(self, live: IngestedSession, entries: Sequence[dict[str, Any]]) -> int:
         """Append entries; returns how many are new. An invalid entry is replaced by a note."""
         try:
-            return self._space.trace_once(live.agent, entries)
+            return self._space.traces.add_once(live.agent, entries)
         except InvalidInput:
             if len(entries) == 1:
-                entry = entries[0]
-                text = f"a {entry['kind']} could not be recorded"
-                return self._space.trace_once(live.agent, [{"kind": NOTE, "text": text, "key": f"odd:{digest(str(entry['key']))}"}])
+                kind, key = entries[0]["kind"], digest(str(entries[0]["key"]))
+                note = {"kind": NOTE, "text": f"a {kind} could not be recorded", "key": f"odd:{key}"}
+                return self._space.traces.add_once(live.agent, [note])
         return sum(self._recorded(live, [entry]) for entry in entries)
 
     def _keyed(self, live: IngestedSession) -> list[tuple[ToolEvent, str]]:

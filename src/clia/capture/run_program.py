@@ -238,7 +238,7 @@ class _ProgramRun:
     def _settle(self) -> str | None:
         """Commit what an interrupted run left; None if nothing."""
         work = self._work
-        entries = [entry for entry in work.space.trace_pending(work.agent) if _is_of_a_run(entry)]
+        entries = [entry for entry in work.space.traces.pending(work.agent) if _is_of_a_run(entry)]
         damage = self._repair() if entries and self._options.directory is None else None
         checkout = work.checkout()
         if checkout is None and not damage and self._options.directory is None and os.path.lexists(f"{work.directory}/.git"):
@@ -360,9 +360,9 @@ def _counted(space: Space, commit: str | None) -> tuple[int, int, int, tuple[str
     """What a run did: changed files, trace entries, adopted commits, and the commits that the program left."""
     if commit is not None:
         with suppress(CliaError):  # the run is recorded; the counts are optional
-            trace = space.trace_for(commit)
+            trace = space.traces.of(commit)
             adopted = space.captures.adopted(commit)
-            files = space.changed(space.show((*adopted, commit)[0]).parents[0], commit)
+            files = space.history.changed(space.show((*adopted, commit)[0]).parents[0], commit)
             return len(files), len(trace.entries) if trace else 0, len(adopted), space.show(commit).kept
     return 0, 0, 0, ()
 

@@ -246,7 +246,7 @@ class Captures:
             self._follow(captured)
 
     def _follow(self, captured: CapturedSession) -> None:
-        """Let the checkout of a session be based on the agent's new head, whose changes its files already have."""
+        """Rebase the session's checkout on the agent's new head; its files already contain the changes."""
         checkout, head = self._porcelain.checkout_of(captured.place), self._core.require_head(captured.agent)
         is_next = checkout is not None and self._core.read(head).parents[:1] == (checkout.base,)
         if checkout is not None and checkout.agent == captured.agent and is_next:

@@ -120,10 +120,10 @@ def hub_sync(
 ) -> Answer[HubSyncAnswer]:
     """Fetch what is new on the hub, and publish what it lacks.
 
-    Each ref is new, followed (ahead in --json: the hub had more), united with ours, gone, published, or left for a reason: a
-    fork, purged here, elsewhere (another machine has unpublished work), branch-checked-out, unreadable, hub-refused (the server
-    does not allow it). Exit code 1 if something is left for a person to settle: a fork, or a ref that could not be fetched or
-    sent.
+    Prints one result per ref. Changed: new, followed (it was behind the hub; ahead in --json), united (it diverged and was merged),
+    gone, published. Unchanged: fork, purged (here), elsewhere (another machine has unpublished work), branch-checked-out,
+    unreadable, hub-refused (the server does not allow it). The exit code is 1 if a person must act: on a fork, or on a ref that
+    could not be fetched or sent.
     """
     if forks or abandon:
         require_person("run clia hub sync without --fork and --abandon")

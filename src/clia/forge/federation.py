@@ -1,10 +1,10 @@
 """Federation endpoints: git fetch over HTTP for peers, and background sync with them.
 
-Fetch: a peer authenticates with a pass and reads only its own view; nothing can be written. Requests use version 1 of git's
+Fetch: a peer authenticates with a fetch token and reads only its own view; nothing can be written. Requests use version 1 of git's
 protocol, so that git checks that the refs of the view reach each wanted commit. Each request runs a git process with a time limit,
 which is killed when the client disconnects; a peer may run a few at once.
 
-Sync: peers are synced at start, periodically, and when one sends a notification (a knock). One thread syncs a peer at a time, and
+Sync: peers are synced at start, periodically, and when one sends a notification. One thread syncs a peer at a time, and
 notifications during a sync cause one more. A peer uses at most half the time of one thread. Shared changes are announced soon after
 they happen. Failures are logged and shown on the peer page.
 """
@@ -59,7 +59,7 @@ _SIZE = re.compile(rb"[0-9a-fA-F]{4}")
 _LINE = re.compile(rb"(?:(?P<verb>want|have) (?P<cid>[0-9a-f]{40})(?: [^\n]*)?|done|deepen [0-9]{1,10})\n?")
 _log = logging.getLogger("clia.federation")
 THREADS = 3
-KNOCK_MAX = 16 * 1024
+NOTIFICATION_MAX = 16 * 1024
 _REST = 0.2  # minimum seconds between syncs of a peer
 ANNOUNCE = ""
 """Placeholder for a peer name in a job that announces to all peers."""
@@ -101,7 +101,7 @@ class FetchEndpoints:
         return _GitResponse(self._run(site, peer, site.space.peers.tokens.upload(peer), body), _SENT)
 
     def _admit(self, request: Request) -> tuple[Site, PinnedPeer]:
-        """The space and peer of a pass; without a valid pass, the error reveals neither."""
+        """The space and peer of a fetch token; without a valid token, the error reveals neither."""
         site = self._forge.sites.get(request.path_params["space"])
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if site is not None and scheme.lower() == "bearer":
@@ -109,7 +109,7 @@ class FetchEndpoints:
                 peer = site.space.peers.tokens.authenticate(token.strip(), FETCH_TOKEN)
                 request.scope["clia_user"] = f"peer:{peer.name}"
                 return site, peer
-        raise Unauthenticated("missing or invalid pass", code="bad-pass")
+        raise Unauthenticated("missing or invalid fetch token", code="bad-fetch-token")
 
     def _run(self, site: Site, peer: PinnedPeer, upload: UploadCommand, body: bytes = b"") -> GitProcess:
         seconds = site.space.local.config.federation.transfer_seconds
@@ -266,7 +266,7 @@ class Listening:
         self._threads: list[threading.Thread] = []
 
     def routes(self) -> list[Route]:
-        return [Route(f"{AT}inbox", self._knock, methods=["POST"], name="federation:inbox")]
+        return [Route(f"{AT}inbox", self._notify, methods=["POST"], name="federation:inbox")]
 
     async def __aenter__(self) -> Self:
         for number in range(THREADS):
@@ -304,23 +304,23 @@ class Listening:
 
     # Notifications
 
-    async def _knock(self, request: Request) -> Response:
+    async def _notify(self, request: Request) -> Response:
         """Schedule a sync with the peer that sent a notification; the error reveals nothing to strangers."""
         token = b""
         async for part in request.stream():
             token += part
-            if len(token) > KNOCK_MAX:
-                raise TooLarge(f"the notification exceeds {KNOCK_MAX} bytes", fields={"most": KNOCK_MAX})
-        job = await run_in_threadpool(self._knocking, token.decode("ascii", "replace"))
+            if len(token) > NOTIFICATION_MAX:
+                raise TooLarge(f"the notification exceeds {NOTIFICATION_MAX} bytes", fields={"most": NOTIFICATION_MAX})
+        job = await run_in_threadpool(self._notified_job, token.decode("ascii", "replace"))
         request.scope["clia_user"] = f"peer:{job[1]}"
         self._want(job)
         return Response(status_code=202)
 
-    def _knocking(self, token: str) -> Job:
+    def _notified_job(self, token: str) -> Job:
         for site in self._forge.sites.values():
             with suppress(Denied, InvalidInput):
                 return site.name, site.space.peers.tokens.authenticate(token, NOTIFY_TOKEN).name
-        raise Unauthenticated("invalid notification token", code="bad-knock")
+        raise Unauthenticated("invalid notification token", code="bad-notification-token")
 
     def _want(self, *jobs: Job) -> None:
         with self._changed:

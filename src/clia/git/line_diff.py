@@ -25,7 +25,7 @@ _RENAME_LIMIT = 400
 """Number of added and removed files beyond which renames are not searched for."""
 
 
-class Hunk(NamedTuple):
+class LineChange(NamedTuple):
     """A range of lines and its replacement; lines count from 0."""
 
     old_start: int
@@ -49,7 +49,7 @@ class ChangedFile(NamedTuple):
     previous: tuple[PreviousFile, ...]  # of each parent; a root commit has none
 
 
-def hunks(old: bytes, new: bytes) -> list[Hunk]:
+def hunks(old: bytes, new: bytes) -> list[LineChange]:
     """Return the differences between two texts, as git does without context lines."""
     import pygit2
     from pygit2.enums import DiffOption
@@ -59,7 +59,7 @@ def hunks(old: bytes, new: bytes) -> list[Hunk]:
     flags = DiffOption.FORCE_TEXT | DiffOption.INDENT_HEURISTIC
     patch = pygit2.Patch.create_from(old, new, flag=flags, context_lines=0, interhunk_lines=0)
     return [
-        Hunk(
+        LineChange(
             hunk.old_start - 1 if hunk.old_lines else hunk.old_start,
             hunk.old_lines,
             hunk.new_start - 1 if hunk.new_lines else hunk.new_start,
@@ -69,7 +69,7 @@ def hunks(old: bytes, new: bytes) -> list[Hunk]:
     ]
 
 
-def unchanged(old_count: int, new_count: int, changes: list[Hunk]) -> Iterator[tuple[int, int, int]]:
+def unchanged(old_count: int, new_count: int, changes: list[LineChange]) -> Iterator[tuple[int, int, int]]:
     """Yield the ranges that two texts share: start in the old one, start in the new one, number of lines."""
     old, new = 0, 0
     for hunk in changes:

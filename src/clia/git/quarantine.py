@@ -42,7 +42,7 @@ _SETTINGS = {
     "maintenance.auto": "false",
 }
 FORGE = "/federation/"
-"""Marks the address of a clia forge, which accepts a pass and notifications."""
+"""Marks the address of a clia forge, which accepts fetch tokens and notifications."""
 _SHUT_OUT = ("could not read Username", "Authentication failed", "returned error: 401", "returned error: 403")
 _NO_REFS = "refs/clia/none/"
 _FETCH = (

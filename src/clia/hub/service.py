@@ -116,7 +116,7 @@ def periodic_sync(
     def sync() -> None:
         succeeded.clear()
         with suppress(Exception):
-            space.hub_sync()
+            space.hub.sync()
             succeeded.set()
 
     def run(stop: threading.Event) -> None:

@@ -59,8 +59,8 @@ def address(name: str, suffix: str = "evidence") -> str:
 
 def evidence(space: Space, name: str) -> dict[str, Any]:
     """The evidence on a behaviour: the rates of each version, the suggestion, and recent failures."""
-    behaviour = space.behaviour(name)
-    stats = {stat.cid: record_of(BehaviourStats).encode(stat) for stat in space.behaviour_stats(name)}
+    behaviour = space.behaviours.get(name)
+    stats = {stat.cid: record_of(BehaviourStats).encode(stat) for stat in space.behaviours.stats(name)}
     versions = [
         _OUTLINE.encode(version._asdict()) | {"observed": stats.get(version.cid), "body": address(name, f"versions/{version.cid}")}
         for version in behaviour.versions
@@ -72,9 +72,9 @@ def evidence(space: Space, name: str) -> dict[str, Any]:
         "current": behaviour.current,
         "measures": {key: measure.says for key, measure in MEASURES.items()},
         "versions": versions,
-        "suggestion": record_of(Suggestion).encode(space.suggest_behaviour(name)) if adopted else None,
+        "suggestion": record_of(Suggestion).encode(space.behaviours.suggest(name)) if adopted else None,
         "went_badly": _failures(space, behaviour),
-        "gaps": space.observation_gaps(),
+        "gaps": space.behaviours.gaps(),
     }
 
 
@@ -118,7 +118,7 @@ def _failure(space: Space, origin: str) -> dict[str, Any]:
 def _trace_address(space: Space, *cids: str | None) -> str | None:
     for cid in cids:
         with suppress(CliaError):
-            if cid is not None and space.trace_for(cid) is not None:
+            if cid is not None and space.traces.of(cid) is not None:
                 return f"clia://traces/{cid}"
     return None
 
@@ -156,7 +156,7 @@ def behaviour_show(call: ToolCall, text: str) -> Mapping[str, Any]:
     if named is not None:
         version, versions = current(named) or named.versions[-1], named.versions
     else:
-        version = call.space.behaviour_version(text)
+        version = call.space.behaviours.version(text)
         owner = _by_name(call, version.name)
         versions = owner.versions if owner is not None and version.cid in {item.cid for item in owner.versions} else ()
     listed = [item._asdict() for item in versions]
@@ -180,7 +180,7 @@ def _by_name(call: ToolCall, name: str) -> KnownBehaviour | None:
 def behaviour_stats(call: ToolCall, **arguments: Any) -> Mapping[str, Any]:
     """Counts and rates (with 95 % intervals and sample sizes): sessions, decisions, merges, outcomes, landings, reverts, traces,
     tokens. If gaps is above 0, this clone has only part of the record."""
-    return {"stats": call.space.behaviour_stats(**arguments), "gaps": call.space.observation_gaps()}
+    return {"stats": call.space.behaviours.stats(**arguments), "gaps": call.space.behaviours.gaps()}
 
 
 @tool(
@@ -191,7 +191,7 @@ def behaviour_stats(call: ToolCall, **arguments: Any) -> Mapping[str, Any]:
 )
 def behaviour_compare(call: ToolCall, before: str, after: str) -> Mapping[str, Any]:
     """For each measure, proven says which is better (1: the later, -1: the earlier, 0: neither). Includes a diff of the text."""
-    comparison, patch = call.space.compare_behaviours(before, after), call.space.behaviour_diff(before, after)
+    comparison, patch = call.space.behaviours.compare(before, after), call.space.behaviours.diff(before, after)
     return {"comparison": comparison, "diff": patch[:PATCH_MAX], "cut": len(patch) > PATCH_MAX}
 
 
@@ -215,6 +215,6 @@ behaviour_suggest = served(
 )
 def behaviour_propose(call: ToolCall, why: str, **arguments: Any) -> Mapping[str, Any]:
     """You cannot adopt it or put it on trial. Proposing the same text twice creates one version."""
-    version = call.space.propose_behaviour(why=why, **arguments)
+    version = call.space.behaviours.propose(why=why, **arguments)
     adopt = f"it does not run until a person adopts it: clia behaviour adopt {version.name} {version.cid[:12]}"
     return {"version": version, "next": adopt if version.state == PROPOSED else None}

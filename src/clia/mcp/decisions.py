@@ -279,7 +279,7 @@ async def _shown(exchange: Exchange, request: Request) -> dict[str, Any] | Input
     call, modern = exchange.call, exchange.context.protocol_version in MODERN_PROTOCOL_VERSIONS
     if not exchange.can_show_forms or not call.caller.may(DECIDER) or not (modern or exchange.context.session.can_send_request):
         return await exchange.do(outcome, call, request.agent, request.id)
-    form = form_of(request, await exchange.do(call.space.rule, request))
+    form = form_of(request, await exchange.do(call.space.sessions.rule, request))
     if modern:
         return await _in_rounds(exchange, request, form)
     with call.place.waits.room(call.caller.name) as free:

@@ -58,7 +58,7 @@ def slug_of(space: Space | None, agent: str) -> str:
     """The slug of an agent: the one it was spawned with, else its name."""
     if space is not None:
         try:
-            profile = space.record_of(agent).get("profile.json")
+            profile = space.agents.record(agent).get("profile.json")
         except NoSuchAgent:
             profile = None
         if isinstance(profile, dict) and isinstance(profile.get("slug"), str):
@@ -115,10 +115,10 @@ def standing_of(space: Space, name: str) -> dict[str, Any]:
     """The state of an agent in the space."""
     return {
         "head": space.show(space.head(name)),
-        "trace_pending": len(space.trace_pending(name)),
+        "trace_pending": len(space.traces.pending(name)),
         "briefing": _briefing(space, name),
-        "parent": space.parent_agent(name),
-        "sub_agents": space.sub_agents(name),
+        "parent": space.relations.parent(name),
+        "sub_agents": space.relations.sub_agents(name),
         "session": next(iter(space.sessions(name, live=True)), None),
         "waits_for": space.pending(name),
     }
@@ -126,7 +126,7 @@ def standing_of(space: Space, name: str) -> dict[str, Any]:
 
 def _briefing(space: Space, name: str) -> Briefing | None:
     try:
-        return space.briefing_of(name)
+        return space.agents.briefing(name)
     except CliaError:  # the clone that recorded it has not pushed
         return None
 

@@ -105,7 +105,7 @@ def _agent(call: ToolCall, name: str) -> Any:
 
 
 def _trace(call: ToolCall, cid: str) -> Any:
-    trace = call.space.trace_for(cid)
+    trace = call.space.traces.of(cid)
     if trace is None:
         raise NoSuchObject(f"commit {cid!r} has no trace", code="no-trace", fields={"commit": cid})
     return record_of(ConsoleTrace).encode(trace)
@@ -118,7 +118,7 @@ def _lineage(call: ToolCall, slug: str) -> Any:
 
 
 def _version(call: ToolCall, name: str, cid: str) -> Any:
-    for version in call.space.behaviour(name).versions:
+    for version in call.space.behaviours.get(name).versions:
         if version.cid == cid:
             return record_of(BehaviourVersion).encode(version)
     raise NoSuchObject(f"behaviour {name!r} has no version {cid!r}", code="no-such-version", fields={"cid": cid, "behaviour": name})

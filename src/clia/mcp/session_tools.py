@@ -31,7 +31,7 @@ def pending(call: ToolCall, agent: str | None = None) -> Mapping[str, Any]:
             "request": request,
             "question": question_of(request),
             "for_people": is_for_people(request),
-            "rule": call.space.rule(request),
+            "rule": call.space.sessions.rule(request),
             "url": call.place.inbox(request.agent, request.id),
         }
         for request in call.space.pending(agent)
@@ -66,7 +66,7 @@ def resume(
     if error is not None and value is not ABSENT:
         raise InvalidInput("value and error are mutually exclusive", code="invalid-field", fields={"field": "error"})
     if error is not None:
-        return call.space.give_up(agent, error, request_id, by=by)
+        return call.space.sessions.give_up(agent, error, request_id, by=by)
     if value is ABSENT:
         raise InvalidInput("value is missing", code="missing-field", fields={"field": "value"})
     return call.space.resume(agent, value, request_id, by=by)

@@ -53,7 +53,7 @@ def spawn(
     """An agent is a branch agents/NAME with a briefing. Set parent (usually yourself) for a sub-agent that starts with the
     parent's files; merge its work when it is done."""
     space = call.space
-    briefing = Briefing(title, text) if behaviour is None else space.brief(behaviour, title, text, agent=name)
+    briefing = Briefing(title, text) if behaviour is None else space.behaviours.brief(behaviour, title, text, agent=name)
     briefing = briefing._replace(meta=meta)
     if empty and (parent is not None or commit is not None):
         raise InvalidInput("empty cannot be combined with parent or at", code="invalid-field", fields={"field": "empty"})
@@ -90,7 +90,7 @@ def commit(
     space = call.space
     verb = space.commit_with_trace if with_trace else space.commit
     cid = verb(name, kind, **arguments)
-    trace = space.trace_for(cid) if with_trace else None
+    trace = space.traces.of(cid) if with_trace else None
     return {"agent": name, "cid": cid, "kind": kind, "traced": 0 if trace is None else len(trace.entries)}
 
 
@@ -103,7 +103,7 @@ def trace(call: ToolCall, name: str, kind: str = "note", **arguments: Any) -> Ma
 @tool("Search traces", "trace_search", returns=ResultShape(hits="trace_search", cut=bool))
 def trace_search(call: ToolCall, **arguments: Any) -> Mapping[str, Any]:
     """Shows what was said or tried before, by whom, at which commit."""
-    hits = call.space.trace_search(**arguments)
+    hits = call.space.traces.search(**arguments)
     return {"hits": hits[:HITS_MAX], "cut": len(hits) > HITS_MAX}
 
 
@@ -138,13 +138,13 @@ def show(
     space = call.space
     details = space.show(text)
     patch = _cut(space.diff(details.cid)) if diff else {"diff": None, "cut": False}
-    attached = space.trace_for(details.cid) if trace else None
-    return {"commit": details, "changed": space.changed(details.cid), "trace": attached, **patch}
+    attached = space.traces.of(details.cid) if trace else None
+    return {"commit": details, "changed": space.history.changed(details.cid), "trace": attached, **patch}
 
 
 @tool("Changes", "diff", you="text", names={"text": "of"}, returns=ResultShape(changed="changed", diff="diff", cut=bool))
 def diff(call: ToolCall, **arguments: Any) -> Mapping[str, Any]:
-    return {"changed": call.space.changed(**arguments), **_cut(call.space.diff(**arguments))}
+    return {"changed": call.space.history.changed(**arguments), **_cut(call.space.diff(**arguments))}
 
 
 def _cut(patch: str) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def relate(
     call: ToolCall, src: str, kind: str, dst: str, retract: Annotated[bool, "remove the relation"] = False
 ) -> Mapping[str, Any]:
     """With retract, removes it."""
-    verb = call.space.unrelate if retract else call.space.relate
+    verb = call.space.relations.retract if retract else call.space.relate
     return {"src": src, "kind": kind, "dst": dst, "retracted": retract, "origin": verb(src, kind, dst)}
 
 

@@ -327,7 +327,7 @@ def _check_route(agent: str, request_id: str, call: FlowCall, *, for_people: boo
     """Raise ``NotAllowed`` unless a request may be answered this way: questions to people by a decision only."""
     fields = {"agent": agent, "request": request_id, "kind": call.kind}
     if for_people and not is_for_people(call):
-        message = f"{request_id} ({call.kind}) is not a question to people: it cannot be decided"
+        message = f"request {request_id} ({call.kind}) is not for people; a decision cannot answer it"
         raise NotAllowed(message, code="not-a-human-request", hints=[_resume_hint(agent, request_id)], fields=fields)
     if not for_people and is_human(call.kind):
         message = f"{request_id} is a question to people: only a decision answers it"

@@ -192,7 +192,7 @@ class _Check:
     def _decision(self, ref: str, commit: AgentCommit) -> None:
         """A decision names what it answers and changes no file."""
         if commit.request is None or commit.value is None or commit.by is None:
-            message = f"the decision {commit.cid} does not say what was answered, how and by whom"
+            message = f"decision {commit.cid} lacks the request, the answer or the decider"
             self.found("not-a-decision", message, ref, commit.cid)
         if not commit.parents:
             self._missing("not-a-decision", f"the decision {commit.cid} has no parent", ref, commit.cid)

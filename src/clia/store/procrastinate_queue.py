@@ -6,7 +6,7 @@ one of the requested tasks only. Jobs are enqueued, recovered and returned under
 enqueued a few at a time, so the cost depends on what is in flight.
 
 Notes in the store hold what procrastinate does not: the last error and the uncounted attempts of a job; name and lease of a
-slot. A lost note costs an explanation or an extra attempt.
+slot. Losing a note loses an error message or causes one extra attempt.
 """
 
 from __future__ import annotations

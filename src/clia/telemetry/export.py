@@ -170,10 +170,10 @@ def _descendants(first: str, below: Mapping[str, Sequence[str]]) -> list[str]:
 def _story(space: Space, name: str, parent: str | None) -> AgentRecord | None:
     """Return the history of an agent; None if it was removed since."""
     try:
-        commits = tuple(reversed(space.session_log(name)))
-        traces = [bound.trace for bound in reversed(space.session_traces(name))]
+        commits = tuple(reversed(space.history.own(name)))
+        traces = [bound.trace for bound in reversed(space.traces.of_agent(name))]
         attached = [TracedEntry(entry, trace.commit) for trace in traces for entry in trace.entries]
-        pending = [TracedEntry(entry) for entry in space.trace_pending(name)]
+        pending = [TracedEntry(entry) for entry in space.traces.pending(name)]
         sessions = tuple(map(_ran, space.sessions(name)))
     except NoSuchAgent:
         return None
@@ -184,7 +184,7 @@ def _story(space: Space, name: str, parent: str | None) -> AgentRecord | None:
     )
     story = AgentRecord(name, parent, commits, entries, sessions)
     with suppress(NotFound):  # the briefing is in another clone
-        briefing = space.briefing_of(name)
+        briefing = space.agents.briefing(name)
         return story._replace(title=briefing.title, meta=briefing.meta if isinstance(briefing.meta, dict) else {})
     return story
 

@@ -108,7 +108,7 @@ class OutcomeReporter(NamedTuple):
             if isinstance(outcome, Resume):
                 self.space.resume(agent, outcome.value, request, by=self.worker)
                 return (ANSWERED, None)
-            self.space.give_up(agent, outcome.reason, request, by=self.worker)
+            self.space.sessions.give_up(agent, outcome.reason, request, by=self.worker)
         except Nondeterminism:
             return (GONE, None)  # the session has diverged
         except CliaError as err:

@@ -274,8 +274,8 @@ class Worker:
         handled = {kind for kind in self._deps.effects if kinds is None or kind in kinds}
         sessions = {request.agent for request in requests if not request.session.startswith("ask-")}
         live = sessions.intersection(map(due_requests.awaited, requests))  # with a live session that some request waits for
-        elsewhere = self._query(space.elsewhere)  # left to the machine with their unpublished work
-        unseen = self._query(lambda: space.elsewhere({request.agent for request in requests})) - elsewhere
+        elsewhere = self._query(space.hub.elsewhere)  # left to the machine with their unpublished work
+        unseen = self._query(lambda: space.hub.elsewhere({request.agent for request in requests})) - elsewhere
         near = [request for request in requests if request.agent not in elsewhere]
         tasks = due_requests.tasks(near, handled, live.__contains__, self._now())
         self._waits_for_hub = any(task.agent in unseen for task in tasks)
@@ -371,7 +371,7 @@ class Worker:
             if all(other.id != request for other in pending):
                 return Gone()  # another worker answered before our claim
             try:
-                self._deps.space.meet(agent)  # adopts what an earlier attempt did on another machine
+                self._deps.space.hub.meet(agent)  # adopts what an earlier attempt did on another machine
             except Conflict as err:
                 return retries.put_off(err, claim.task, self._now(), self._retry_policy)
             value = handle(context, context.request.payload)

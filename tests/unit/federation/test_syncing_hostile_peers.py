@@ -251,7 +251,7 @@ def test_a_behaviour_of_a_peer_needs_a_grant_to_run(pair: Pair) -> None:
     assert pair.hearer.start("mine", flow, {"question": "?"}).status == "suspended"
 
 
-# Passes and knocks
+# The repository
 
 
 def test_the_repository_is_sound_after_refused_claims(pair: Pair) -> None:

@@ -376,7 +376,7 @@ def test_only_administrators_can_act_and_only_from_our_own_pages(forge: OpenForg
     for role in ("viewer", "decider"):
         browser = forge.browser(role, role)
         assert browser.post(address, fields).status_code == 403
-        assert "deeds-title" not in browser.get(f"{forge.base}/agents/scout").text
+        assert "actions-title" not in browser.get(f"{forge.base}/agents/scout").text
     assert forge.browser().post(address, fields, csrf="wrong").status_code == 403
     assert forge.stranger().post(address, fields).status_code == 401
     assert forge.space.agents() == ["scout"]

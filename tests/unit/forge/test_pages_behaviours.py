@@ -51,7 +51,7 @@ class BehavioursScene(NamedTuple):
         return answer.text.replace("\u00a0", " ")
 
     def change(self, browser: Browser, action: str, version: str, expect: str | None, **more: str) -> Response:
-        fields = {"deed": action, "version": version, "expect": expect or "", "why": "since", **more}
+        fields = {"action": action, "version": version, "expect": expect or "", "why": "since", **more}
         return browser.post(f"{self.forge.base}/behaviours/review/change", fields)
 
     def events(self) -> list[str]:
@@ -74,7 +74,7 @@ def scene(tmp_path: Path) -> Iterator[BehavioursScene]:
 def selected_version(page: str) -> tuple[list[str], list[str]]:
     """The version that is selected in the form, and its primary buttons."""
     form = page.partition('id="do"')[2].partition("</form>")[0]
-    return re.findall(r'<option value="(\w*)" selected>', form), re.findall(r'class="primary" name="deed" value="(\w+)"', form)
+    return re.findall(r'<option value="(\w*)" selected>', form), re.findall(r'class="primary" name="action" value="(\w+)"', form)
 
 
 def observe(scene: BehavioursScene, version: str, sessions: int) -> None:
@@ -230,9 +230,9 @@ def test_an_unknown_action_or_version_or_a_missing_role_is_refused(scene: Behavi
     assert scene.change(browser, "adopt", scene.steady, scene.flaky, _csrf="wrong").status_code == 403
     assert scene.change(decider, "adopt", scene.steady, scene.flaky).status_code == 403
     for path in ("behaviours/review", f"behaviour-versions/{scene.steady}"):
-        assert 'name="deed"' in scene.page(browser, path)
-        assert 'name="deed"' not in scene.page(decider, path)
-    assert browser.post(f"{scene.forge.base}/behaviours/nope/change", {"deed": "adopt"}).status_code == 404
+        assert 'name="action"' in scene.page(browser, path)
+        assert 'name="action"' not in scene.page(decider, path)
+    assert browser.post(f"{scene.forge.base}/behaviours/nope/change", {"action": "adopt"}).status_code == 404
     for path in ("behaviours/nope", "behaviours/nope/compare", "behaviour-versions/zzzz", f"behaviour-versions/{'0' * 40}"):
         assert browser.get(f"{scene.forge.base}/{path}").status_code == 404, path
     assert scene.events() == before

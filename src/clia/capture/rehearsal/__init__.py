@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from itertools import groupby
 
+from clia.capture import hook
 from clia.capture.rehearsal.claude_code import ClaudeCode
 from clia.capture.rehearsal.codex import Codex
 from clia.capture.rehearsal.gemini import Gemini
@@ -35,12 +36,11 @@ class _SimilarTool(ClaudeCode):
     version = "as Claude Code"
 
 
-_FAMILY = ("copilot", "qwen", "openhands", "kimi", "cline", "opencode", "amp")
 TOOLS: Mapping[str, type[ClaudeCode | Codex | Gemini]] = {
+    **dict.fromkeys(hook.TOOLS, _SimilarTool),
     "claude-code": ClaudeCode,
     "codex": Codex,
     "gemini": Gemini,
-    **dict.fromkeys(_FAMILY, _SimilarTool),
 }
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 LISTED, VERSIONS, EVENTS, EVIDENCE, STRAYS, TRIALS = 300, 100, 100, 60, 50, 5
 BODY_MAX = 200_000
 """Maximum characters of a body on its page."""
-DEEDS = (ADOPT, "trial", RETIRE)
+ACTIONS = (ADOPT, "trial", RETIRE)
 _SURE = 0.9999  # shown probabilities stay below 100 %
 _DEPTH = 8  # maximum indentation
 
@@ -103,8 +103,8 @@ def _suggestion(space: Space, behaviour: KnownBehaviour, sums: Mapping[str, Obse
 def _advice(suggestion: Suggestion | None) -> dict[str, str]:
     """The suggested action and version, empty if there is none: "keep" needs no action."""
     if suggestion is None or suggestion.action not in (ADOPT, RETIRE):
-        return {"deed": "", "cid": ""}
-    return {"deed": suggestion.action, "cid": suggestion.cid or ""}
+        return {"action": "", "cid": ""}
+    return {"action": suggestion.action, "cid": suggestion.cid or ""}
 
 
 # One behaviour
@@ -342,9 +342,9 @@ def judged(comparison: Compared, least: int) -> tuple[str, str]:
 def _change(visit: Visit) -> str:
     service, name = visit.space.behaviours, visit.param("name")
     service.library.get(name)  # 404 if the behaviour does not exist
-    action, version = visit.field("deed"), visit.field("version")
-    if action not in DEEDS:
-        raise InvalidInput(f"the action must be one of {', '.join(DEEDS)}", code="no-such-deed", fields={"field": "deed"})
+    action, version = visit.field("action"), visit.field("version")
+    if action not in ACTIONS:
+        raise InvalidInput(f"the action must be one of {', '.join(ACTIONS)}", code="no-such-deed", fields={"field": "action"})
     if not version:
         raise InvalidInput("select a version", code="version-needed", fields={"field": "version"})
     expect = visit.field("expect").strip() or NOTHING

@@ -156,7 +156,7 @@ def _picture(visit: Visit, graph: GraphLayout, first: int) -> Any:
 
 def _window(visit: Visit, tips: Sequence[tuple[str, str]]) -> CommitWindow:
     # By id, so that the cached value matches these heads.
-    commits = visit.space.window([head for _, head in tips], LIMIT) if tips else []
+    commits = visit.space.history.window([head for _, head in tips], LIMIT) if tips else []
     cids = {commit.cid for commit in commits}
     return commits, {name: head for name, head in tips if name and head in cids}
 

@@ -130,13 +130,13 @@ def parse(patch: str) -> list[FilePatch]:
             continue
         while at < len(lines) and not lines[at].startswith(("diff --git ", "@@ ")):
             at += 1
-        reading = _Reading(lines, at)
-        files.append(_file(lines[start:at], reading))
-        at = reading.at
+        reader = _HunkReader(lines, at)
+        files.append(_file(lines[start:at], reader))
+        at = reader.at
     return files
 
 
-class _Reading:
+class _HunkReader:
     """Reads the hunks of one file, starting at ``at``."""
 
     def __init__(self, lines: Sequence[str], at: int) -> None:
@@ -170,7 +170,7 @@ class _Reading:
                 self.rest += 1
 
 
-def _file(head: Sequence[str], reading: _Reading) -> FilePatch:
+def _file(head: Sequence[str], reader: _HunkReader) -> FilePatch:
     paths = {name: _path(line.removeprefix(start)) for line in head for start, name in _PATHS if line.startswith(start)}
     modes = {match[1]: match[2] for match in map(_MODE.fullmatch, head) if match}
     both = head[0].removeprefix("diff --git ")  # "a/X b/X": half of it if both are equal
@@ -181,10 +181,10 @@ def _file(head: Sequence[str], reading: _Reading) -> FilePatch:
         status=next((status for start, status in _STATUSES if any(line.startswith(start) for line in head)), "modified"),
         modes=(modes["old"], modes["new"]) if {"old", "new"} <= modes.keys() else None,
         binary=any(line.startswith(("Binary files ", "GIT binary patch")) for line in head),
-        added=reading.added,
-        deleted=reading.deleted,
-        hunks=reading.hunks,
-        rest=reading.rest,
+        added=reader.added,
+        deleted=reader.deleted,
+        hunks=reader.hunks,
+        rest=reader.rest,
     )
 
 

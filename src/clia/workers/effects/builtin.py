@@ -38,7 +38,10 @@ def commit(context: Context, value: Any) -> dict[str, str]:
 
 
 def merge(context: Context, value: Any) -> dict[str, Any]:
-    """Merge another agent's work: ``{"from": NAME, "message": …}``. Conflicts are an answer; nothing is committed then."""
+    """Merge another agent's work: ``{"from": NAME, "message": …}``.
+
+    If there are conflicts, they are returned as the answer and nothing is committed.
+    """
     payload = Payload("merge", value, "from", "message")
     other, message = payload.text("from"), payload.text("message", "")
     earlier = context.marked()
@@ -104,7 +107,7 @@ def spawn(context: Context, value: Any) -> dict[str, Any]:
     if payload.has("input") and flow is None:
         raise payload.refusal("input", "needs a flow")
     if flow is not None and not _spawned_earlier(context, name, mark):
-        space.flow(flow)  # check before creating an agent that could not run it
+        space.sessions.flow(flow)  # check before creating an agent that could not run it
         space.behaviours.check_runnable(flow)
     slug, source = payload.text("slug") if payload.has("slug") else None, payload.value("from")
     try:
@@ -117,14 +120,14 @@ def spawn(context: Context, value: Any) -> dict[str, Any]:
     except AlreadyExists:
         if not _spawned_earlier(context, name, mark):
             raise
-    answer = {"agent": name, "genesis": space.genesis(name)}
+    answer = {"agent": name, "genesis": space.agents.genesis(name)}
     return answer if flow is None else {**answer, "session": _first_session(context, name, flow, payload.value("input"))}
 
 
 def _spawned_earlier(context: Context, name: str, mark: dict[str, str]) -> bool:
     """Whether an earlier attempt at this request spawned the agent."""
     try:
-        return mark.items() <= (context.space.briefing_of(name).meta or {}).items()
+        return mark.items() <= (context.space.agents.briefing(name).meta or {}).items()
     except NotFound:
         return False
 

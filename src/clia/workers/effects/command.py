@@ -77,7 +77,7 @@ def _job(context: Context, payload: Any) -> CommandJob:
 
 def _earlier_outcome(context: Context, commit: AgentCommit) -> dict[str, Any]:
     """Return the outcome of an attempt that committed but did not answer."""
-    trace = context.space.trace_for(commit.cid)
+    trace = context.space.traces.of(commit.cid)
     entries = [
         entry for entry in (trace.entries if trace else ()) if (entry.get("data") or {}).get("request") == context.request.id
     ]
