@@ -7,7 +7,6 @@ import sys
 from typing import NamedTuple
 
 from clia import __version__
-from clia.capture.hook_tools import TOOLS as HOOK_TOOLS
 from clia.cli.command import CEILING, WORKING_PATH, Answer, command, flag, opt
 from clia.cli.hooks import this_program
 from clia.cli.hub import is_in_sync, standing, without_forks
@@ -218,8 +217,7 @@ def _hook_rows(hooks: HooksHealth) -> list[HealthRow]:
         sound = all(finding.tool != health.tool for finding in hooks.findings)
         rows.append(("hooks", f"{health.tool}: {places}; {last}", sound))
     if not rows:
-        titles = ", ".join(tool.title for tool in HOOK_TOOLS.values() if tool.files)
-        rows = [("hooks", f"none; clia hook install records sessions of {titles}", True)]
+        rows = [("hooks", "none; record sessions of coding tools with: clia hook install", True)]
     if hooks.spool is not None and (hooks.spool.waiting or hooks.spool.rejected):
         words = f"{counted(hooks.spool.waiting, 'event waits', 'events wait')} for clia ingest, {hooks.spool.rejected} rejected"
         rows.append(("spool", words, all(finding.tool is not None for finding in hooks.findings)))
