@@ -325,10 +325,16 @@ def test_the_end_of_a_turn_starts_ingest_detached_from_the_tool(space: Path, spy
 
 
 def test_only_events_that_begin_or_end_something_start_ingest(space: Path, spy: SpawnSpy) -> None:
-    turns = ["SessionStart", "StopFailure", "SubagentStart", "SubagentStop", "SessionEnd", "AfterAgent"]
+    turns = ["SessionStart", "StopFailure", "SubagentStart", "SubagentStop", "SessionEnd", "AfterAgent", "BeforeAgent"]
     started = [name for name in [*turns, "PreToolUse", "BeforeTool", "Stopped"] if spy.fire(space, name, "gemini")]
     assert started == turns
-    assert len(events(spool_of(space))) == 9
+    assert len(events(spool_of(space))) == 10
+
+
+def test_a_prompt_starts_ingest_except_in_a_run(space: Path, spy: SpawnSpy) -> None:
+    """In a run, the hook would wait for it."""
+    assert spy.fire(space, "UserPromptSubmit")
+    assert not spy.fire(space, "UserPromptSubmit", CLIA_RUN=str((space / ".git").resolve()))
 
 
 def test_ingest_is_not_started_if_it_runs_already_or_is_disabled(space: Path, spy: SpawnSpy) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import clia
 from support import git
-from support.captured import check_once, new_space, rehearse, run_ingest, waiting
+from support.captured import check_once, check_sound, hook, new_space, rehearse, run_ingest, waiting
 from support.crashes import KILLED, CrashHook, CrashPoint, assert_killed, exit_code_of, run_all
 from support.space_driver import settings
 
@@ -78,8 +78,8 @@ class Spooled(NamedTuple):
         return root
 
 
-def ingest_at(root: Path, hook: CrashHook | None = None) -> None:
-    result = run_ingest(root, hook)
+def ingest_at(root: Path, crash: CrashHook | None = None) -> None:
+    result = run_ingest(root, crash)
     assert not result.trouble, result.trouble
 
 
@@ -183,3 +183,22 @@ def test_a_turn_that_was_committed_before_the_kill_is_not_committed_again(tmp_pa
     with clia.open(root, settings=settings()) as space:
         (agent,) = space.agents()
         assert [commit.message for commit in space.log(agent) if commit.kind == "turn"] == ["Write.\n\nWritten."]
+
+
+def test_changes_of_people_before_a_prompt_stay_theirs_if_ingest_is_killed(tmp_path: Path) -> None:
+    """The next ingest runs when the turn has made changes, too."""
+    root = new_space(tmp_path / "space")
+    hook(root, "SessionStart", source="startup")
+    hook(root, "Stop")
+    ingest_at(root)
+    (root / "mine.txt").write_text("mine\n")
+    hook(root, "UserPromptSubmit", prompt="Write.", prompt_id="p")
+    assert_killed(partial(ingest_at, root, CrashHook(CrashPoint("baseline-recorded", 1), armed=True)))
+    hook(root, "PreToolUse", tool_name="Bash", tool_use_id="t", tool_input={"command": "make"})
+    (root / "made.txt").write_text("made\n")
+    hook(root, "Stop")
+    ingest_at(root)
+    with clia.open(root, settings=settings()) as space:
+        (agent,) = space.agents()
+        assert [line.agent for path in ("mine.txt", "made.txt") for line in space.blame(agent, path)] == [None, agent]
+        check_sound(root, space)

@@ -208,8 +208,8 @@ def read_record(root: Path) -> Record:
 
 
 def is_baseline(message: str) -> bool:
-    """Whether a commit has the files that a session found, which are not its work."""
-    return message.startswith("the files when the session started")
+    """Whether a commit has the files that a session or a turn found, which are not its work."""
+    return message.startswith(("the files when the session started", "the files when the turn started"))
 
 
 def _entries(space: library.Space, agent: str) -> list[tuple[str, str]]:

@@ -41,7 +41,7 @@ class IncomingEvent(NamedTuple):
     record: SpoolRecord
     later_calls: Callable[[], Sequence[tuple[str, ...]]] = tuple
     """The files that each later tool call of the session names: they may have changed since the event. A call writes an event to
-    the spool before it changes the directory."""
+    the spool before it changes the directory. After a prompt, every later event counts as a call: its turn has gone on."""
 
 
 class IngestedSession:

@@ -33,6 +33,8 @@ TURNS = (
     *(b"SessionStart", b"Stop", b"StopFailure", b"SubagentStart", b"SubagentStop", b"SessionEnd"),
     *(b"AfterAgent", b"TaskStart", b"TaskResume", b"TaskComplete", b"TaskCancel"),
 )
+# They start one, too: what changed before a prompt is people's. In `clia run`, everything is the program's.
+PROMPTS = (b"UserPromptSubmit", b"BeforeAgent")
 # The committer is the account's choice; other GIT_ variables are about the repository of the process that started the tool.
 _PERSON = (b"GIT_COMMITTER_NAME", b"GIT_COMMITTER_EMAIL")
 _STDIN = 0
@@ -78,10 +80,11 @@ def _put_down(tool: str, place: tuple[bytes, bytes, bytes], first: bytes) -> Non
     agent, secret = (os.environb.get(name, b"") for name in (b"CLIA_AGENT", b"CLIA_RUN_SECRET"))
     head = spool.head(tool.encode(), where, agent, head_commit(private, common), secret)
     stored = spool.put(spool.spools(common, os.environb), _event(head + first))
-    if event_name(first) not in TURNS or os.environb.get(b"CLIA_HOOK_INGEST") == b"off":
+    in_run = os.environb.get(b"CLIA_RUN") == common
+    if not starts_ingest(first, in_run=in_run) or os.environb.get(b"CLIA_HOOK_INGEST") == b"off":
         return
     process = 0 if _is_ingesting(common) else _start_ingest(where if private else common)
-    if os.environb.get(b"CLIA_RUN") == common:
+    if in_run:
         _wait_for_ingest(stored, process, common)
 
 
@@ -213,6 +216,11 @@ def event_name(payload: bytes) -> bytes:
     """The event's name. It is only a hint, so the JSON is not parsed: importing ``json`` would double the run time."""
     after = next((after for name in NAMES if (after := payload.partition(name)[2])), b"")
     return after[:80].lstrip(b" \t\r\n:").removeprefix(b'"').partition(b'"')[0]
+
+
+def starts_ingest(payload: bytes, *, in_run: bool) -> bool:
+    name = event_name(payload)
+    return name in TURNS or (name in PROMPTS and not in_run)
 
 
 def _is_ingesting(common: bytes) -> bool:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from clia.capture import spool_reader as spool
 from clia.capture.agents import IncomingEvent
 from clia.capture.entries import IngestCounts
-from clia.capture.events import CALL
+from clia.capture.events import CALL, PROMPT
 from clia.capture.recording import Recorder
 from clia.capture.tools import tool_of
 from clia.errors import CliaError, InvalidInput
@@ -112,6 +112,12 @@ def _alone(place: str, *, wait: bool) -> Iterator[bool]:
             yield free
 
 
+class _WaitingEvent(NamedTuple):
+    session: tuple[str, str]  # tool and id
+    is_call: bool
+    paths: tuple[str, ...]  # the files that its calls say they write
+
+
 class _Ingest:
     def __init__(self, space: Space, clock: Clock, places: Sequence[str], progress: Progress | None, left: set[str]) -> None:
         self._space = space
@@ -121,7 +127,7 @@ class _Ingest:
         self._rejected = 0
         self._stuck: dict[tuple[str, str], CliaError] = {}  # sessions that are blocked by an error
         self._left = left
-        self._calls: dict[str, tuple[tuple[str, str], tuple[str, ...]] | None] = {}  # of each event: its session, and its files
+        self._waiting: dict[str, _WaitingEvent | None] = {}  # by the event's id; None: it cannot be parsed
         self._capturing = Recorder(space, spool.remove)
 
     def run(self) -> Ingested:
@@ -167,19 +173,21 @@ class _Ingest:
 
     def _later_calls(self, hook: IncomingEvent) -> list[tuple[str, ...]]:
         """The files that each waiting call of the same session after an event says it writes."""
-        calls = [self._call(place, name) for name, place in self.fresh() if name > hook.record.id]
-        return [call[1] for call in calls if call is not None and call[0] == _session_of(hook)]
+        is_prompt = any(event.what == PROMPT for event in hook.report.events)
+        waiting = [self._event(place, name) for name, place in self.fresh() if name > hook.record.id]
+        later = [event for event in waiting if event is not None and event.session == _session_of(hook)]
+        return [event.paths for event in later if event.is_call or is_prompt]
 
-    def _call(self, place: str, name: str) -> tuple[tuple[str, str], tuple[str, ...]] | None:
-        """The session of an event that is a tool call, and the files that it says it writes."""
-        if name not in self._calls:
-            self._calls[name] = None
+    def _event(self, place: str, name: str) -> _WaitingEvent | None:
+        if name not in self._waiting:
+            self._waiting[name] = None
             with suppress(CliaError):
                 hook = _parse(place, name)
-                calls = [event for event in hook.report.events if event.what == CALL] if hook is not None else []
-                if hook is not None and calls:
-                    self._calls[name] = _session_of(hook), tuple(path for event in calls for path in event.paths)
-        return self._calls[name]
+                if hook is not None:
+                    calls = [event for event in hook.report.events if event.what == CALL]
+                    paths = tuple(path for event in calls for path in event.paths)
+                    self._waiting[name] = _WaitingEvent(_session_of(hook), bool(calls), paths)
+        return self._waiting[name]
 
     def _read(self, place: str, name: str) -> IncomingEvent | None:
         """Read an event; an invalid one is rejected."""

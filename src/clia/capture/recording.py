@@ -33,7 +33,7 @@ from clia.capture.events import (
     is_internal,
     time_field,
 )
-from clia.capture.service import MARK, DirectoryChange
+from clia.capture.service import MARK, DirectoryChange, paths_inside
 from clia.capture.tools import TOOLS
 from clia.errors import CliaError, InvalidInput, NotFound
 from clia.space.attribution import HEAD
@@ -85,6 +85,8 @@ class Recorder:
                 self._bound(hook, live, event)
                 queued = None
             else:
+                if event.what == PROMPT and not event.sub:
+                    self._prompted(hook, live)
                 self._queue(live, event, hook.record)
                 queued = live
         self._counts["events"] += 1
@@ -159,25 +161,31 @@ class Recorder:
     # Starts and ends
 
     def _started(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
-        ended, live.captured = not live.captured.open, live.captured._replace(open=True)
+        live.captured = live.captured._replace(open=True)
         if event.data.get("source") == "compact":
             self._trace_now(live, event._replace(what=NOTE), hook.record)
             return
-        # Changes from before the session are not its work; changes that an interrupted session left are.
+        # Changes from before the session or after its last turn are not its work; changes that an interrupted turn left are.
         self._accept(live)
-        if live.captured.started == hook.record.at and self._captures.is_running(live.agent):
-            self._commit(hook, live, "the files when the session started", trace_alone=False)  # they are the program's
-        elif ended or live.captured.started == hook.record.at:
-            self._record_baseline(hook, live)
-        else:
+        if live.captured.turn:
             self._commit(hook, live, "left when the session was interrupted", trace_alone=False)
+        elif self._captures.is_running(live.agent):
+            self._commit(hook, live, "the files when the session started", trace_alone=False)  # they are the program's
+        else:
+            self._record_baseline(hook, live, "the files when the session started")
         self._trace_now(live, event._replace(what=NOTE), hook.record)
 
-    def _record_baseline(self, hook: IncomingEvent, live: IngestedSession) -> None:
-        """Commit the files as the session found them."""
-        change = self._seen(hook, live, None)
+    def _prompted(self, hook: IncomingEvent, live: IngestedSession) -> None:
+        """Commit what people changed since the last turn, if this prompt starts the next one and it has changed nothing yet."""
+        is_open = live.captured.turn or any(event.what in (PROMPT, CALL) for event, _ in live.queue)
+        if not is_open and not hook.later_calls() and not self._captures.is_running(live.agent):
+            self._record_baseline(hook, live, "the files when the turn started")
+
+    def _record_baseline(self, hook: IncomingEvent, live: IngestedSession, message: str) -> None:
+        """Commit the files as the session found them. Those of its running sub-agents are left to them."""
+        change = self._left(live, self._seen(hook, live, None), leave=True)
         try:
-            self._captures.record_baseline(live.captured, "the files when the session started", change)
+            self._captures.record_baseline(live.captured, message, change)
         except InvalidInput as err:
             self._trace_now(live, not_taken(hook, err), hook.record)
             return
@@ -316,7 +324,7 @@ class Recorder:
             return DirectoryChange(None)  # the next end of a turn commits them
         if alone or named is None:
             return DirectoryChange(now, live.captured.tree)
-        others = set(self._inside(live.captured.place, [path for paths in hook.later_calls() for path in paths]))
+        others = set(paths_inside(live.captured.place, [path for paths in hook.later_calls() for path in paths]))
         return DirectoryChange(now, live.captured.tree, tuple(path for path in named if path not in others))
 
     def _left(self, live: IngestedSession, change: DirectoryChange, *, leave: bool) -> DirectoryChange:
@@ -411,11 +419,10 @@ class Recorder:
     def _learn(self, live: IngestedSession, read: Sequence[ToolEvent], reported: Sequence[ToolEvent]) -> None:
         """Update the current prompt and written files. Hook events are newer than transcript lines."""
         prompts = [event.text for events in (read, reported) for event in events if event.what == PROMPT]
-        paths = [
-            path for event in (*read, *reported) if event.what == CALL for path in self._inside(live.captured.place, event.paths)
-        ]
         captured, turn = live.captured, live.captured.turn
-        if any(event.what == PROMPT for event in reported):
+        calls = [event for event in (*read, *reported) if event.what == CALL]
+        paths = [path for call in calls for path in paths_inside(captured.place, call.paths)]
+        if any(event.what in (PROMPT, CALL) for event in reported):  # a notification starts a turn without a prompt
             turn = "open"
         if any(event.what == NOTE and event.data == MODEL_ERROR for event in read):
             turn = "failed"
@@ -424,11 +431,6 @@ class Recorder:
             prompt=self._captures.clean(prompts[-1])[:_BODY] if prompts else captured.prompt,
             paths=tuple(dict.fromkeys((*captured.paths, *paths))),
         )
-
-    def _inside(self, place: str, paths: Sequence[str]) -> list[str]:
-        """Paths relative to the worktree; those outside of it are dropped."""
-        relative = (os.path.relpath(os.path.realpath(os.path.join(place, path)), place) for path in paths if "\0" not in path)
-        return [path for path in relative if path.partition("/")[0] not in ("..", ".")]
 
     def _transcribed(self, live: IngestedSession, upto: str | None) -> tuple[list[ToolEvent], list[IngestedSession]]:
         """The agent's new events in its transcript, and the sub-agents that have new events in it too."""
@@ -488,10 +490,8 @@ class Recorder:
         folder, prefix = live.tool.sub_folder(captured.transcript, captured.session) if not captured.sub else ("", "")
         for name in transcripts.list_folder(folder) if folder else ():
             sub = name.removeprefix(prefix).removesuffix(".jsonl")
-            path, known = (
-                os.path.join(folder, name),
-                is_internal(sub) or self._lives.get(live.tool, captured.session, sub) is not None,
-            )
+            path = os.path.join(folder, name)
+            known = is_internal(sub) or self._lives.get(live.tool, captured.session, sub) is not None
             if known or name != f"{prefix}{sub}.jsonl" or not is_id(sub):
                 continue
             begun = next((time_field(line, "timestamp") for line in transcripts.first_lines(path, 1 << 16)), None)

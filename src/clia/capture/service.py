@@ -366,6 +366,12 @@ class Captures:
         return applied
 
 
+def paths_inside(place: str, paths: Sequence[str]) -> list[str]:
+    """Paths relative to a worktree; those outside of it are dropped."""
+    relative = (os.path.relpath(os.path.realpath(os.path.join(place, path)), place) for path in paths if "\0" not in path)
+    return [path for path in relative if path.partition("/")[0] not in ("..", ".")]
+
+
 def _as_row(captured: CapturedSession) -> dict[str, Any]:
     """Paths are arbitrary bytes: quoted for JSON."""
     place, *paths = (quote(path, errors="surrogateescape") for path in (captured.place, *captured.paths))

@@ -138,6 +138,24 @@ def test_a_sub_agent_that_is_sent_another_message_continues(root: Path, space: c
     assert authors(space, *expected) == expected
 
 
+def test_files_of_people_at_a_prompt_are_not_those_of_a_running_sub_agent(root: Path, space: clia.Space) -> None:
+    tool = Tool(root)
+    tool.start()
+    tool.write("mine.txt")
+    tool.send("Stop", last_assistant_message="It runs.", background_tasks=RUNNING)
+    tool.write("slow1.txt", **SUB_FIELDS)
+    (root / "people.txt").write_text("people\n")
+    tool.send("UserPromptSubmit", prompt="Next.", prompt_id="p3")
+    agent = agent_of(space, "claude-code", SESSION)
+    assert {"people.txt", "slow1.txt"} & set(space.files(agent)) == {"people.txt"}
+    tool.write("next.txt")
+    tool.send("Stop", last_assistant_message="Done.", background_tasks=RUNNING)
+    tool.end()
+    expected = {"mine.txt": "main", "slow1.txt": "sub", "next.txt": "main"}
+    assert authors(space, *expected) == expected
+    assert [line.agent for line in space.blame(agent, "people.txt")] == [None]
+
+
 def test_a_notification_of_a_task_is_not_a_prompt(root: Path, space: clia.Space) -> None:
     tool = Tool(root)
     tool.start()

@@ -6,6 +6,8 @@ import json
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import clia
 from support import git
 from support.captured import hook, ingest_live, put, recorded, run_ingest
@@ -149,6 +151,85 @@ def test_files_that_a_session_finds_are_not_attributed_to_it(root: Path, space: 
     assert [line.agent for line in space.blame(agent, "mine.txt")] == [None]
     assert [line.agent for line in space.blame(agent, "tools.txt")] == [agent]
     assert space.verify().findings == ()
+
+
+def send(root: Path, name: str, **more: Any) -> None:
+    """Report an event, and ingest it."""
+    hook(root, name, **more)
+    run_ingest(root)
+
+
+def turn(root: Path, name: str) -> None:
+    """A turn that writes a file by a command."""
+    send(root, "UserPromptSubmit", prompt=f"Write {name}.", prompt_id=name)
+    (root / name).write_text(f"{name} of the tool\n")
+    send(root, "Stop")
+
+
+def authors(space: clia.Space, *paths: str) -> dict[str, str | None]:
+    """The agent that the only line of each file is attributed to, on the agent's branch."""
+    (agent,) = space.agents()
+    return {path: line.agent for path in paths for line in space.blame(agent, path)}
+
+
+def test_changes_of_people_between_two_turns_are_theirs(root: Path, space: clia.Space) -> None:
+    """Committed, pulled and uncommitted ones."""
+    clone = root.parent / "colleague"
+    git("clone", "--quiet", str(root), str(clone), cwd=root)
+    send(root, "SessionStart", source="startup")
+    turn(root, "one.txt")
+    for place, name in ((clone, "pulled.txt"), (root, "mine.txt")):
+        (place / name).write_text(f"{name} of a person\n")
+        git("add", name, cwd=place)
+        git("commit", "--quiet", "--message=mine", cwd=place)
+    git("pull", "--quiet", "--rebase", str(clone), "main", cwd=root)
+    (root / "open.txt").write_text("not committed\n")
+    turn(root, "two.txt")
+    (agent,) = space.agents()
+    people = dict.fromkeys(("mine.txt", "pulled.txt", "open.txt"))
+    assert authors(space, *people, "one.txt", "two.txt") == people | {"one.txt": agent, "two.txt": agent}
+    assert [file.path for file in space.changed(space.session_log(agent)[0].cid)] == ["two.txt"]
+    git("add", "-A", cwd=root)
+    git("commit", "--quiet", "--message=all", cwd=root)
+    assert [line.agent for path in (*people, "two.txt") for line in space.blame("main", path)] == [None, None, None, agent]
+    assert space.verify().findings == ()
+
+
+@pytest.mark.parametrize("end", ["Stop", "SessionEnd"])
+def test_changes_of_people_before_a_session_is_resumed_are_theirs(root: Path, space: clia.Space, end: str) -> None:
+    """A tool that is killed after a turn reports no end of the session."""
+    send(root, "SessionStart", source="startup")
+    turn(root, "one.txt")
+    send(root, end)
+    (root / "mine.txt").write_text("a person's\n")
+    send(root, "SessionStart", source="resume")
+    turn(root, "two.txt")
+    (agent,) = space.agents()
+    assert authors(space, "one.txt", "mine.txt", "two.txt") == {"one.txt": agent, "mine.txt": None, "two.txt": agent}
+
+
+def test_changes_of_an_interrupted_turn_are_the_agents(root: Path, space: clia.Space) -> None:
+    """An interrupted turn reports no end. A turn that a notification starts has no prompt, but calls."""
+    send(root, "SessionStart", source="startup")
+    send(root, "UserPromptSubmit", prompt="One.", prompt_id="1")
+    (root / "one.txt").write_text("one\n")
+    turn(root, "two.txt")
+    send(root, "PreToolUse", tool_name="Bash", tool_use_id="t", tool_input={"command": "make"})
+    (root / "three.txt").write_text("three\n")
+    turn(root, "four.txt")
+    assert None not in authors(space, "one.txt", "two.txt", "three.txt", "four.txt").values()
+
+
+@pytest.mark.parametrize("name", ["PreToolUse", "Stop"])
+def test_changes_before_a_prompt_that_is_ingested_too_late_are_the_turns(root: Path, space: clia.Space, name: str) -> None:
+    """The turn may have made them."""
+    send(root, "SessionStart", source="startup")
+    hook(root, "UserPromptSubmit", prompt="Write.", prompt_id="1")
+    hook(root, name, tool_name="Bash", tool_use_id="t", tool_input={"command": "make"})
+    (root / "made.txt").write_text("made\n")
+    run_ingest(root)
+    send(root, "Stop")
+    assert authors(space, "made.txt") == {"made.txt": space.agents()[0]}
 
 
 def test_a_session_with_only_its_end_creates_no_agent(root: Path, space: clia.Space, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from clia.capture.hook import PROJECTS, TURNS, event_name
+from clia.capture.hook import PROJECTS, starts_ingest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -188,10 +188,11 @@ def sender(
 ) -> Callable[[bytes], int]:
     """Returns a function that runs a hook with a payload and returns its exit code; its output is dropped.
 
-    After each turn it waits until the spool is empty: a model thinks for seconds, and ingest finishes meanwhile.
+    If the event starts an ingest, it waits until the spool is empty: a model thinks for seconds, and ingest finishes meanwhile.
     """
     project = {PROJECTS[tool].decode(): directory} if tool in PROJECTS else {}
     ingests = environment.get("CLIA_HOOK_INGEST") != "off"
+    in_run = environment.get("CLIA_RUN") == common
     new = os.path.join(common, "clia", "spool", "new")
 
     def send(payload: bytes) -> int:
@@ -208,7 +209,8 @@ def sender(
         except subprocess.TimeoutExpired:
             code = _TIMED_OUT
         until = time.monotonic() + _THINKING
-        while ingests and event_name(payload) in TURNS and time.monotonic() < until and os.path.isdir(new) and os.listdir(new):
+        waits = ingests and starts_ingest(payload, in_run=in_run)
+        while waits and time.monotonic() < until and os.path.isdir(new) and os.listdir(new):
             time.sleep(_INSTANT)
         return code
 
