@@ -695,6 +695,48 @@ def test_blame_takes_the_path_first_and_head_by_default_and_authorship_counts(tm
     assert clia("authorship", "main", "--json", cwd=root).json()["agents"] == {"scout": 2}
 
 
+def test_spawn_and_run_take_a_briefing_by_the_same_names(tmp_path: Path) -> None:
+    assert clia("init", "shop", cwd=tmp_path).code == 0
+    for number, option in enumerate(("-b", "--briefing", "--text")):
+        assert clia("spawn", f"a{number}", "-t", "Count", option, "Every box.", cwd=tmp_path / "shop").code == 0
+        assert clia("run", f"b{number}", option, "Every box.", "--", "true", cwd=tmp_path / "shop").code == 0
+        for agent in (f"a{number}", f"b{number}"):
+            assert clia("show", agent, "--json", cwd=tmp_path / "shop").json()["briefing"]["text"] == "Every box."
+
+
+def test_blame_takes_paths_as_git_does(tmp_path: Path) -> None:
+    root = tmp_path / "shop"
+    assert clia("init", str(root), cwd=tmp_path).code == 0
+    commit_file(root, "a.txt", "top\n")
+    (root / "sub").mkdir()
+    commit_file(root, "sub/a.txt", "below\r\n")
+    (root / "new").mkdir()
+    name = os.fsdecode(b"caf\xe9.txt")
+    commit_file(root, name, "latin\n")
+
+    def shown(*words: str, cwd: Path) -> str:
+        return clia("blame", *words, cwd=cwd).out.splitlines()[0].split()[-1]
+
+    assert shown("a.txt", cwd=root) == "top"
+    assert shown("a.txt", cwd=root / "sub") == shown("HEAD", "sub/a.txt", cwd=root) == "below"
+    assert shown("../a.txt", cwd=root / "sub") == shown(str(root / "a.txt"), "main", cwd=root) == "top"
+    assert shown("a.txt", "--path", "shop/sub", cwd=tmp_path) == "below"
+    assert shown(name, cwd=root) == shown(f"../{name}", cwd=root / "sub") == "latin"
+    git("clone", "-q", "--bare", str(root), "bare.git", cwd=tmp_path)
+    assert clia("init", "bare.git", cwd=tmp_path).code == 0
+    assert shown("main", "sub/a.txt", cwd=tmp_path / "bare.git") == "below"
+    for words, hint in (
+        (["main"], "name a path: clia blame main PATH"),
+        (["sub/a.txt"], "a path is relative to the current directory"),
+    ):
+        ran = clia("blame", *words, cwd=root / "sub")
+        assert (ran.code, hint in ran.err) == (2, True), ran.err
+    missing = clia("blame", os.fsdecode(b"\xe9"), "--json", cwd=root)
+    assert (missing.code, "no-such-path" in missing.err) == (2, True)
+    assert clia("blame", "../a.txt", cwd=root).code == 2
+    assert "[AGENT|COMMIT] PATH" in " ".join(clia("blame", "--help", cwd=root).out.split())
+
+
 def test_blame_names_agent_kind_and_trace_of_each_line(history: RecordedHistory) -> None:
     lines = history.place.run("blame", "helper", "a.txt").out.splitlines()
     assert lines == [

@@ -35,7 +35,7 @@ def spawn(
     space: Space,
     name: str = arg("NAME", "name of the new agent: lower-case letters, digits and hyphens"),
     title: str = opt(None, "one-line title", "-t --title", required=True),
-    text: str | None = opt("TEXT", "briefing", "-b --text", one_of="task"),
+    text: str | None = opt("TEXT", "briefing", "-b --briefing --text", one_of="task"),
     file: str | None = opt("FILE", "file with the briefing ('-': standard input)", one_of="task"),
     from_: str | None = opt("AGENT", "start at another agent's head, as its sub-agent", "--from", one_of="start"),
     at: str | None = opt("COMMIT", "start at any commit (default: your HEAD)", one_of="start"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import suppress
 from typing import NamedTuple
 
 from clia.cli.agents import no_agents
-from clia.cli.command import ASCII, Answer, arg, command, flag, opt, several
+from clia.cli.command import ASCII, PATH, Answer, arg, command, flag, opt, several
 from clia.cli.inputs import positive
 from clia.cli.output import console, counted, one_line, write
 from clia.cli.rendering import (
@@ -25,6 +25,7 @@ from clia.cli.rendering import (
     styled,
 )
 from clia.errors import InvalidInput, NotFound
+from clia.git.libgit2 import find_repository
 from clia.sessions.records import ASK
 from clia.space.authorship import in_words
 from clia.values.graph_lanes import GraphNode, layout
@@ -259,27 +260,45 @@ def diff(
 @command("blame")
 def blame(
     space: Space,
-    name: str = arg("AGENT|COMMIT", "commit to look at, or an agent for its head (default: HEAD)"),
-    file: str | None = arg("PATH", "file, relative to the top of the repository", nargs="?"),
+    name: str | None = arg("AGENT|COMMIT", "commit to look at, or an agent for its head (default: HEAD)", nargs="?"),
+    file: str = arg("PATH", "file, relative to the current directory"),
+    path: str = PATH,
 ) -> Answer[list[BlamedLine]]:
     """Show who wrote each line of a file: agent, kind of commit, briefing and commit.
 
     A star marks commits that have a trace. People are in parentheses. "-" marks lines whose author is unknown, because their commit
     is too large to compare or parts of it are missing. Lines that people committed keep the agent that wrote them.
     """
-    lines = space.blame(*(("HEAD", name) if file is None else _in_order(space, name, file)))
+    commit, file = ("HEAD", file) if name is None else _in_order(space, name, file)
+    try:
+        lines = space.blame(commit, _path_in_commit(path, file))
+    except NotFound as err:
+        if err.code == "no-such-path":
+            is_commit = name is None and _is_commit(space, file)
+            err.hints = (f"name a path: clia blame {file} PATH" if is_commit else "a path is relative to the current directory",)
+        raise
     return Answer(lines, lambda: show_lines(_blame_lines(lines)))
+
+
+def _path_in_commit(directory: str, path: str) -> str:
+    """A path relative to a directory, as one relative to the top of the worktree. A bare repository has only its top."""
+    top = find_repository(directory)
+    if top is None or not os.path.lexists(os.path.join(top, ".git")):
+        return path
+    return os.path.relpath(os.path.join(os.path.realpath(directory), path), top)
 
 
 def _in_order(space: Space, commit: str, path: str) -> tuple[str, str]:
     """The commit and the path, which may be given in the other order."""
+    return (path, commit) if not _is_commit(space, commit) and _is_commit(space, path) else (commit, path)
+
+
+def _is_commit(space: Space, text: str) -> bool:
     try:
-        space.find(commit)
+        space.find(text)
     except (NotFound, InvalidInput):
-        with suppress(NotFound, InvalidInput):
-            space.find(path)
-            return path, commit
-    return commit, path
+        return False
+    return True
 
 
 def _blame_lines(lines: Sequence[BlamedLine]) -> Iterator[Text]:
@@ -294,7 +313,8 @@ def _blame_lines(lines: Sequence[BlamedLine]) -> Iterator[Text]:
         place = (f"{number.strip().rjust(widths[0])}  ", "dim"), (f"{author}  ", "bold" if line.by == "agent" else "dim")
         facts = (f"{kind}  ", "cyan"), (f"{title}  " if title else "", "dim")
         commit = (short(line.commit), "yellow"), ("*" if line.trace else " ", "green")
-        yield line_of(*place, *facts, *commit, f"  {one_line(line.text)}")
+        text = line.text.removesuffix("\r")
+        yield line_of(*place, *facts, *commit, f"  {one_line(text)}")
 
 
 def _cut(title: str) -> str:

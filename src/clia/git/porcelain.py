@@ -15,6 +15,7 @@ from clia.errors import Conflict, GitError, InvalidInput, NotFound, TransportErr
 from clia.git.command import without_credentials
 from clia.git.records import FileChange, LineOrigin, Pushed
 from clia.git.worktrees import GitWorktrees
+from clia.values.paths import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class GitPorcelain(GitWorktrees):
         # At the top of the worktree, because the file of revisions to ignore may be relative to it.
         result = self._command.attempt(*words, cwd=self._handle.work_dir)
         if result.code and "no such path" in result.err:
-            raise NotFound(f"no file {path!r} in {commit}", code="no-such-path", fields={"path": path, "commit": commit})
+            raise NotFound(f"no file {path!r} in {commit}", code="no-such-path", fields={"path": printable(path), "commit": commit})
         if result.code:
             raise result.failure(*words)
         return list(_origins(result.out))

@@ -12,6 +12,7 @@ from clia.errors import Ambiguous, CliaError, InvalidInput, NoSuchObject
 from clia.space.model import agent_commit
 from clia.values import refs as names
 from clia.values.commit_messages import check_count, check_text
+from clia.values.paths import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def _matched(ours: bytes, theirs: bytes) -> Iterator[tuple[int, int]]:
 def _checked(paths: Sequence[str]) -> Sequence[str]:
     """Check that a path can be in a tree: git's own error would name a path of this machine."""
     for path in paths:
-        if not check_text(path, "path") or path.startswith("/") or posixpath.normpath(path).split("/")[0] == "..":
+        if not check_text(path, "path", escaped=True) or path.startswith("/") or posixpath.normpath(path).split("/")[0] == "..":
             message = f"{path!r} is not a path in a commit: paths are relative to its top directory"
-            raise InvalidInput(message, code="invalid-path", fields={"field": "path", "path": path})
+            raise InvalidInput(message, code="invalid-path", fields={"field": "path", "path": printable(path)})
     return paths

@@ -44,14 +44,17 @@ def parse(message: str) -> tuple[str, list[tuple[str, str]]]:
     return "\n".join(text), trailers
 
 
-def check_text(text: object, field: str, *, nul: bool = False) -> str:
-    """Return the text; ``InvalidInput`` if git (or, with ``nul``, JSON) cannot store it."""
+def check_text(text: object, field: str, *, nul: bool = False, escaped: bool = False) -> str:
+    """Return the text; ``InvalidInput`` if git (or, with ``nul``, JSON) cannot store it.
+
+    ``escaped``: bytes that are not UTF-8 may be escaped, as in a path that Python reads from the system.
+    """
     if not isinstance(text, str):
         raise InvalidInput(f"the {field} must be text", code="invalid-text", fields={"field": field})
     if "\0" in text and not nul:
         raise InvalidInput(f"the {field} contains a NUL character", code="invalid-text", fields={"field": field})
     try:
-        text.encode("utf-8")
+        text.encode("utf-8", "surrogateescape" if escaped else "strict")
     except UnicodeEncodeError:
         raise InvalidInput(f"the {field} is not valid Unicode", code="invalid-text", fields={"field": field}) from None
     return text

@@ -20,6 +20,11 @@ _SHORT = "|".join(f"{'gi7eba'[:length]}~[1-9][0-9]{{{6 - length}}}" for length i
 _GITMODULES = re.compile(rf"(?:\.gitmodules|gitmod~[1-4]|{_SHORT})(?:[ .]*|[ .]*:.*)", re.IGNORECASE | re.DOTALL)
 
 
+def printable(path: str) -> str:
+    """Return the path as valid Unicode; a byte that is not UTF-8 becomes ``\\xe9``."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def check(path: str) -> str:
     """Return the path; ``UnsafePath`` says what is wrong with it."""
     if not isinstance(path, str):
