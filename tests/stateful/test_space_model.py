@@ -47,7 +47,7 @@ edge_kinds = st.sampled_from(["reviews", "advises", "merges", "sub-agent-of"])
 branches = st.sampled_from(["main", "side"])
 
 
-class Node(NamedTuple):
+class ModelCommit(NamedTuple):
     """A commit in the model."""
 
     parents: tuple[str, ...]
@@ -68,7 +68,7 @@ class Model:
     """The expected state, in plain values."""
 
     def __init__(self) -> None:
-        self.commits: dict[str, Node] = {}
+        self.commits: dict[str, ModelCommit] = {}
         self.heads: dict[str, str] = {}  # of active agents
         self.archived: dict[str, str] = {}
         self.own: dict[str, list[str]] = {}  # each agent's own commits, oldest first
@@ -125,7 +125,7 @@ class Model:
                 outcome.tree.update({} if after is None else {path: after})
         return outcome
 
-    def add(self, name: str, cid: str, node: Node) -> None:
+    def add(self, name: str, cid: str, node: ModelCommit) -> None:
         """A commit of an agent's own, its new head."""
         self.commits[cid] = node
         self.heads[name] = cid
@@ -221,7 +221,7 @@ class SpaceMachine(RuleBasedStateMachine):
         self.git("branch", "side")
         first = self.git("rev-parse", "HEAD")
         self.model.branches = {"main": first, "side": first}
-        self.model.commits[first] = Node((), {"a": b"one\n"})
+        self.model.commits[first] = ModelCommit((), {"a": b"one\n"})
         self.spawn("ada", "empty", 0)
         self.spawned("bob", first, None, lambda briefing: self.space.spawn_at("bob", briefing, "main"))
 
@@ -236,7 +236,7 @@ class SpaceMachine(RuleBasedStateMachine):
             return
         spawned_agent = call(clia.Briefing(title))
         tree = dict(self.model.commits[at].tree) if at else {}
-        self.model.add(name, spawned_agent.genesis, Node((at,) if at else (), tree, "spawn", f"spawn: {title}"))
+        self.model.add(name, spawned_agent.genesis, ModelCommit((at,) if at else (), tree, "spawn", f"spawn: {title}"))
         self.model.pending[name] = []
         self.model.landings[name] = []
         if parent:
@@ -324,7 +324,7 @@ class SpaceMachine(RuleBasedStateMachine):
         assert isinstance(tree, dict)
         assert head is not None
         cid = verb(name, kind, message=message, meta=meta, **arguments)
-        model.add(name, cid, Node((head,), dict(tree), kind, message_or_default(message, f"{kind} by {name}"), meta or {}))
+        model.add(name, cid, ModelCommit((head,), dict(tree), kind, message_or_default(message, f"{kind} by {name}"), meta or {}))
         if traced is not None and model.pending[name]:
             self.bind(cid, model.pending[name])
             model.pending[name] = []
@@ -441,7 +441,7 @@ class SpaceMachine(RuleBasedStateMachine):
 
     def merged(self, into: str, from_: str, cid: str, tree: Files, message: str, meta: dict[str, Any] | None) -> None:
         parents = (self.model.heads[into], self.model.heads[from_])
-        self.model.add(into, cid, Node(parents, tree, "session-merge", message, meta or {}))
+        self.model.add(into, cid, ModelCommit(parents, tree, "session-merge", message, meta or {}))
         self.model.edges.setdefault((into, "merges", from_), set()).add(cid)
 
     @rule(index=agents, other_index=agents, stale=st.sampled_from(["ours", "theirs"]))
@@ -509,7 +509,7 @@ class SpaceMachine(RuleBasedStateMachine):
             assert result.cid == head
         else:
             tree = expected.tree if expected else plain(self.space.files(result.cid))
-            model.commits[result.cid] = Node((tip,) if squash else (tip, head), tree)
+            model.commits[result.cid] = ModelCommit((tip,) if squash else (tip, head), tree)
             assert self.space.show(result.cid).landed == name
         model.branches[onto] = result.cid
         model.landings[name].insert(0, (ref, result.cid, head, result.how))
@@ -701,7 +701,7 @@ def test_the_model_distinguishes_merges() -> None:
         ("other", ("base",), {"a": b"3", "b": b"1"}),
         ("renamed", ("base",), {"a": b"1", "z": b"1"}),
     ):
-        model.commits[cid] = Node(parents, tree)
+        model.commits[cid] = ModelCommit(parents, tree)
     assert model.merge("left", "right") == MergeOutcome({"a": b"2", "b": b"1", "c": b"1"}, {})
     assert model.merge("left", "other") == MergeOutcome({"b": b"1"}, {"a": (b"1", b"2", b"3")})
     assert model.merge("left", "renamed") is None

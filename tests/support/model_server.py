@@ -85,7 +85,7 @@ class ModelServer:
         self.tolerated: set[str] = set()  # beginnings of hosts that a tool asks in spite of its settings; refused, but not listed
         self.unknown: list[str] = []  # requests to no API that is known here
         self._numbers = count(1)
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"model": self}))
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_ModelHandler,), {"model": self}))
         self._http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._http.server_port}"
 
@@ -124,7 +124,7 @@ class ModelServer:
         return Reply("Ready.")
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _ModelHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     model: ModelServer
 
