@@ -30,6 +30,7 @@ class DirectoryEntry(NamedTuple):
 
 _KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: DIRECTORY, stat.S_IFLNK: LINK}
 TEMPORARY_PREFIX = ".clia-writing-"
+_SPARE = 4096  # for a file that grows, or whose size the system does not tell
 
 
 class LocalFiles:
@@ -72,10 +73,12 @@ class LocalFiles:
                 return None
             raise _error(path, err) from None
         try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
                 raise FileError(f"{path} is not a regular file", fields={"path": path, "reason": "not a regular file"})
             data = b""
-            while chunk := os.read(handle, limit + 1 - len(data)):
+            block = status.st_size + _SPARE  # a buffer of ``limit`` bytes costs more than reading the file
+            while chunk := os.read(handle, min(block, limit + 1 - len(data))):
                 data += chunk
             return data
         except OSError as err:

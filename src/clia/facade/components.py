@@ -7,6 +7,7 @@ only. Threads may share a space: each component is built once.
 from __future__ import annotations
 
 import os
+from functools import cache
 from importlib import import_module
 from operator import attrgetter
 from threading import RLock
@@ -91,8 +92,9 @@ class part(Generic[T]):  # noqa: N801  # used as a decorator
 def built(home: str, needs: str) -> Any:
     """A component of the class ``home`` (``module:Class``); ``needs`` names its arguments in order, which are components."""
     module, _, name = home.partition(":")
+    load = cache(lambda: getattr(import_module(module), name))
     arguments = [attrgetter(need) for need in needs.split()]
-    return part(lambda components: getattr(import_module(module), name)(*(argument(components) for argument in arguments)))
+    return part(lambda components: load()(*[argument(components) for argument in arguments]))
 
 
 class Components:
@@ -232,7 +234,13 @@ class Components:
     )
     announcing: part[Announcer] = built("clia.federation.announcing:Announcer", "core envelope registry keys resources")
     peer_tokens: part[PeerTokens] = built("clia.federation.announcing:PeerTokens", "core peers keys announcing resources")
-    tracking: part[PeerTracking] = built("clia.federation.tracking:PeerTracking", "core peers capabilities chains")
+
+    @part
+    def tracking(self) -> PeerTracking:
+        from clia.federation.tracking import PeerTracking
+
+        return PeerTracking(self.core, self.chains, lambda: self.peers, lambda: self.capabilities)
+
     federation_checks: part[FederationChecks] = built(
         "clia.federation.verification:FederationChecks", "core keys peers capabilities resources"
     )

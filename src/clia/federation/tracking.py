@@ -15,7 +15,7 @@ from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from clia.federation.capabilities import Capabilities
     from clia.federation.peers import Peers, PinnedPeer
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 class PeerTracking(NamedTuple):
     core: Core
-    peers: Peers
-    capabilities: Capabilities
     chains: BehaviourChains
+    peers: Callable[[], Peers]  # built for a peer's flow only: most flows are the space's own
+    capabilities: Callable[[], Capabilities]
 
     def remotes(self, peer: str | None = None) -> list[Remote]:
         """The tracked agents of one peer, or of all, sorted."""
         return [remote for pinned in self._named(peer) for remote in self._of(pinned.name)]
 
     def _named(self, peer: str | None) -> list[PinnedPeer]:
-        return self.peers.all() if peer is None else [self.peers.get(peer)]
+        return self.peers().all() if peer is None else [self.peers().get(peer)]
 
     def _of(self, peer: str) -> Iterator[Remote]:
         core = self.core
@@ -51,7 +51,7 @@ class PeerTracking(NamedTuple):
         """The tracked behaviours of one peer, or of all, sorted."""
         behaviours = []
         for pinned in self._named(peer):
-            runs = self.capabilities.allowed(pinned.space, "behaviour", "behaviour", execute=True)
+            runs = self.capabilities().allowed(pinned.space, "behaviour", "behaviour", execute=True)
             top = names.remote(pinned.name, "behaviours/")
             for ref, tip in self.core.refs.under(top):
                 current = self.chains.at(tip).current
@@ -83,7 +83,7 @@ class PeerTracking(NamedTuple):
         """
         named = names.remote_agent(flow)
         if named is not None:
-            self.capabilities.require_execute(*named)
+            self.capabilities().require_execute(*named)
             if cid is not None:
                 self._check_not_retired(cid)
                 tip = self.core.refs.get(names.remote(named[0], f"behaviours/{named[1]}"))
@@ -103,7 +103,7 @@ class PeerTracking(NamedTuple):
         if named is None:
             return text
         core, (peer, name) = self.core, named
-        self.peers.get(peer)
+        self.peers().get(peer)
         tip = core.refs.get(names.remote(peer, f"behaviours/{name}"))
         if tip is None:
             hints = [f"clia sync {peer}", f"clia cap explain {peer} behaviour behaviour"]
@@ -122,10 +122,10 @@ class PeerTracking(NamedTuple):
             if place.startswith("behaviours/") and self.chains.at(tip).may_run(cid):
                 owners.append((peer, place.removeprefix("behaviours/")))
         for peer, name in owners:
-            if self.capabilities.may_run(peer):
+            if self.capabilities().may_run(peer):
                 return f"{peer}/{name}"
         for peer, name in owners:
-            self.capabilities.require_execute(peer, name)
+            self.capabilities().require_execute(peer, name)
         if self.core.objects.kind(cid) is not None:
             raise self._unreviewed(cid)
         return None

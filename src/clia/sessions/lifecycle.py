@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
 from operator import attrgetter
 from typing import NamedTuple, cast
 
@@ -95,7 +94,6 @@ class Lifecycle(NamedTuple):
         return self.as_session(agent, chosen, row)
 
     def as_session(self, agent: str, session: str, row: dict[str, Any]) -> Session:
-        @cache
         def load() -> tuple[Any, list[Resumed]]:
             journal = self.recorded(agent, session)
             return journal.origin.input, journal.resumes[: row["done"]]

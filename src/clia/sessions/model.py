@@ -108,6 +108,13 @@ class Session:
         self.resumed: int = row["done"]
         self.redacted: int = row.get("redacted", 0)
         self._load = load
+        self._loaded: tuple[Any, list[Resumed]] | None = None
+
+    def _journal(self) -> tuple[Any, list[Resumed]]:
+        """The input and the resumes, read on first use."""
+        if self._loaded is None:  # not a cached_property: in Python 3.11 its lock is shared by all sessions
+            self._loaded = self._load()
+        return self._loaded
 
     @property
     def live(self) -> bool:
@@ -115,21 +122,21 @@ class Session:
 
     def given(self) -> list[Resumed]:
         """The resumes of the flow, in order."""
-        return self._load()[1]
+        return self._journal()[1]
 
     @property
     def input(self) -> Any:
-        return self._load()[0]
+        return self._journal()[0]
 
     @property
     def resumes(self) -> list[Any]:
         """The values that the flow was resumed with, in order; ``{"error": …}`` for a request that was given up."""
-        return [answer.value if answer.error is None else {"error": answer.error} for answer in self._load()[1]]
+        return [answer.value if answer.error is None else {"error": answer.error} for answer in self._journal()[1]]
 
     @property
     def decisions(self) -> list[tuple[int, str]]:
         """The resumes that were decisions: index and commit."""
-        return [(index, answer.decision) for index, answer in enumerate(self._load()[1]) if answer.decision is not None]
+        return [(index, answer.decision) for index, answer in enumerate(self._journal()[1]) if answer.decision is not None]
 
     def to_json(self) -> Annotated[dict[str, Any], SessionState]:
         return {name: as_json(getattr(self, name)) for name in SessionState._fields}

@@ -102,6 +102,11 @@ def test_an_inaccessible_git_directory_is_not_a_boundary(tree: Tree) -> None:
     assert not is_repository(FailingFiles(".git"), tree.path("w"))
 
 
+def test_a_file_is_read_whole_or_one_byte_beyond_the_limit(tree: Tree) -> None:
+    path = tree.write("long", "x" * 10_000)
+    assert [len(LocalFiles().read(str(path), limit) or b"") for limit in (20_000, 10_000, 100)] == [10_000, 10_000, 101]
+
+
 def test_a_path_with_nul_is_refused() -> None:
     with pytest.raises(FileError):
         LocalFiles().kind("a\0b")
