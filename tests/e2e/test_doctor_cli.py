@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from typing import TYPE_CHECKING
 
@@ -76,3 +77,26 @@ def test_doctors_fail_on_errors_and_refuse_missing_paths(tree: Tree) -> None:
         assert clia(*arguments, "--path", tree.path("w"), "--ceiling", tree.path()).code == 1
         result = clia(*arguments, "--path", tree.path("gone"))
         assert (result.code, result.out) == (2, "")
+
+
+def test_a_checkout_of_a_renamed_repository_is_reported_with_the_repair(tree: Tree) -> None:
+    root, renamed, checkout = tree.path("shop"), tree.path("store"), tree.path("desk")
+    assert clia("init", root, cwd=tree.path()).code == 0
+    assert clia("spawn", "scout", "-t", "Count", cwd=root).code == 0
+    assert clia("checkout", "scout", checkout, cwd=root).code == 0
+    assert clia("doctor", cwd=root).code == 0
+    os.rename(root, renamed)
+    for words in (["list"], ["init"]):
+        ran = clia(*words, cwd=checkout)
+        assert (ran.code, ran.out) == (2, "")
+        assert "error: broken-worktree: " in ran.err
+        assert f"hint: run in the repository, if it was moved: git worktree repair {checkout}\n" in ran.err
+    for directory in (renamed, checkout):
+        ran = clia("doctor", cwd=directory, env={"COLUMNS": "600"})
+        assert ran.code == 1
+        assert f"git worktree repair {checkout}" in ran.out
+        assert "clia init" not in ran.out
+    assert clia("doctor", "--json", cwd=renamed).json()["space"]["broken_checkouts"] == [checkout]
+    git("worktree", "repair", checkout, cwd=renamed)
+    assert clia("list", cwd=checkout).code == 0
+    assert clia("doctor", cwd=renamed).code == 0

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     HealthRow = tuple[str, str, bool]
 
 
-@json_form("id", "agents", "ailments", "beside")
+@json_form("id", "agents", "ailments", "beside", "broken_checkouts")
 class SpaceHealth(NamedTuple):
     """The space at a path: its id, its agents and broken sessions, or the error that prevents opening it."""
 
@@ -41,6 +41,7 @@ class SpaceHealth(NamedTuple):
     error: CliaError | None = None
     ailments: tuple[Ailment, ...] = ()  # problems of sessions
     beside: int = 0  # live sessions in the repository's own store while another store is in use
+    broken_checkouts: tuple[str, ...] = ()  # directories of checkouts that do not find the repository, because it was moved
 
     @property
     def sound(self) -> bool:
@@ -113,7 +114,8 @@ def doctor(
             write("repair what can be repaired with: clia doctor --repair\n")
         show_doctor_report(report.agents)
 
-    broken = (report.space is not None and not report.space.sound) or not hooks.sound or has_errors(report.agents.all_findings())
+    space_broken = report.space is not None and (not report.space.sound or bool(report.space.broken_checkouts))
+    broken = space_broken or not hooks.sound or has_errors(report.agents.all_findings())
     shown_peers = ReportedError(peers) if isinstance(peers, CliaError) else peers
     shown_hub = ReportedError(hub) if isinstance(hub, CliaError) else hub
     return Answer(FullReport(__version__, report, hooks, shown_peers, shown_hub), show, exit_code=1 if broken else 0)
@@ -136,7 +138,8 @@ def _space_health(path: str, settings: Settings, *, repair: bool) -> SpaceHealth
     try:
         with open_space(path, settings=settings) as space:
             ailments, beside = tuple(space.doctor(repair=repair)), space.local.sessions_left_behind()
-            return SpaceHealth(space.id, len(space.agents()), ailments=ailments, beside=beside)
+            broken = tuple(space.local.broken_checkouts())
+            return SpaceHealth(space.id, len(space.agents()), ailments=ailments, beside=beside, broken_checkouts=broken)
     except NotFound as err:
         return None if err.code in ("no-such-repository", "no-such-space") else SpaceHealth(error=err)
     except CliaError as err:
@@ -170,6 +173,7 @@ def _show_health(report: HealthReport, others: Sequence[HealthRow]) -> None:
         ("repository", repository or "none: the path is not in a git repository", repository is not None),
         _space_row(report.space),
         *_store_rows(report.space),
+        *_checkout_rows(report.space),
         *others,
     )
     table = Table.grid(padding=(0, 2))
@@ -194,7 +198,7 @@ def _space_row(space: SpaceHealth | None) -> HealthRow:
     if space is None:
         return "space", "none; create one with: clia init", True  # not every repository needs one
     if space.error is not None:
-        return "space", one_line(f"{space.error.code}: {space.error.message}"), False
+        return "space", one_line("; ".join([f"{space.error.code}: {space.error.message}", *space.error.hints])), False
     wrong = sum(not ailment.repaired for ailment in space.ailments)
     problems = f", {counted(wrong, 'session problem')}" if wrong else ""
     return "space", f"{space.id}, {counted(space.agents, 'active agent')}{problems}", not wrong
@@ -206,6 +210,13 @@ def _store_rows(space: SpaceHealth | None) -> list[HealthRow]:
         return []
     live = f"{counted(space.beside, 'live session is', 'live sessions are')} in the SQLite store, but another store is in use"
     return [("store", f"{live}; to move them: git config --unset clia.store, then clia init --store postgresql://…", False)]
+
+
+def _checkout_rows(space: SpaceHealth | None) -> list[HealthRow]:
+    """Checkouts that do not find the repository."""
+    places = () if space is None else space.broken_checkouts
+    words = "does not find this repository, which was moved; repair it with: git worktree repair"
+    return [("checkout", one_line(f"{place} {words} {place}"), False) for place in places]
 
 
 def _hook_rows(hooks: HooksHealth) -> list[HealthRow]:

@@ -76,6 +76,10 @@ class LocalService:
         core = self._components.core
         return Feed(core, notifier_for(core.store))
 
+    def broken_checkouts(self) -> list[str]:
+        """The directories of agents' checkouts that do not find the repository, because it was moved."""
+        return self._components.git.porcelain.broken_worktrees()
+
     def sessions_left_behind(self) -> int:
         """The number of live sessions in the store beside the repository while the space uses another store."""
         from clia.sessions.records import LIVE

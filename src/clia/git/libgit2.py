@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import wraps
 
 from clia.errors import CliaError, GitError, NoSuchObject, NotFound, UnsupportedFormat
+from clia.git import worktree_links
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,6 +123,10 @@ def _refusal(path: str, reason: str) -> CliaError:
         message = f"{path}: the reftable format is not supported yet (libgit2: {reason})"
         hints = ["git refs migrate --ref-format=files"]
         return UnsupportedFormat(message, code="unsupported-ref-format", hints=hints, fields=fields)
+    if "not found" in reason and (named := worktree_links.git_dir_of(path)) is not None and not os.path.isdir(named):
+        message = f"{path} is a worktree of a missing repository: {named} does not exist"
+        hints = [f"run in the repository, if it was moved: git worktree repair {path}"]
+        return NotFound(message, code="broken-worktree", hints=hints, fields=fields)
     if "not found" in reason:
         hints = ["git init, then clia init"]
         return NotFound(f"{path} is not a git repository", code="no-such-repository", hints=hints, fields=fields)

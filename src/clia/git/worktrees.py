@@ -78,6 +78,16 @@ class GitWorktrees:
         records = [_read_record(admin, os.path.dirname(link)) for admin, link in links if link is not None]
         return [record for record in records if record is not None and record.agent == agent]
 
+    def broken_worktrees(self) -> list[str]:
+        """Return the directories of agents' worktrees whose ``.git`` names a missing directory: the repository was moved."""
+        places = []
+        for admin in worktree_links.admin_dirs(self._handle.common_dir):
+            place = os.path.dirname(worktree_links.link_back(admin) or "")
+            named = worktree_links.git_dir_of(place)
+            if named is not None and not os.path.isdir(named) and _read_record(admin, place) is not None:
+                places.append(place)
+        return places
+
     def repair(self, directory: str, agent: str, *, replaced: bool = False) -> str | None:
         """Restore the links of an agent's worktree, for example after the repository was moved; return what was wrong.
 
