@@ -235,7 +235,7 @@ def is_our_plugin(content: bytes | None) -> bool:
 
 
 def installed_plugin(path: str) -> bytes | None:
-    """The content of a plug-in of ours; None if it is missing or another file."""
+    """The content of clia's plug-in; None if it is missing or not clia's."""
     try:
         content = LocalFiles().read(path, documents.MAX_BYTES)
     except CliaError:

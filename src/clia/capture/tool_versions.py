@@ -27,8 +27,8 @@ def installed_version(program: str, environment: Mapping[str, str]) -> Version |
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _VERSION.search(result.stdout.decode("utf-8", "replace"))
-    return None if found is None else tuple(map(int, found.groups()))
+    match = _VERSION.search(result.stdout.decode("utf-8", "replace"))
+    return None if match is None else tuple(map(int, match.groups()))
 
 
 def spelled(version: Version) -> str:
