@@ -38,7 +38,7 @@ from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.clock import timestamp
 from clia.values.commit_messages import check_text
-from clia.values.json_values import CannotCross, crossing, inward
+from clia.values.json_values import CannotCross, inward
 from clia.values.types import DECISION
 
 TYPE_CHECKING = False
@@ -145,7 +145,7 @@ class Lifecycle(NamedTuple):
         """Run a flow; ``called`` overrides the flow's name in the session."""
         core = self.core
         names.check_name(agent)
-        flow_input, redacted = self.crossed(value, "input")
+        flow_input, redacted = self.crossed(self.as_json(value, "input"), "input")
         check_text(timezone, "timezone")
         cid, name = self.flows.resolve(check_text(flow, "flow"))
         only_asks = cid == self.flows.ask()
@@ -276,15 +276,14 @@ class Lifecycle(NamedTuple):
     # Values
 
     def crossed(self, value: Any, field: str, request: Any = None) -> tuple[Any, int]:
-        """A value as the flow gets it, and the number of secrets removed from it: none if the request says ``"secret": "keep"``."""
-        given = self.as_json(value, field)
-        clean, count = (given, 0) if kept_secret(request) else self.core.clean.counted(given)
-        return self.as_json(clean, field) if count else given, count
+        """JSON as the flow gets it, and the number of secrets removed from it: none if the request says ``"secret": "keep"``."""
+        clean, count = (value, 0) if kept_secret(request) else self.core.clean.counted(value)
+        return self.as_json(clean, field) if count else value, count
 
     def as_json(self, value: Any, field: str) -> Any:
         """JSON with keys in canonical order."""
         try:
-            return inward(crossing(value, field), field)
+            return inward(value, field)
         except CannotCross as err:
             kind = InvalidAnswer if field == "value" else InvalidInput
             raise kind(str(err), code=None if field == "value" else "invalid-json", fields={"field": field}) from None

@@ -182,7 +182,8 @@ class SessionService:
     def check_answer(self, request: Request, value: Any) -> None:
         """Check a value against a request: ``InvalidAnswer`` if it is not accepted. Nothing is recorded."""
         self.rule(request)
-        answer, _ = self._components.lifecycle.crossed(value, "value", request.payload)
+        lifecycle = self._components.lifecycle
+        answer, _ = lifecycle.crossed(lifecycle.as_json(value, "value"), "value", request.payload)
         answer_checker(self._components.config)(request.id, request.kind, request.payload, answer)
 
     @verb("POST", "/agents/{agent}/asks", ADMIN, "requests", wire={"payload": "Any"})

@@ -26,6 +26,7 @@ MAX_BYTES = 1_048_576
 
 _MAX_PLACE = 80
 _SHORT = frozenset({int, float, bool, type(None)})
+_EXACT = _SHORT - {float}
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -74,6 +75,8 @@ def inward(value: Any, where: str) -> Any:
     a record again must get the same one.
     """
     copy = crossing(value, where)
+    if type(copy) in _EXACT:
+        return copy
     _check_exact(copy, where)
     return json.loads(canonical_bytes(copy))
 
