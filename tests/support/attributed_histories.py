@@ -84,6 +84,8 @@ class RandomHistory:
         )
         self._turn()
         for _ in range(steps):
+            if not self._files:  # everything was deleted
+                self._files = {f"{self._prefix}/main.c": [self._line(PERSON)]}
             action = self._turn if self._random.random() < 0.35 else self._random.choice(people)
             self.actions.append(action.__name__.strip("_"))
             action()

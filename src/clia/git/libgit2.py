@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
     T = TypeVar("T")
 
+_PARTIAL = re.compile(rb"extensions\.partialclone|remote\..*\.(promisor|partialclonefilter)", re.DOTALL)
 _durable_spaces = 0
 
 
@@ -60,6 +61,11 @@ class GitHandle:
             opened = (os.getpid(), _open(self.path))
             self._local.repo = opened
         return opened[1]
+
+    def is_partial(self) -> bool:
+        """Return whether objects may be missing on purpose."""
+        entries = (entry for entry in self.repo.config if _PARTIAL.fullmatch(entry.raw_name))
+        return any((entry.raw_value or b"").lower() not in (b"false", b"no", b"off", b"0") for entry in entries)
 
     def renew(self) -> None:
         """Drop this thread's handle. libgit2 assumes that its packed refs changed even if writing them failed."""

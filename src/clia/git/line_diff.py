@@ -85,6 +85,7 @@ class GitLineDiffs:
 
     def __init__(self, handle: GitHandle) -> None:
         self._handle = handle
+        self.is_partial = handle.is_partial  # whether objects may be missing on purpose
 
     def changed_files(self, commit: str) -> list[ChangedFile]:
         """Return the regular files that differ from every parent, with renames followed."""
@@ -92,12 +93,18 @@ class GitLineDiffs:
 
         with reading(commit):
             obj = self._handle.repo[commit].peel(pygit2.Commit)
-            trees = [self._handle.repo[parent].peel(pygit2.Tree) for parent in obj.parent_ids]
-            diffs = [self._files(tree, obj.tree) for tree in trees] or [self._files(None, obj.tree)]
+            new, trees = self._tree(obj), [self._tree(self._handle.repo[parent].peel(pygit2.Commit)) for parent in obj.parent_ids]
+            diffs = [self._files(tree, new) for tree in trees] or [self._files(None, new)]
         first, *others = diffs
         shared = [path for path in first if all(path in other for other in others)]
         previous = {path: tuple(diff[path][1] for diff in diffs) if trees else () for path in shared}
         return [ChangedFile(path, first[path][0], previous[path]) for path in shared]
+
+    def _tree(self, commit: pygit2.Commit) -> pygit2.Tree:
+        import pygit2
+
+        # ``commit.tree`` would not tell a missing tree from a damaged one.
+        return self._handle.repo[commit.tree_id].peel(pygit2.Tree)
 
     def _files(self, old: pygit2.Tree | None, new: pygit2.Tree) -> dict[str, tuple[str, PreviousFile]]:
         """Return the blob of each changed file, and the file that it replaces."""

@@ -28,7 +28,6 @@ _ID = re.compile(r"[0-9a-f]{40}")
 _NOTICES = ("notice: ", "dangling ", "Checking ", "Verifying ", "warning in ")
 # In a partial clone git would fetch missing objects. The second variable is for older versions.
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
-_PARTIAL = re.compile(rb"extensions\.partialclone|remote\..*\.(promisor|partialclonefilter)", re.DOTALL)
 _GC = ("-c", "gc.autoDetach=false", "-c", "gc.worktreePruneExpire=never")
 # Packs that repacking keeps.
 _KEPT = (".keep", ".promisor")
@@ -76,8 +75,7 @@ class GitPorcelain(GitWorktrees):
 
     def is_partial(self) -> bool:
         """Return whether objects may be missing on purpose."""
-        entries = (entry for entry in self._handle.repo.config if _PARTIAL.fullmatch(entry.raw_name))
-        return any((entry.raw_value or b"").lower() not in (b"false", b"no", b"off", b"0") for entry in entries)
+        return self._handle.is_partial()
 
     def is_shallow(self) -> bool:
         try:
@@ -87,10 +85,22 @@ class GitPorcelain(GitWorktrees):
 
     def fetch_promised(self, commits: Sequence[str], others: Sequence[str]) -> None:
         """Fetch the files that commits changed, and other objects, to a partial clone. What cannot be fetched stays missing."""
+        self._fetch_missing(self._trees(commits))
         words = ("diff-tree", "--stdin", "--root", "-r", "-m", "--raw", "--no-renames", "--no-abbrev")
         changes = self._command.attempt(*words, data="".join(f"{cid}\n" for cid in commits).encode("ascii")).out
         sides = [side for line in changes.split(b"\n") if line.startswith(b":") for side in _sides(line)]
-        wanted = {*others, *(cid for mode, cid in sides if mode.startswith("100"))}
+        self._fetch_missing({*others, *(cid for mode, cid in sides if mode.startswith("100"))})
+
+    def _trees(self, commits: Sequence[str]) -> set[str]:
+        """Return the trees of commits and of their parents."""
+        words = ("rev-list", "--stdin", "--no-walk=unsorted", "--parents")
+        out = self._command.attempt(*words, data="".join(f"{cid}\n" for cid in commits).encode("ascii")).out
+        commits_and_parents = out.decode("ascii").split()
+        words = ("log", "--stdin", "--no-walk=unsorted", "--format=%T")
+        named = "".join(f"{cid}\n" for cid in dict.fromkeys(commits_and_parents)).encode("ascii")
+        return set(self._command.attempt(*words, data=named).out.decode("ascii").split()) if named else set()
+
+    def _fetch_missing(self, wanted: set[str]) -> None:
         missing = "".join(f"{cid}\n" for cid in sorted(wanted) if cid not in self._handle.repo)
         for remote in self.remotes() if missing else ():
             if self._settings_of(remote, "promisor"):

@@ -135,6 +135,10 @@ class Attributions:
         """Attribute the newest commits of people's branches; return how many got a note."""
         return self.catch_up(people_tips(self._core))
 
+    def unread(self) -> list[str]:
+        """The commits of agents that were not read yet; a partial clone may have to fetch their files."""
+        return self._index.unread()
+
     def repair(self, tips: Sequence[str]) -> None:
         """Compare the commits of branches with the agents' lines again, and add what is missing to their notes."""
         if self._updated().complete and tips:
@@ -241,15 +245,15 @@ class CommitMatching:
         changed = self._diffs.changed_files(cid)
         tree = self._core.objects.commit(cid).tree
         for file in changed:
-            path_versions = self._versions(file, tree)
+            path_versions = self._versions(file, cid, tree)
             if not path_versions.sources:
                 continue
             relevant = True
-            try:
-                data, previous = self._contents(file)
-            except NoSuchObject:
+            contents = self._contents(file)
+            if contents is None:
                 unknown.add(file.path)
                 continue
+            data, previous = contents
             # Git may see a renamed file as a new one; then it blames this commit for all of its lines.
             lines, added = lines_of(data), added_lines(data, [] if renamed_from(file) else previous)
             sources = path_versions.with_any([lines[line] for line in added])
@@ -274,30 +278,35 @@ class CommitMatching:
         head = capture.get(HEAD) if isinstance(capture, dict) else None
         return core.contains(agents, cid) or (names.is_id(head) and core.contains(str(head), cid))
 
-    def _contents(self, file: ChangedFile) -> tuple[bytes, list[bytes | None]]:
-        """The content of a file now and before; ``NoSuchObject`` if it is missing or too large to compare."""
+    def _contents(self, file: ChangedFile) -> tuple[bytes, list[bytes | None]] | None:
+        """The content of a file now and before; None if it is binary or too large to compare."""
         blobs = [file.blob, *(previous.blob for previous in file.previous)]
         for blob in blobs:
             if blob is not None and self._core.objects.size(blob) > FILE_MAX:
-                raise NoSuchObject("the file is too large to compare", fields={"cid": blob})
+                return None
         data, *previous = [None if blob is None else self._core.objects.blob(blob) for blob in blobs]
         if data is None or b"\0" in data[:8000]:
-            raise NoSuchObject("the file is binary", fields={"cid": file.blob})
+            return None
         return data, previous
 
-    def _versions(self, file: ChangedFile, tree: str) -> _PathVersions:
+    def _versions(self, file: ChangedFile, cid: str, tree: str) -> _PathVersions:
         """The versions that lines of a file may come from."""
         objects, earlier = self._core.objects, renamed_from(file)
         if all(previous.blob is None for previous in file.previous) and objects.size(file.blob) <= FILE_MAX:
             # The file may have been moved before it was committed; then the other path does not exist.
             similar = self._index.similar(objects.blob(file.blob))
-            earlier += [path for path in similar if objects.entry(tree, path) is None]
+            gone = [path for path in similar if objects.entry(tree, path) is None]
+            earlier += [path for path in gone if self._wrote_before(path, cid)]
         if earlier:
             self._index.record_renames(file.path, earlier)
         paths = tuple(self._index.paths(file.path))
         if paths not in self._paths:
             self._paths[paths] = _PathVersions(self._index.versions(paths), self._version)
         return self._paths[paths]
+
+    def _wrote_before(self, path: str, cid: str) -> bool:
+        """Whether an agent wrote to a path before a commit was made, so that a file of the commit may come from there."""
+        return any(not self._came_later(version.commit, cid) for _, version in self._index.versions([path]))
 
     def _version(self, source: _Source) -> WrittenVersion | None:
         """An agent's version of a file; None if it cannot be read here."""
@@ -312,9 +321,14 @@ class CommitMatching:
                 _make_room(self._changed)
                 self._changed[version.commit] = {file.path: file for file in self._diffs.changed_files(version.commit)}
             file = self._changed[version.commit].get(path)
-            data, previous = (b"", []) if file is None else self._contents(file)
+            contents = (b"", []) if file is None else self._contents(file)
         except NoSuchObject:
+            if self._diffs.is_partial():
+                raise  # the lines may be the agent's: the commit is unknown, and gets no note
+            return None  # the version was purged
+        if contents is None:
             return None
+        data, previous = contents
         return WrittenVersion(lines_of(data), written_lines(data, previous))
 
 

@@ -82,7 +82,11 @@ class AttributionIndex:
             if count >= limit:
                 complete = False
                 break
-            reading, commits = self._read(name)
+            try:
+                reading, commits = self._read(name)
+            except NoSuchObject:  # a partial clone lacks files of the agent
+                complete = False
+                continue
             if reading is not None:
                 readings.append(reading)
                 count += commits
@@ -108,14 +112,28 @@ class AttributionIndex:
         mark = core.store.get(_READ + name)
         if tip is None or (mark is not None and mark.value == tip):
             return None, 0
-        until = None if mark is None else mark.value
-        commits: list[AgentCommit] = []
-        with suppress(NoSuchObject):  # a clone without all objects: what is here counts
-            commits.extend(takewhile(lambda commit: commit.cid != until, self._work(name, tip)))
+        commits = self._new(name, tip, None if mark is None else mark.value)
         reading = _Reading(name, tip, [], [], [], self._started(commits))
         for commit in reversed(commits):
             self._add(reading, commit)
         return reading, len(commits)
+
+    def _new(self, name: str, tip: str, until: str | None) -> list[AgentCommit]:
+        """An agent's commits that are not in the index, the newest first."""
+        commits: list[AgentCommit] = []
+        with suppress(NoSuchObject):  # a shallow clone: what is here counts
+            commits.extend(takewhile(lambda commit: commit.cid != until, self._work(name, tip)))
+        return commits
+
+    def unread(self) -> list[str]:
+        """The commits of agents that are not in the index."""
+        core, commits = self._core, list[str]()
+        for name in self._names(None):
+            tip, mark = core.refs.get(names.head(name)) or core.refs.get(names.archived(name)), core.store.get(_READ + name)
+            until = None if mark is None else mark.value
+            if tip is not None and tip != until:
+                commits += [commit.cid for commit in self._new(name, tip, until)]
+        return commits
 
     def _work(self, name: str, tip: str) -> Iterator[AgentCommit]:
         """An agent's commits down to its genesis, with those that hold files as it found them."""
@@ -138,6 +156,8 @@ class AttributionIndex:
         try:
             files = self._diffs.changed_files(commit.cid)
         except NoSuchObject:
+            if self._diffs.is_partial():
+                raise
             return
         version = AgentVersion(commit.committer.at, reading.agent, commit.cid)
         for file in files:
@@ -153,6 +173,8 @@ class AttributionIndex:
                 return []
             return sketch(self._core.objects.blob(blob))
         except NoSuchObject:
+            if self._diffs.is_partial():
+                raise
             return []
 
     # Questions
@@ -202,9 +224,12 @@ def sketch(data: bytes) -> list[str]:
 
 
 def _similar(values: Values, digests: Sequence[str]) -> list[str]:
-    """The files that share at least a quarter of the lines that stand for a file, and three of them, or both."""
+    """The files that share the most of the lines that stand for a file: at least a quarter of them, and three, or both."""
     shared = Counter(path for digest in digests for path in _paths(values, _SKETCHES + digest))
-    return sorted(path for path, count in shared.items() if count >= max(2, min(3, len(digests))) and 4 * count >= len(digests))
+    most = max(shared.values(), default=0)
+    if most < max(2, min(3, len(digests))) or 4 * most < len(digests):
+        return []
+    return sorted(path for path, count in shared.items() if count == most)
 
 
 def _digest(path: str) -> str:

@@ -151,10 +151,10 @@ class History:
         _checked([path])
         origins, head = _Origins(self._core, self._porcelain), self.find(text)
         lines = [origins.followed(line) for line in self._porcelain.blame(head, path)]
-        with suppress(CliaError):  # the repository may be read-only
-            self._attributions().catch_up([head])
         commits = {line.commit: origins.commit(line.commit) for line in lines}
         self._fetch_promised(list(commits.values()))
+        with suppress(CliaError):  # the repository may be read-only
+            self._attributions().catch_up([head])
         authors = LineAuthors(self._core, self._attributions(), self._traces, commits)
         return [authors.blamed(number, line) for number, line in enumerate(lines, 1)]
 
@@ -174,9 +174,10 @@ class History:
         return LineCounting(self._core, self._attributions(), self._diffs()).summary(commits, more=len(found) > limit)
 
     def _fetch_promised(self, commits: Sequence[AgentCommit]) -> None:
-        """In a partial clone, fetch what tells who wrote the lines of commits: their notes and the files that they changed."""
+        """In a partial clone, fetch what tells who wrote the lines of commits: notes, their files and those of agents."""
         if self._porcelain.is_partial():
             cids = [commit.cid for commit in commits]
+            self._porcelain.fetch_promised(self._attributions().unread(), [])
             attributions = self._core.notes.among(names.ATTRIBUTION, cids)
             self._porcelain.fetch_promised(cids, [*attributions.values(), *self._traces.cids_for(commits).values()])
 

@@ -69,6 +69,26 @@ def test_a_partial_clone_fetches_what_it_needs_or_shows_what_is_missing(
     assert in_words(partial) == "0 of 3 lines by agents, 3 lines unknown, 3 files missing here"
 
 
+@pytest.mark.parametrize("omitted", ["blob:none", "tree:0", "blob:limit=1k"])
+def test_a_line_is_unknown_and_gets_no_note_where_the_agents_version_of_it_is_missing(
+    space: clia.Space, people: Path, tmp_path: Path, omitted: str
+) -> None:
+    lines = "".join(f"work_{number}()\n" for number in range(200))  # larger than the limit of the filter
+    space.commit("scout", "finding", changes={"b": f"{lines}left_out()\n".encode()})
+    commit_file(people, "b", f"{lines}mine()\n")
+    git("config", "uploadpack.allowFilter", "true", cwd=people)
+    git("config", "uploadpack.allowAnySHA1InWant", "true", cwd=people)
+    git("clone", "-q", f"--filter={omitted}", people.as_uri(), "partial", cwd=tmp_path)
+    with clia.init(tmp_path / "partial", settings=settings()) as clone:
+        git("blame", "main", "--", "b", cwd=tmp_path / "partial")  # fetches the versions of people only
+        people.rename(tmp_path / "away")
+        components(clone).attributions.catch_up_branches()
+        assert {line.by for line in clone.blame("main", "b")} == {"unknown"}
+        assert components(clone).core.refs.get("refs/notes/clia/attribution") is None
+        (tmp_path / "away").rename(people)
+        assert [line.by for line in clone.blame("main", "b")] == ["agent"] * 200 + ["person"]
+
+
 def test_the_newest_commits_are_the_first_of_the_whole_walk(scout: clia.Space) -> None:
     for number in range(8):
         scout.spawn_from(f"a{number}", BRIEFING, "scout" if number < 3 else f"a{number - 3}")
