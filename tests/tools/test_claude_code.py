@@ -15,8 +15,6 @@ from support.real_tools import finish, json_lines, untouched
 if TYPE_CHECKING:
     from support.real_tools import Computer
 
-being_mended = pytest.mark.xfail(reason="the sub-agent's worktree is not recorded well yet", strict=False)
-
 
 @pytest.fixture
 def claude(computer: Computer) -> Computer:
@@ -30,7 +28,6 @@ def a_file(computer: Computer, name: str, gate: Gate | None = None) -> str:
     return computer.model.script(Reply(f"I write {name}.", (write,), gate=gate), Reply(f"{name} is there."))
 
 
-@pytest.mark.xfail(reason="a fork that is ingested while it starts repeats its parent's lines", strict=False)
 def test_a_forked_session_is_a_fork_that_does_not_repeat_its_parent(claude: Computer) -> None:
     first = f"First. {a_file(claude, 'first.txt')}"
     (result,) = json_lines(CLAUDE.turn(claude, first).out)
@@ -107,21 +104,22 @@ def test_a_sub_agent_in_the_background_keeps_its_files(claude: Computer) -> None
     assert {file for subject, files in agent.commits if subject.startswith("Delegate.") for file in files} == {"own.txt"}
 
 
-@being_mended
 def test_a_sub_agent_in_a_worktree_leaves_the_persons_files_alone(claude: Computer) -> None:
+    """Claude Code itself creates the worktree with a branch, and leaves both if files changed. clia changes nothing."""
     (claude.root / "draft.txt").write_text("the person's\n")
     task = "Help. " + claude.model.script(Reply("I write.", (CLAUDE.shell("echo apart > apart.txt"),)), Reply("Apart."))
     gate = Gate()
     script = claude.model.script(
         Reply("Help me.", (CLAUDE.agent(task, isolation="worktree", run_in_background=False),), gate=gate), Reply("Done.")
     )
-    with untouched(claude.root):
+    with untouched(claude.root, created="worktree-agent-"):
         process = claude.start(CLAUDE.words(f"Delegate. {script}"))
         gate.wait_until_reached(process)
         claude.clia("ingest")
         gate.open()
         succeeded(finish(process))
-        record = claude.record()
+        with untouched(claude.root):
+            record = claude.record()
     agent = record.only()
     (sub,) = record.sub_agents(agent)
     assert sub.files == {"apart.txt"}

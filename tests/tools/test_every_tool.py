@@ -24,7 +24,7 @@ every_tool = pytest.mark.parametrize("tool", TOOLS, ids=repr)
 def check_first_turn(agent: AgentRecord, prompt: str) -> None:
     """The entries and the commit of the turn that ``notes`` scripts."""
     assert agent.changes[-1] == (prompt, {"notes.txt"})
-    assert set(agent.texts("prompt")) == {prompt}
+    assert agent.texts("prompt") == [prompt]
     assert agent.texts("said")[-1].endswith("Two lines.")
     assert agent.kinds["tool-call"] == agent.kinds["tool-result"] + agent.kinds["tool-failure"] == 3
     assert any("2 notes.txt" in text for text in agent.texts("tool-result"))

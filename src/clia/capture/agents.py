@@ -13,7 +13,7 @@ from typing import NamedTuple
 from clia.capture.events import NOTE, ToolEvent, digest, time_field
 from clia.capture.service import CapturedSession, row_key
 from clia.capture.transcript_owner import OwnTranscripts
-from clia.capture.transcripts import TranscriptCursor, copied_lines, first_lines, read_bytes, restart
+from clia.capture.transcripts import TranscriptCursor, TranscriptEvents, copied_lines, first_lines, read_bytes, read_on, restart
 from clia.errors import Conflict, InvalidInput
 from clia.git.libgit2 import find_repository
 from clia.values.refs import is_name
@@ -60,8 +60,9 @@ class IngestedSession:
 
     @property
     def parser(self) -> LineParser:
-        """The parser of its transcript's lines."""
-        return self.tool.from_sub_line if self.captured.sub else self.tool.from_line
+        """The parser of its transcript's lines. It leaves out the ids of prompts if hooks do not report them."""
+        parse = self.tool.from_sub_line if self.captured.sub else self.tool.from_line
+        return parse if self.captured.prompt_ids else lambda line: parse({**line, "promptId": None})
 
 
 class IngestedSessions:
@@ -240,8 +241,20 @@ class IngestedSessions:
                 return captured
         return None
 
-    def with_origin(self, live: IngestedSession) -> CapturedSession:
-        """A session whose transcript is about to be read: a fork skips copied lines, and is related to its origin."""
+    def read_transcript(self, live: IngestedSession, upto: str | None) -> TranscriptEvents:
+        """Read on in the transcript of a session or sub-agent, if it is its own."""
+        captured, cursor = live.captured, cursor_of(live.captured)
+        if not captured.transcript or not self.transcripts.is_own(live.tool, captured.transcript, captured.session, captured.sub):
+            return TranscriptEvents((), cursor)
+        reading = read_on(captured.transcript, cursor, live.parser, upto, captured.since)
+        if reading.events and not captured.sub and not cursor.begun:
+            # Checked after reading: the tool may still be writing the lines that it copies into a fork.
+            live.captured = captured = self._with_origin(live)
+            reading = read_on(captured.transcript, cursor, live.parser, upto, captured.since)
+        return reading
+
+    def _with_origin(self, live: IngestedSession) -> CapturedSession:
+        """A session whose conversation begins: a fork skips copied lines, and is related to its origin."""
         captured = live.captured
         forked, since = self._forked_from(live.tool, captured.session, captured.transcript, captured.started)
         if forked is not None and forked.agent != captured.agent:
@@ -281,6 +294,11 @@ class IngestedSessions:
         folder, prefix = tool.sub_folder(parent.transcript, parent.session)
         transcript = f"{folder}/{prefix}{sub}.jsonl" if folder else ""
         return self._enter(tool, captured._replace(transcript=transcript, shared=bool(others) or hook is None))
+
+    def place_of_session(self, sub: IngestedSession) -> str:
+        """The directory of the session that started a sub-agent."""
+        session = self.get(sub.tool, sub.captured.session, "")
+        return sub.captured.place if session is None else session.captured.place
 
     def open_subs(self, session: IngestedSession, place: str) -> list[IngestedSession]:
         """The sub-agents of a session that work in a directory now."""

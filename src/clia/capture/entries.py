@@ -63,8 +63,9 @@ def watched(captured: CapturedSession, event: ToolEvent, head: str) -> CapturedS
     elif event.what in (PROMPT, START, TURN_END, END):  # an interrupted call has no end
         calls = writing = 0
     moves = (*captured.moves, (captured.head, head)) if moved else captured.moves
-    base = head if event.what == PROMPT else captured.base
-    return captured._replace(head=head or captured.head, calls=calls, writing=writing, moves=moves, base=base)
+    if event.what == PROMPT:
+        captured = captured._replace(base=head, prompt_ids=event.counted is None)
+    return captured._replace(head=head or captured.head, calls=calls, writing=writing, moves=moves)
 
 
 def key_of(live: IngestedSession, event: ToolEvent, key: str | None) -> str:

@@ -147,7 +147,7 @@ class Recorder:
                 # Existing changes are not the sub-agent's work; if they cannot be committed, only files that it names are.
                 clean = self._commit(hook, session, "the files when a sub-agent started", trace_alone=False)
             live = self._lives.begin_sub(session, event.sub, hook.report.sub_kind, hook)
-            if not clean or session.captured.writing:
+            if live.captured.place == session.captured.place and (not clean or session.captured.writing):
                 live.captured = live.captured._replace(shared=True)
                 self._captures.keep(live.captured)
         elif event.what in (SUB_START, CALL) and not live.captured.open:  # it continues, and others have worked since
@@ -318,8 +318,9 @@ class Recorder:
         now = self._look(hook, live)
         if now is None:
             return DirectoryChange(None)
-        # Checked after reading the directory: later calls do not matter.
-        alone = not live.captured.shared and not hook.later_calls() and not self._has_called_since(live, hook.record.at)
+        # Checked after reading the directory: later calls do not matter. A sub-agent in its own worktree is always alone there.
+        apart = bool(live.captured.sub) and live.captured.place != self._lives.place_of_session(live)
+        alone = apart or not (live.captured.shared or hook.later_calls() or self._has_called_since(live, hook.record.at))
         if not alone and named is None:
             return DirectoryChange(None)  # the next end of a turn commits them
         if alone or named is None:
@@ -434,16 +435,9 @@ class Recorder:
 
     def _transcribed(self, live: IngestedSession, upto: str | None) -> tuple[list[ToolEvent], list[IngestedSession]]:
         """The agent's new events in its transcript, and the sub-agents that have new events in it too."""
-        captured = live.captured
-        if not captured.transcript:
-            return [], []
-        if not self._lives.transcripts.is_own(live.tool, captured.transcript, captured.session, captured.sub):
-            return [], []
-        if not captured.sub and not cursor_of(captured).offset:
-            live.captured = captured = self._lives.with_origin(live)
-        reading = transcripts.read_on(captured.transcript, cursor_of(captured), live.parser, upto, captured.since)
+        reading = self._lives.read_transcript(live, upto)
         self._counts["unreadable"] += reading.unreadable
-        live.captured = captured._replace(standing=reading.cursor.to_json())
+        live.captured = captured = live.captured._replace(standing=reading.cursor.to_json())
         # Older versions write a sub-agent's lines into the session's transcript.
         subs: dict[str, IngestedSession] = {}
         for event in reading.events if not captured.sub else ():

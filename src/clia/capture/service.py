@@ -66,6 +66,7 @@ class CapturedSession(NamedTuple):
     wanted: str = ""  # the agent that CLIA_AGENT named, if it could not be used
     refused: str = ""  # a transcript that an event named and that was not read, because it is another's
     base: str = ""  # HEAD of the directory at the last prompt
+    prompt_ids: bool = True  # whether its hooks report the ids of prompts; older versions of tools do not
     secret: str = ""  # digest of the secret of the `clia run` that it works in; empty outside of one
     moves: tuple[tuple[str, str], ...] = ()  # HEAD before and after tool calls that moved it, since its last commit
 

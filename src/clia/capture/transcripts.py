@@ -41,6 +41,7 @@ class TranscriptCursor(NamedTuple):
     texts: tuple[str, ...] = ()  # its last texts; never saved, see `with_texts`
     calls: Mapping[str, str] = {}  # call id -> tool, for calls without a result
     first: str = ""  # digest of the first line: it identifies the file
+    begun: bool = False  # whether it had an event so far
 
     def to_json(self) -> dict[str, Any]:
         saved = self._asdict()
@@ -86,7 +87,8 @@ def read_events(
                 _count_joined(texts, counts)
         offset += len(line) + 1
         unreadable += not readable
-    after = TranscriptCursor(offset, counts, message, message_start, texts, calls, cursor.first or _first_digest(data))
+    first, begun = cursor.first or _first_digest(data), cursor.begun or bool(events)
+    after = TranscriptCursor(offset, counts, message, message_start, texts, calls, first, begun)
     return TranscriptEvents(tuple(events), after, unreadable)
 
 
@@ -132,7 +134,7 @@ def restart(cursor: TranscriptCursor, data: bytes) -> TranscriptCursor:
     """
     if cursor.first and _first_digest(data) == cursor.first:
         return TranscriptCursor()
-    return cursor._replace(offset=0, message="", message_start=0, texts=(), first="")
+    return cursor._replace(offset=0, message="", message_start=0, texts=(), first="", begun=False)
 
 
 def _parse(line: bytes, from_line: LineParser) -> tuple[list[ToolEvent], bool]:
@@ -152,6 +154,7 @@ def _with_key(event: ToolEvent, counts: dict[str, int]) -> ToolEvent:
     if event.what == PROMPT and event.key is not None:
         # One prompt may take several lines: what a person typed, then what the tool added to it.
         counts[event.key] = nth = counts.get(event.key, 0) + 1
+        counts[f"{_JOINED}prompt:{digest(event.text)}"] = 1  # a hook of an older version reports it without its id
         return event if nth == 1 else event._replace(key=f"{event.key}:{nth}")
     return event
 

@@ -50,6 +50,31 @@ def test_a_forked_session_is_related_to_its_origin_and_repeats_nothing(root: Pat
     assert sorted(texts) == [(first, "Begin."), (first, "Begun."), (second, "Fork."), (second, "Forked.")]
 
 
+def test_a_fork_that_is_ingested_while_its_transcript_is_written_repeats_nothing(
+    root: Path, space: clia.Space, tmp_path: Path
+) -> None:
+    """The first lines of a fork are its own; the copied ones follow, with the id of its first prompt."""
+    origin, fork = tmp_path / f"{ORIGIN}.jsonl", tmp_path / f"{FORK}.jsonl"
+    origin.write_text(queued(1, ORIGIN) + conversation(ORIGIN, root, (2, "Begin.", "Begun.")))
+    hook(root, "SessionStart", ORIGIN, source="startup", transcript_path=str(origin))
+    hook(root, "Stop", ORIGIN, transcript_path=str(origin))
+    run_ingest(root)
+    fork.write_text(queued(10, FORK))
+    hook(root, "SessionStart", FORK, source="resume", transcript_path=str(fork))
+    hook(root, "UserPromptSubmit", FORK, prompt="Fork.", prompt_id="p-1", transcript_path=str(fork))
+    run_ingest(root)
+    copied = line("user", "Begin.", 2, FORK, root, promptId="p-1") + line("assistant", "Begun.", 3, FORK, root)
+    own = line("user", "Fork.", 11, FORK, root, promptId="p-1") + line("assistant", "Forked.", 12, FORK, root)
+    with fork.open("a") as file:
+        file.write(copied + own)
+    hook(root, "Stop", FORK, transcript_path=str(fork), last_assistant_message="Forked.")
+    run_ingest(root)
+    first, second = (agent_of(space, "claude-code", session) for session in (ORIGIN, FORK))
+    texts = [(agent, entry["text"]) for agent, entry in recorded(space) if entry["kind"] in ("prompt", "said")]
+    assert sorted(texts) == [(first, "Begin."), (first, "Begun."), (second, "Fork."), (second, "Forked.")]
+    assert [(edge.src, edge.dst) for edge in space.relations(second) if edge.kind == "forked-from"] == [(second, first)]
+
+
 def test_a_fork_whose_transcript_exists_at_the_start_begins_with_the_files_of_its_origin(
     root: Path, space: clia.Space, tmp_path: Path
 ) -> None:
@@ -65,6 +90,24 @@ def test_a_fork_whose_transcript_exists_at_the_start_begins_with_the_files_of_it
     second = agent_of(space, "claude-code", FORK)
     assert space.files(second)["made.txt"] == b"made\n"
     assert texts_of_kind(space, "prompt") == ["Begin."]
+
+
+def test_prompts_whose_ids_hooks_do_not_report_are_traced_once(root: Path, space: clia.Space, tmp_path: Path) -> None:
+    """Claude Code 2.1.79 writes the id of a prompt into its transcript only; a later version also reports it."""
+    file = tmp_path / f"{ORIGIN}.jsonl"
+    hook(root, "SessionStart", ORIGIN, source="startup", transcript_path=str(file))
+    for second, ids in ((2, {}), (4, {}), (6, {"prompt_id": f"{ORIGIN}-6"})):
+        hook(root, "UserPromptSubmit", ORIGIN, prompt="Go on.", transcript_path=str(file), **ids)
+        run_ingest(root)
+        with file.open("a") as lines:
+            lines.write(conversation(ORIGIN, root, (second, "Go on.", f"Done at {second}.")))
+        hook(root, "Stop", ORIGIN, transcript_path=str(file))
+        run_ingest(root)
+    file.write_text(file.read_text() + conversation(ORIGIN, root, (8, "Read first.", "Done at 8.")))
+    run_ingest(root)
+    hook(root, "UserPromptSubmit", ORIGIN, prompt="Read first.", transcript_path=str(file))
+    run_ingest(root)
+    assert texts_of_kind(space, "prompt") == [*["Go on."] * 3, "Read first."]
 
 
 def test_compacting_makes_no_sub_agent(root: Path, space: clia.Space, tmp_path: Path) -> None:

@@ -240,5 +240,23 @@ def test_a_sub_agent_in_a_separate_worktree_starts_from_its_files(root: Path, sp
     assert space.verify().findings == ()
 
 
+def test_a_sub_agent_in_a_separate_worktree_commits_files_that_it_did_not_name(root: Path, space: clia.Space) -> None:
+    """Nobody else works there, so it does not matter what the session calls meanwhile."""
+    hook(root, "SessionStart", source="startup")
+    hook(root, "PreToolUse", tool_name="Bash", tool_use_id="t1", tool_input={"command": "make"})
+    desk = root / ".claude" / "worktrees" / "agent-a1"
+    git("worktree", "add", "--quiet", "-b", "worktree-a1", str(desk), cwd=root)
+    sub = {"agent_id": "a1", "agent_type": "writer", "cwd": str(desk)}
+    put(root, event("SubagentStart", **sub), cwd=str(desk))
+    put(root, event("PreToolUse", tool_name="Bash", tool_use_id="t2", **sub), cwd=str(desk))
+    (desk / "apart.txt").write_text("apart\n")
+    put(root, event("SubagentStop", **sub), cwd=str(desk))
+    hook(root, "PreToolUse", tool_name="Bash", tool_use_id="t3", tool_input={"command": "make"})
+    hook(root, "Stop")
+    run_ingest(root)
+    _, agent = sorted(space.agents(), key=len)
+    assert space.files(agent) == {"README.md": b"people\n", "apart.txt": b"apart\n"}
+
+
 def event(name: str, **more: str) -> bytes:
     return json.dumps({"session_id": "abcdef12-9", "hook_event_name": name, **more}).encode()
