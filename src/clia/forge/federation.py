@@ -259,6 +259,7 @@ class Listening:
         self._wanted: dict[Job, None] = {}  # in order
         self._busy: set[Job] = set()
         self._rests: dict[Job, float] = {}  # monotonic deadlines
+        self._periods: dict[Job, float] = {}  # of the periodic jobs, in seconds
         self._due: dict[Job, float] = {}
         self._announced: dict[str, str] = {}  # state at the last announcement
         self._results: dict[Job, SyncResult] = {}
@@ -269,6 +270,8 @@ class Listening:
         return [Route(f"{AT}inbox", self._notify, methods=["POST"], name="federation:inbox")]
 
     async def __aenter__(self) -> Self:
+        # Read here, so that a configuration that cannot be read is reported at the start and ends no thread later.
+        self._periods = await to_thread.run_sync(self._configured_periods)
         for number in range(THREADS):
             thread = threading.Thread(target=self._work, daemon=True, name=f"listening {number}")
             thread.start()
@@ -277,6 +280,13 @@ class Listening:
 
     async def __aexit__(self, *_: object) -> None:
         await to_thread.run_sync(self._end)
+
+    def _configured_periods(self) -> dict[Job, float]:
+        periods = dict[Job, float]()
+        for name, site in self._forge.sites.items():
+            options = site.space.local.config.federation
+            periods |= {(name, None): options.every_seconds, (name, ANNOUNCE): options.announce_seconds}
+        return periods
 
     def _end(self) -> None:
         with self._changed:
@@ -359,12 +369,10 @@ class Listening:
 
     def _schedule(self, now: float) -> None:
         """Add the periodic jobs that are due."""
-        for name, site in self._forge.sites.items():
-            options = site.space.local.config.federation
-            for job, seconds in (((name, None), options.every_seconds), ((name, ANNOUNCE), options.announce_seconds)):
-                if self._due.get(job, 0.0) <= now:
-                    self._due[job] = now + seconds
-                    self._wanted[job] = None
+        for job, seconds in self._periods.items():
+            if self._due.get(job, 0.0) <= now:
+                self._due[job] = now + seconds
+                self._wanted[job] = None
 
     def _announce(self, site: Site) -> None:
         """Announce changes since the last announcement; once a day in any case, in case a snapshot is due."""
@@ -379,8 +387,8 @@ class Listening:
 
     def _carry_out(self, job: Job) -> None:
         name, peer = job
-        site = self._forge.sites[name]
         try:
+            site = self._forge.sites[name]
             if peer == ANNOUNCE:
                 self._announce(site)
             elif peer is None:
