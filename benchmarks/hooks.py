@@ -32,7 +32,40 @@ def rows(rounds: int) -> list[Row]:
         (floor, typical, large), theirs = beside(works, {IMPORT_LANGGRAPH: import_of("langgraph.graph")}, rounds)
         waiting = len(os.listdir(root / ".git/clia/spool/new"))
         assert waiting == 2 * (rounds + 1), f"{waiting} events were stored"
-    return [Row("cold-hook", typical, floor, theirs), Row("cold-hook-large", large, floor), *_ingest_rows(rounds)]
+    return [
+        Row("cold-hook", typical, floor, theirs),
+        Row("cold-hook-large", large, floor),
+        *_baseline_rows(rounds),
+        *_ingest_rows(rounds),
+    ]
+
+
+def _baseline_rows(rounds: int) -> list[Row]:
+    """A hook that waits for its ingest, beside ``clia ingest`` of the same event, which was stored before."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory).resolve() / "space"
+        clia.init(root, settings=clia.Settings(durable=False)).close()
+        ingest_alone = command([str(Path(sys.executable).parent / "clia"), "ingest", "--json", "--path", str(root)])
+
+        def floor() -> None:
+            place = spool.spool_of(os.fsencode(root / ".git"))
+            spool.put([place], [spool.head(b"claude-code", os.fsencode(root)), _prompt(root)])
+            ingest_alone()
+
+        def hook() -> None:
+            _hook(root, _prompt(root), ingest="")()
+
+        (alone, waiting), _ = beside([floor, hook], {}, rounds)
+        left = os.listdir(root / ".git/clia/spool/new")
+        assert not left, f"{len(left)} events were not waited for"
+    return [Row("hook-baseline", waiting, alone)]
+
+
+def _prompt(root: Path) -> bytes:
+    """A prompt of a new session, before which a person changed a file."""
+    name = os.urandom(8).hex()
+    (root / "notes.txt").write_text(f"{name}\n")
+    return json.dumps({"session_id": name, "cwd": str(root), "hook_event_name": "UserPromptSubmit", "prompt": name}).encode()
 
 
 def _ingest_rows(rounds: int) -> list[Row]:
@@ -62,10 +95,10 @@ def _turn(root: Path, space: clia.Space, options: clia.Settings) -> None:
     assert result.done.commits, f"the turn was not committed: {result}"
 
 
-def _hook(root: Path, event: bytes) -> Callable[[], object]:
-    """Run the installed program as a tool does, without an ingest in the background, which would be measured too."""
+def _hook(root: Path, event: bytes, ingest: str = "off") -> Callable[[], object]:
+    """Run the installed program as a tool does. An ingest in the background would be measured too, so it is off by default."""
     program = str(Path(sys.executable).parent / "clia")
-    environment = {**os.environ, "CLIA_HOOK_INGEST": "off"}
+    environment = {**os.environ, "CLIA_HOOK_INGEST": ingest}
     words = [program, "hook", "claude-code"]
     return lambda: subprocess.run(words, cwd=root, env=environment, input=event, check=True, stdout=subprocess.DEVNULL)
 

@@ -80,6 +80,7 @@ TABLE: dict[str, tuple[Work, ...]] = {
     "hooks": (
         Work("cold-hook", "cold hook: clia hook claude-code, 4 kB", BARE, (Bar(2.5),), (IMPORT_LANGGRAPH,)),
         Work("cold-hook-large", "cold hook, an event of 1 MB", BARE),
+        Work("hook-baseline", "hook at a prompt, which waits for its ingest", "clia ingest", (Bar(1.5),)),
         Work("ingest-turn", "ingest a turn of 42 events and a file", "git commit"),
     ),
     "mcp": (

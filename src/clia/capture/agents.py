@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clia.capture.events import HookReport
+    from clia.capture.later_calls import LaterCall
     from clia.capture.spool_reader import SpoolRecord
     from clia.capture.tools import ToolReader
     from clia.capture.transcripts import LineParser
@@ -39,9 +40,9 @@ class IncomingEvent(NamedTuple):
     tool: ToolReader
     report: HookReport
     record: SpoolRecord
-    later_calls: Callable[[], Sequence[tuple[str, ...]]] = tuple
-    """The files that each later tool call of the session names: they may have changed since the event. A call writes an event to
-    the spool before it changes the directory. After a prompt, every later event counts as a call: its turn has gone on."""
+    later_calls: Callable[[], Sequence[LaterCall]] = tuple
+    """The later tool calls of the session: they may have changed files since the event. A call writes an event to the spool
+    before it changes the directory. After a prompt, every later event counts as a call: its turn has gone on."""
 
 
 class IngestedSession:

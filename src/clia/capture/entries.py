@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from clia.capture.agents import IncomingEvent, IngestedSession
     from clia.capture.service import CapturedSession
-    from clia.errors import InvalidInput
+    from clia.errors import CliaError
 
 SUBJECT_MAX = 72
 
@@ -34,8 +34,8 @@ class IngestCounts(NamedTuple):
     unreadable: int = 0  # lines of transcripts that could not be read
 
 
-def not_taken(hook: IncomingEvent, err: InvalidInput) -> ToolEvent:
-    return ToolEvent(NOTE, f"the files were not committed: {err}", f"not-taken:{hook.record.id}")
+def not_taken(hook: IncomingEvent, err: CliaError, done: str = "committed", key: str = "not-taken") -> ToolEvent:
+    return ToolEvent(NOTE, f"the files were not {done}: {err}", f"{key}:{hook.record.id}")
 
 
 def not_read(path: str) -> ToolEvent:

@@ -32,8 +32,10 @@ BOUNDS = frozenset((START, SUB_START, SUB_STOP, TURN_END, END))
 MODEL_ERROR = {"event": "error"}
 """The data of a note about an error of the model."""
 _INTERNAL = re.compile(r"a[a-z_]+-[0-9a-f]+")
-READERS = frozenset(("Agent", "Task", "SendMessage", "TaskOutput", "Read", "Grep", "Glob", "WebFetch", "WebSearch", "ToolSearch"))
-READERS |= {"spawn_agent", "wait_agent", "collaborationspawn_agent", "collaborationwait_agent"}
+DELEGATING = frozenset(("Agent", "Task", "SendMessage", "TaskOutput", "spawn_agent", "wait_agent"))
+DELEGATING |= {"collaborationspawn_agent", "collaborationwait_agent"}
+"""Tools that let sub-agents work."""
+READERS = DELEGATING | {"Read", "Grep", "Glob", "WebFetch", "WebSearch", "ToolSearch"}
 """Tools that change no file of the directory themselves."""
 
 TEXT_MAX = 64 * 1024

@@ -35,11 +35,14 @@ TURNS = (
 )
 # They start one, too: what changed before a prompt is people's. In `clia run`, everything is the program's.
 PROMPTS = (b"UserPromptSubmit", b"BeforeAgent")
+# The tool waits for their ingest, because it reads the files as they are before the tool changes any.
+BASELINES = (b"SessionStart", b"SubagentStart", b"TaskStart", b"TaskResume", *PROMPTS)
 # The committer is the account's choice; other GIT_ variables are about the repository of the process that started the tool.
 _PERSON = (b"GIT_COMMITTER_NAME", b"GIT_COMMITTER_EMAIL")
 _STDIN = 0
-_INGEST_SECONDS = 10.0
-"""How long a turn's end in ``clia run`` waits for its commit. A tool gives its hooks a minute."""
+_BASELINE_SECONDS, _RUN_SECONDS = 3.0, 8.0
+"""How long a tool waits for the ingest of an event, outside of ``clia run`` and in it. The installed hooks may take ten seconds."""
+_POLL_SECONDS = 0.01
 
 
 def record(tool: str) -> None:
@@ -54,6 +57,7 @@ def _record(tool: str) -> None:
     if os.isatty(_STDIN):
         return _complain("standard input is a terminal; a tool passes its event there")
     first = _first()
+    spool.reached("input-read")
     tool = caller(tool)
     place = _space_of(tool)
     if tool in TOOLS and first and place is not None:
@@ -80,12 +84,12 @@ def _put_down(tool: str, place: tuple[bytes, bytes, bytes], first: bytes) -> Non
     agent, secret = (os.environb.get(name, b"") for name in (b"CLIA_AGENT", b"CLIA_RUN_SECRET"))
     head = spool.head(tool.encode(), where, agent, head_commit(private, common), secret)
     stored = spool.put(spool.spools(common, os.environb), _event(head + first))
-    in_run = os.environb.get(b"CLIA_RUN") == common
-    if not starts_ingest(first, in_run=in_run) or os.environb.get(b"CLIA_HOOK_INGEST") == b"off":
+    if os.environb.get(b"CLIA_HOOK_INGEST") == b"off":
         return
-    process = 0 if _is_ingesting(common) else _start_ingest(where if private else common)
-    if in_run:
-        _wait_for_ingest(stored, process, common)
+    try:
+        _ingest(stored, where if private else common, common, first)
+    except BaseException:  # noqa: BLE001  # interrupted while it waits: the event is stored, and the next one starts an ingest
+        return
 
 
 def _complain(text: str) -> None:
@@ -214,13 +218,28 @@ def _content(path: bytes) -> bytes:
 
 def event_name(payload: bytes) -> bytes:
     """The event's name. It is only a hint, so the JSON is not parsed: importing ``json`` would double the run time."""
-    after = next((after for name in NAMES if (after := payload.partition(name)[2])), b"")
-    return after[:80].lstrip(b" \t\r\n:").removeprefix(b'"').partition(b'"')[0]
+    return next((text for name in NAMES if (text := _text_of(payload, name))), b"")
+
+
+def _text_of(payload: bytes, field: bytes) -> bytes:
+    return payload.partition(field)[2][:80].lstrip(b" \t\r\n:").removeprefix(b'"').partition(b'"')[0]
 
 
 def starts_ingest(payload: bytes, *, in_run: bool) -> bool:
     name = event_name(payload)
     return name in TURNS or (name in PROMPTS and not in_run)
+
+
+def wait_limit(payload: bytes, *, in_run: bool) -> float:
+    """The seconds that the tool waits at most for the ingest of an event that starts one.
+
+    In ``clia run``, a turn's commit contains only that turn's files. Elsewhere, the ingest at a start or prompt separates what
+    people changed from what the tool is about to change. A session that starts again after it was compacted is in a turn.
+    """
+    if in_run:
+        return _RUN_SECONDS
+    compacted = _text_of(payload, b'"source"') == b"compact"
+    return _BASELINE_SECONDS if event_name(payload) in BASELINES and not compacted else 0.0
 
 
 def _is_ingesting(common: bytes) -> bool:
@@ -242,20 +261,46 @@ def _is_ingesting(common: bytes) -> bool:
     return False
 
 
-def _wait_for_ingest(stored: bytes, process: int, common: bytes) -> None:
-    """Wait until an event is recorded.
+def _ingest(stored: bytes, where: bytes, common: bytes, payload: bytes) -> None:
+    """Start an ingest if the event needs one and none runs, and wait for it if its files matter."""
+    in_run = os.environb.get(b"CLIA_RUN") == common
+    if not starts_ingest(payload, in_run=in_run):
+        return
+    process = 0 if _is_ingesting(common) else _start_ingest(where)
+    spool.reached("ingest-started")
+    limit = wait_limit(payload, in_run=in_run)
+    if limit:
+        _wait_for_ingest(stored, process, where, common, limit)
+        spool.reached("ingest-awaited")
 
-    ``clia run`` uses this so that a turn's commit contains only that turn's files.
+
+def _wait_for_ingest(stored: bytes, process: int, where: bytes, common: bytes, limit: float) -> None:
+    """Wait until an event is recorded, its ingest has failed, or the time is up: the tool continues in any case.
+
+    An ingest that ran already may have ended without the event; then another one is started.
     """
     import time  # the spool has loaded it
 
-    latest = time.monotonic() + _INGEST_SECONDS
+    latest, restarts = time.monotonic() + limit, 1
     while os.path.exists(stored) and time.monotonic() < latest:
-        if process and os.waitpid(process, os.WNOHANG)[0]:
-            process = 0
+        if process:
+            ended, status = _ended(process)
+            if status:
+                return  # it failed; the next event tries again
+            process = 0 if ended else process
         if not process and not _is_ingesting(common):
-            return  # it failed; the run tries again when the program ends
-        time.sleep(0.01)
+            if not restarts:
+                return
+            restarts, process = restarts - 1, _start_ingest(where)
+        time.sleep(_POLL_SECONDS)
+
+
+def _ended(process: int) -> tuple[int, int]:
+    """The process if it has ended, else 0, and its status."""
+    try:
+        return os.waitpid(process, os.WNOHANG)
+    except ChildProcessError:  # the tool ignores SIGCHLD, so the kernel keeps no status
+        return process, 0
 
 
 def _start_ingest(where: bytes) -> int:

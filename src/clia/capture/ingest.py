@@ -18,6 +18,7 @@ from clia.capture import spool_reader as spool
 from clia.capture.agents import IncomingEvent
 from clia.capture.entries import IngestCounts
 from clia.capture.events import CALL, PROMPT
+from clia.capture.later_calls import LaterCall, later_call
 from clia.capture.recording import Recorder
 from clia.capture.tools import tool_of
 from clia.errors import CliaError, InvalidInput
@@ -115,7 +116,7 @@ def _alone(place: str, *, wait: bool) -> Iterator[bool]:
 class _WaitingEvent(NamedTuple):
     session: tuple[str, str]  # tool and id
     is_call: bool
-    paths: tuple[str, ...]  # the files that its calls say they write
+    later: tuple[LaterCall, ...]  # what its events mean to an earlier event
 
 
 class _Ingest:
@@ -171,12 +172,12 @@ class _Ingest:
         for live in self._capturing.unrecorded():
             self._settle(partial(self._capturing.flush, live, None), (live.tool.name, live.captured.session))
 
-    def _later_calls(self, hook: IncomingEvent) -> list[tuple[str, ...]]:
-        """The files that each waiting call of the same session after an event says it writes."""
+    def _later_calls(self, hook: IncomingEvent) -> list[LaterCall]:
+        """The waiting calls of the same session after an event."""
         is_prompt = any(event.what == PROMPT for event in hook.report.events)
         waiting = [self._event(place, name) for name, place in self.fresh() if name > hook.record.id]
         later = [event for event in waiting if event is not None and event.session == _session_of(hook)]
-        return [event.paths for event in later if event.is_call or is_prompt]
+        return [call for event in later if event.is_call or is_prompt for call in event.later]
 
     def _event(self, place: str, name: str) -> _WaitingEvent | None:
         if name not in self._waiting:
@@ -184,9 +185,9 @@ class _Ingest:
             with suppress(CliaError):
                 hook = _parse(place, name)
                 if hook is not None:
-                    calls = [event for event in hook.report.events if event.what == CALL]
-                    paths = tuple(path for event in calls for path in event.paths)
-                    self._waiting[name] = _WaitingEvent(_session_of(hook), bool(calls), paths)
+                    is_call = any(event.what == CALL for event in hook.report.events)
+                    later = tuple(map(later_call, hook.report.events)) or (LaterCall(),)
+                    self._waiting[name] = _WaitingEvent(_session_of(hook), is_call, later)
         return self._waiting[name]
 
     def _read(self, place: str, name: str) -> IncomingEvent | None:

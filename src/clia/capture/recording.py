@@ -33,6 +33,7 @@ from clia.capture.events import (
     is_internal,
     time_field,
 )
+from clia.capture.later_calls import calls_in_transcript, named_files
 from clia.capture.service import MARK, DirectoryChange, paths_inside
 from clia.capture.tools import TOOLS
 from clia.errors import CliaError, InvalidInput, NotFound
@@ -176,14 +177,14 @@ class Recorder:
         self._trace_now(live, event._replace(what=NOTE), hook.record)
 
     def _prompted(self, hook: IncomingEvent, live: IngestedSession) -> None:
-        """Commit what people changed since the last turn, if this prompt starts the next one and it has changed nothing yet."""
+        """Commit what people changed since the last turn, if this prompt starts the next one."""
         is_open = live.captured.turn or any(event.what in (PROMPT, CALL) for event, _ in live.queue)
-        if not is_open and not hook.later_calls() and not self._captures.is_running(live.agent):
+        if not is_open and not self._captures.is_running(live.agent):
             self._record_baseline(hook, live, "the files when the turn started")
 
     def _record_baseline(self, hook: IncomingEvent, live: IngestedSession, message: str) -> None:
         """Commit the files as the session found them. Those of its running sub-agents are left to them."""
-        change = self._left(live, self._seen(hook, live, None), leave=True)
+        change = self._left(live, self._found(hook, live), leave=True)
         try:
             self._captures.record_baseline(live.captured, message, change)
         except InvalidInput as err:
@@ -195,16 +196,14 @@ class Recorder:
 
     def _sub_started(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         session = self._lives.session(hook, event)
-        note = ToolEvent(NOTE, f"sub-agent {live.agent} started", f"sub-start:{digest(event.sub)}")
-        self._trace_now(session, note, hook.record)
+        self._trace_now(session, ToolEvent(NOTE, f"sub-agent {live.agent} started", f"sub-start:{digest(event.sub)}"), hook.record)
         self._captures.keep(session.captured)
 
     def _sub_stopped(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         session = self._lives.session(hook, event)
         self._said(hook, live, event)
         self._finish_sub(hook, session, live)
-        note = ToolEvent(NOTE, f"sub-agent {live.agent} ended", f"sub-stop:{hook.record.id}")
-        self._trace_now(session, note, hook.record)
+        self._trace_now(session, ToolEvent(NOTE, f"sub-agent {live.agent} ended", f"sub-stop:{hook.record.id}"), hook.record)
         self._captures.keep(session.captured)
 
     def _finish_sub(self, hook: IncomingEvent, session: IngestedSession, live: IngestedSession) -> None:
@@ -313,6 +312,15 @@ class Recorder:
         live.captured = live.captured._replace(tree=change.now, paths=())
         return True
 
+    def _found(self, hook: IncomingEvent, live: IngestedSession) -> DirectoryChange:
+        """The directory as a session or turn found it, without the files that it may have changed since."""
+        now = self._look(hook, live) if named_files(hook.later_calls()) is not None and not live.captured.shared else None
+        # Again, after reading the directory: later calls do not matter.
+        named = named_files([*hook.later_calls(), *calls_in_transcript(live, hook.record.at)])
+        if now is None or named is None:
+            return DirectoryChange(None)  # the turn commits them
+        return self._captures.without(DirectoryChange(now, live.captured.tree), paths_inside(live.captured.place, named))
+
     def _seen(self, hook: IncomingEvent, live: IngestedSession, named: Sequence[str] | None) -> DirectoryChange:
         """The state of the directory, limited to this agent's work."""
         now = self._look(hook, live)
@@ -320,12 +328,12 @@ class Recorder:
             return DirectoryChange(None)
         # Checked after reading the directory: later calls do not matter. A sub-agent in its own worktree is always alone there.
         apart = bool(live.captured.sub) and live.captured.place != self._lives.place_of_session(live)
-        alone = apart or not (live.captured.shared or hook.later_calls() or self._has_called_since(live, hook.record.at))
+        alone = apart or not (live.captured.shared or hook.later_calls() or calls_in_transcript(live, hook.record.at))
         if not alone and named is None:
             return DirectoryChange(None)  # the next end of a turn commits them
         if alone or named is None:
             return DirectoryChange(now, live.captured.tree)
-        others = set(paths_inside(live.captured.place, [path for paths in hook.later_calls() for path in paths]))
+        others = set(paths_inside(live.captured.place, [path for call in hook.later_calls() for path in call.paths]))
         return DirectoryChange(now, live.captured.tree, tuple(path for path in named if path not in others))
 
     def _left(self, live: IngestedSession, change: DirectoryChange, *, leave: bool) -> DirectoryChange:
@@ -341,21 +349,13 @@ class Recorder:
         paths = [path for sub in subs for path in sub.captured.paths if path not in own]
         return self._captures.without(change, paths)
 
-    def _has_called_since(self, live: IngestedSession, at: str) -> bool:
-        """Whether the transcript has a tool call after a time: its hook may have been missed."""
-        captured, cursor = live.captured, cursor_of(live.captured)
-        data = transcripts.read_bytes(captured.transcript, cursor.offset, transcripts.PIECE) if captured.transcript else None
-        ahead = transcripts.read_events(data or b"", cursor, live.parser, None, captured.since).events
-        return any(event.what == CALL and (event.at or "") > at for event in ahead)
-
     def _look(self, hook: IncomingEvent, live: IngestedSession) -> str | None:
         if self._captures.top_of(live.captured.place) is None:
             return None  # the directory is gone
         try:
             return self._captures.look(live.captured)
         except CliaError as err:  # a nested repository or a missing filter: record the trace anyway
-            note = ToolEvent(NOTE, f"the files were not read: {err}", f"not-looked:{hook.record.id}")
-            self._trace_now(live, note, hook.record)
+            self._trace_now(live, not_taken(hook, err, "read", "not-looked"), hook.record)
             return None
 
     # Entries

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 FORMAT = b"clia-hook 1\n"
 CHUNK = 1 << 20
+STEPS = ("input-read", "draft-created", "draft-written", "event-stored", "ingest-started", "ingest-awaited")
+"""The named crash points of a hook, in order."""
+
+
+def reached(step: str) -> None:
+    """A hook has reached a step. Tests replace this function, to kill the process there."""
 
 
 def head(tool: bytes, cwd: bytes, agent: bytes = b"", commit: bytes = b"", secret: bytes = b"") -> bytes:
@@ -59,12 +65,15 @@ def put(places: Iterable[bytes], chunks: Iterable[bytes]) -> bytes:
                 os.makedirs(os.path.join(place, folder), mode=0o700, exist_ok=True)
             with open(draft, "xb", buffering=0, opener=_private) as file:
                 begun = True
+                reached("draft-created")
                 for chunk in remaining:
                     unwritten = chunk
                     while unwritten:
                         unwritten = unwritten[file.write(unwritten) :]
+            reached("draft-written")
             stored = os.path.join(place, b"new", name)
             os.rename(draft, stored)
+            reached("event-stored")
         except OSError as err:
             failure = err
             chunks = _once_more(draft, unwritten, remaining) if begun else remaining

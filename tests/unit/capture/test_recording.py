@@ -232,6 +232,47 @@ def test_changes_before_a_prompt_that_is_ingested_too_late_are_the_turns(root: P
     assert authors(space, "made.txt") == {"made.txt": space.agents()[0]}
 
 
+def later_call(root: Path, ident: str, tool: str, **given: str) -> None:
+    """A tool call that has ended when its prompt is ingested."""
+    hook(root, "PreToolUse", tool_name=tool, tool_use_id=ident, tool_input=given)
+    hook(root, "PostToolUse", tool_name=tool, tool_use_id=ident, tool_response="")
+
+
+@pytest.mark.parametrize("name", ["SessionStart", "UserPromptSubmit"])
+def test_the_files_that_late_calls_name_are_the_turns_and_the_others_are_as_found(root: Path, space: clia.Space, name: str) -> None:
+    if name != "SessionStart":
+        send(root, "SessionStart", source="startup")
+    for path in ("mine.txt", "both.txt"):
+        (root / path).write_text("a person's\n")
+    hook(root, name, prompt="Write.", prompt_id="1")
+    (root / "made.txt").write_text("made\n")
+    later_call(root, "r", "Read", file_path=str(root / "mine.txt"))
+    later_call(root, "w", "Write", file_path=str(root / "made.txt"))
+    later_call(root, "e", "Edit", file_path=str(root / "both.txt"))
+    run_ingest(root)
+    send(root, "Stop")
+    (agent,) = space.agents()
+    assert authors(space, "mine.txt", "made.txt", "both.txt") == {"mine.txt": None, "made.txt": agent, "both.txt": agent}
+    assert space.verify().findings == ()
+
+
+@pytest.mark.parametrize("tool", ["Bash", "Task", "result"])
+def test_if_a_late_call_names_no_files_they_are_all_the_turns(root: Path, space: clia.Space, tool: str) -> None:
+    """A command, a sub-agent, and the result of a call that was not reported may have changed any file."""
+    send(root, "SessionStart", source="startup")
+    hook(root, "UserPromptSubmit", prompt="Write.", prompt_id="1")
+    for path in ("named.txt", "other.txt"):
+        (root / path).write_text("made\n")
+    later_call(root, "w", "Write", file_path=str(root / "named.txt"))
+    if tool == "result":
+        hook(root, "PostToolUse", tool_name="Bash", tool_use_id="missed", tool_response="")
+    else:
+        later_call(root, "b", tool, command="make")
+    run_ingest(root)
+    send(root, "Stop")
+    assert None not in authors(space, "named.txt", "other.txt").values()
+
+
 def test_a_session_with_only_its_end_creates_no_agent(root: Path, space: clia.Space, tmp_path: Path) -> None:
     (root / "mine.txt").write_text("a person's\n")
     hook(root, "SessionEnd", reason="other", transcript_path=str(tmp_path / "missing.jsonl"))
