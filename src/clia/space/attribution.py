@@ -291,18 +291,27 @@ class CommitMatching:
 
     def _versions(self, file: ChangedFile, cid: str, tree: str) -> _PathVersions:
         """The versions that lines of a file may come from."""
-        objects, earlier = self._core.objects, renamed_from(file)
-        if all(previous.blob is None for previous in file.previous) and objects.size(file.blob) <= FILE_MAX:
-            # The file may have been moved before it was committed; then the other path does not exist.
-            similar = self._index.similar(objects.blob(file.blob))
-            gone = [path for path in similar if objects.entry(tree, path) is None]
-            earlier += [path for path in gone if self._wrote_before(path, cid)]
+        earlier = renamed_from(file)
+        if all(previous.blob is None or previous.path != file.path for previous in file.previous):
+            earlier += self._moved_from(file, cid, tree)
         if earlier:
             self._index.record_renames(file.path, earlier)
         paths = tuple(self._index.paths(file.path))
         if paths not in self._paths:
             self._paths[paths] = _PathVersions(self._index.versions(paths), self._version)
         return self._paths[paths]
+
+    def _moved_from(self, file: ChangedFile, cid: str, tree: str) -> list[str]:
+        """The paths, which the tree has no more, that a file may have been moved from before it was committed.
+
+        The file that git takes for the earlier one may not be the last one: files can be moved again between two commits.
+        """
+        objects = self._core.objects
+        if objects.size(file.blob) > FILE_MAX:
+            return []
+        similar = self._index.similar(objects.blob(file.blob))
+        counts = {path: count for path, count in similar.items() if objects.entry(tree, path) is None and self._wrote_before(path, cid)}
+        return sorted(path for path, count in counts.items() if count == max(counts.values()))
 
     def _wrote_before(self, path: str, cid: str) -> bool:
         """Whether an agent wrote to a path before a commit was made, so that a file of the commit may come from there."""

@@ -179,8 +179,8 @@ class AttributionIndex:
 
     # Questions
 
-    def similar(self, data: bytes) -> list[str]:
-        """The files of agents that a file may have been moved from before it was committed."""
+    def similar(self, data: bytes) -> dict[str, int]:
+        """The files of agents that resemble a file, with the number of lines that stand for the file and that they share."""
         with self._core.store.reading() as view:
             return _similar(view.values, sketch(data))
 
@@ -223,13 +223,10 @@ def sketch(data: bytes) -> list[str]:
     return [f"{digest:08x}" for digest in smallest if is_distinctive(digests[digest])][:_SKETCH]
 
 
-def _similar(values: Values, digests: Sequence[str]) -> list[str]:
-    """The files that share the most of the lines that stand for a file: at least a quarter of them, and three, or both."""
+def _similar(values: Values, digests: Sequence[str]) -> dict[str, int]:
+    """The files that share at least a quarter of the lines that stand for a file, and three of them, or both."""
     shared = Counter(path for digest in digests for path in _paths(values, _SKETCHES + digest))
-    most = max(shared.values(), default=0)
-    if most < max(2, min(3, len(digests))) or 4 * most < len(digests):
-        return []
-    return sorted(path for path, count in shared.items() if count == most)
+    return {path: count for path, count in shared.items() if count >= max(2, min(3, len(digests))) and 4 * count >= len(digests)}
 
 
 def _digest(path: str) -> str:

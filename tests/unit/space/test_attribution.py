@@ -142,6 +142,29 @@ def test_a_file_that_is_moved_before_or_after_its_commit_keeps_its_authors(
     assert agents_of(space, "again") == [*BY_AGENT, None]
 
 
+def test_a_file_that_is_moved_between_turns_keeps_the_authors_of_both_names(space: clia.Space, people: Path) -> None:
+    first = "".join(f"first_{number}()\n" for number in range(6))
+    second = "".join(f"second_{number}()\n" for number in range(6))
+    space.commit("scout", "finding", changes={"b": first.encode()})
+    space.spawn_at("other", BRIEFING, "main")
+    space.commit("other", "finding", changes={"moved": (first + second).encode()})
+    commit_file(people, "moved", first + second)
+    space.commit("other", "finding", changes={"moved": b"rewritten()\n"})
+    assert agents_of(space, "moved") == ["other"] * 12
+    assert set(components(space).attributions.of([rev(people, "main")]).commits[rev(people, "main")].files) == {"moved"}
+
+
+def test_a_file_that_is_moved_twice_between_two_commits_keeps_its_authors(space: clia.Space, people: Path) -> None:
+    own = "".join(f"own_{number}()\n" for number in range(12))
+    work = "".join(f"work_{number}()\n" for number in range(6))
+    commit_file(people, "first", own)
+    space.spawn_at("other", BRIEFING, "main")
+    space.commit("other", "finding", changes={"first": None, "second": (own + work).encode()})
+    git("mv", "first", "third", cwd=people)
+    commit_file(people, "third", own + work)
+    assert agents_of(space, "third") == [None] * 12 + ["other"] * 6
+
+
 def test_a_copy_of_an_agents_commit_with_a_line_of_a_person_keeps_both(space: clia.Space, people: Path, turn: str) -> None:
     """The copy has the agent's trailer, but it is not the agent's commit."""
     os.unlink(people / "b")
