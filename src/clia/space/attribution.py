@@ -310,8 +310,9 @@ class CommitMatching:
         if objects.size(file.blob) > FILE_MAX:
             return []
         similar = self._index.similar(objects.blob(file.blob))
-        counts = {path: count for path, count in similar.items() if objects.entry(tree, path) is None and self._wrote_before(path, cid)}
-        return sorted(path for path, count in counts.items() if count == max(counts.values()))
+        gone = [path for path in similar if objects.entry(tree, path) is None and self._wrote_before(path, cid)]
+        most = max((similar[path] for path in gone), default=0)
+        return sorted(path for path in gone if similar[path] == most)
 
     def _wrote_before(self, path: str, cid: str) -> bool:
         """Whether an agent wrote to a path before a commit was made, so that a file of the commit may come from there."""
