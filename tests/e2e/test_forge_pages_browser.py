@@ -56,6 +56,10 @@ PAGES = {
     "lineage-identity": "/s/shop/lineage/scout?at=/role",
     "lineage-agenda": "/s/shop/lineage/scout?document=plan",
     "fleet": "/s/shop/fleet",
+    "branches": "/s/shop/branches",
+    "branch-authorship": "/s/shop/authorship?rev=HEAD",
+    "branch-files": "/s/shop/files?rev=scout",
+    "branch-file": "/s/shop/files?rev=scout&path=prices.py",
     "missing": "/s/shop/agents/nobody",
 }
 WIDTHS = (640, 701, 768, 1101, 1280)

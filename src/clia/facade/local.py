@@ -122,6 +122,16 @@ class CommitMarks(NamedTuple):
     session: str | None  # session number of its checkpoint
 
 
+class Branch(NamedTuple):
+    """A branch of people."""
+
+    name: str
+    head: str
+    subject: str  # of the newest commit
+    author: str
+    at: int  # seconds since the epoch
+
+
 class ViewService:
     """Bounded reads for pages and tools: what they show, without reading more."""
 
@@ -209,6 +219,15 @@ class ViewService:
         """The mode of each name in a folder."""
         entries = self._core.objects.entries(tree).items()
         return {path.partition("/")[0]: FOLDER if "/" in path else entry.mode for path, entry in entries}
+
+    def branches(self) -> list[Branch]:
+        """The branches of people, the one that was committed to last first."""
+        core = self._core
+        heads = [(ref, core.read(cid)) for ref, cid in core.refs.under(names.BRANCHES) if not ref.startswith(names.HEADS)]
+        branches = [
+            Branch(ref.removeprefix(names.BRANCHES), tip.cid, tip.subject, tip.author.name, tip.committer.at) for ref, tip in heads
+        ]
+        return sorted(branches, key=lambda branch: (-branch.at, branch.name))
 
     def blob(self, cid: str) -> bytes:
         """The content of a file."""

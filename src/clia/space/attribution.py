@@ -53,9 +53,9 @@ CAUGHT_UP_AT_ONCE, _REPAIRED_AT_ONCE = 500, 10_000
 _INDEXED_AT_ONCE = 20_000
 _LOOK_BACK = 50
 """Commits to look at again after a turn: people may have committed files that an agent was still writing."""
-_WORK_MAX = 5_000_000
+_WORK_MAX = 20_000_000
 """Lines to compare for one commit; the files beyond are unknown."""
-_REMEMBERED, _READ_ALWAYS = 64, 3
+_REMEMBERED, _REMEMBERED_LINES, _READ_ALWAYS = 64, 2_000_000, 3
 
 _Source = tuple[str, "AgentVersion"]
 
@@ -321,8 +321,12 @@ class CommitMatching:
     def _version(self, source: _Source) -> WrittenVersion | None:
         """An agent's version of a file; None if it cannot be read here."""
         if source not in self._loaded:
+            version = self._load(*source)
             _make_room(self._loaded)
-            self._loaded[source] = self._load(*source)
+            lines = sum(len(kept.lines) for kept in self._loaded.values() if kept is not None)
+            if version is not None and lines + len(version.lines) > _REMEMBERED_LINES:
+                self._loaded.clear()
+            self._loaded[source] = version
         return self._loaded[source]
 
     def _load(self, path: str, version: AgentVersion) -> WrittenVersion | None:

@@ -38,7 +38,7 @@ _VERSIONS_MAX = 500
 _RENAMES_MAX, _DEPTH = 8, 5
 _SKETCH = 16
 """Lines that stand for a file: those with the smallest digests, so that similar files have many of them in common."""
-FILE_MAX = 2 * 1024 * 1024
+FILE_MAX = 32 * 1024 * 1024
 """Larger files are not compared, in bytes."""
 
 

@@ -8,6 +8,7 @@ only on the contents of the files and on the order of the versions.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from typing import NamedTuple
 
@@ -15,8 +16,10 @@ from clia.git.line_diff import hunks, unchanged
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
+
+    from clia.git.line_diff import LineChange
 
     Key = Callable[[Sequence[bytes]], list[bytes]]
 
@@ -38,24 +41,31 @@ def lines_of(data: bytes) -> list[bytes]:
 
 def added_lines(data: bytes, previous: Iterable[bytes | None]) -> set[int]:
     """Return the indexes of the lines that are in none of the previous versions of a file; None: it did not exist."""
-    added = set(range(len(lines_of(data))))
+    added: set[int] | None = None
     for old in previous:
         if old is not None:
-            changed = hunks(old, data)
-            added &= {line for hunk in changed for line in range(hunk.new_start, hunk.new_start + hunk.new_count)}
-    return added
+            changed = set(_new_lines(hunks(old, data)))
+            added = changed if added is None else added & changed
+    return set(range(len(lines_of(data)))) if added is None else added
+
+
+def _new_lines(changes: Iterable[LineChange]) -> Iterator[int]:
+    """Yield the indexes of the lines that changes add, in order."""
+    for hunk in changes:
+        yield from range(hunk.new_start, hunk.new_start + hunk.new_count)
 
 
 def written_lines(data: bytes, previous: Sequence[bytes | None]) -> set[int]:
     """Return the added lines without those that were only moved: a text that the same change removes is not written."""
-    added = added_lines(data, previous)
     before = previous[0] if previous else None
-    if before is None or not added:
-        return added
+    if before is None:
+        return added_lines(data, previous)
+    changes = hunks(before, data)
+    added = added_lines(data, previous[1:])
     lines, old = lines_of(data), lines_of(before)
-    removed = Counter(line for hunk in hunks(before, data) for line in old[hunk.old_start : hunk.old_start + hunk.old_count])
+    removed = Counter(line for hunk in changes for line in old[hunk.old_start : hunk.old_start + hunk.old_count])
     written: set[int] = set()
-    for line in sorted(added):
+    for line in filter(added.__contains__, _new_lines(changes)):
         if removed[lines[line]] > 0:
             removed[lines[line]] -= 1
         else:
@@ -98,22 +108,20 @@ class _Alignment:
         self._older: set[int] = set()  # open lines that the agent found in the file
         self._free = Counter(theirs[line] for line in written)  # written lines that no line of the commit uses
         self._kept: Counter[bytes] = Counter()  # written lines that an older line of the commit uses
-        changes = hunks(_joined(theirs), _joined(own))
-        for their_start, own_start, count in unchanged(len(theirs), len(own), changes):
-            self._align(own_start, their_start, count, written)
+        self._align(unchanged(len(theirs), len(own), hunks(_joined(theirs), _joined(own))), written)
 
-    def _align(self, own_start: int, their_start: int, count: int, written: AbstractSet[int]) -> None:
-        """Note which written lines a block of equal lines uses."""
-        shift = their_start - own_start
-        for line in range(own_start, own_start + count):
-            if line + shift in written:
-                self._free[self._own[line]] -= 1
-                if line in self._open:
-                    self._matched.add(line)
+    def _align(self, blocks: Iterable[tuple[int, int, int]], written: AbstractSet[int]) -> None:
+        """Note which written lines the blocks of equal lines use. Only written and open lines are visited: files may be long."""
+        ordered, open_lines = sorted(written), sorted(self._open)
+        for their_start, own_start, count in blocks:
+            shift = their_start - own_start
+            for line in _within(ordered, their_start, count):
+                self._free[self._own[line - shift]] -= 1
+                if line - shift in self._open:
+                    self._matched.add(line - shift)
                 else:
-                    self._kept[self._own[line]] += 1
-            elif line in self._open:
-                self._older.add(line)
+                    self._kept[self._own[line - shift]] += 1
+            self._older.update(line for line in _within(open_lines, own_start, count) if line + shift not in written)
 
     def matched(self) -> set[int]:
         for line in sorted(self._open - self._matched):
@@ -139,6 +147,12 @@ class _Alignment:
             for line in lines:
                 if line not in self._matched and line + step in self._matched and self._free[self._own[line]] > 0:
                     self._take(line)
+
+
+def _within(lines: Sequence[int], start: int, count: int) -> Sequence[int]:
+    """Return those of some ascending line numbers that are in a range."""
+    first = bisect_left(lines, start)
+    return lines[first : bisect_left(lines, start + count, first)]
 
 
 def _joined(lines: Sequence[bytes]) -> bytes:

@@ -40,7 +40,7 @@ _WALKED, _CHILDREN = 5000, 50
 _ENTRIES = 50
 ENTRIES_MAX = 2000
 FILE_LINES_MAX, CHARACTERS_MAX, LINE_MAX = 5000, 512 * 1024, 2000
-_KINDS = {FILE: "file", FOLDER: "folder", LINK: "link", SUBMODULE: "submodule", EXECUTABLE: "executable"}
+KINDS = {FILE: "file", FOLDER: "folder", LINK: "link", SUBMODULE: "submodule", EXECUTABLE: "executable"}
 
 
 def routes() -> list[Route]:
@@ -91,7 +91,8 @@ def _shown(visit: Visit, refused: RefusedForm | None = None) -> Response:
         owner=commit.agent if commit.agent in space.agents() and not peer else None,
         peer=peer,
         refused=refused,
-        authorship=in_words(space.history.authorship(commit.cid, limit=1)),
+        authorship=space.history.authorship(commit.cid, limit=1),
+        in_words=in_words,
         **_changes(space, commit.cid),
     )
 
@@ -143,14 +144,14 @@ def _files(visit: Visit) -> Response:
     path = str(visit.request.path_params.get("path", "")).rstrip("/")
     parts = tuple(path.split("/")) if path else ()
     # libgit2 would normalize other paths.
-    entry = visit.space.views.entry(agent.head, path) if all(parts) and "\0" not in path and _is_unicode(path) else None
+    entry = visit.space.views.entry(agent.head, path) if all(parts) and "\0" not in path and is_unicode(path) else None
     if entry is None:
         fields = {"path": path, "commit": agent.head}
         raise NotFound(f"no file {path!r} at the head of agent {agent.name!r}", code="no-such-path", fields=fields)
     return _folder(visit, agent, parts, entry.cid) if entry.mode == FOLDER else _file(visit, agent, parts, entry)
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
     """Whether a name fits in a URL; git allows any bytes."""
     return text.encode("utf-8", "replace").decode("utf-8") == text
 
@@ -163,7 +164,7 @@ def _crumbs(parts: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
 def _folder(visit: Visit, agent: KnownAgent, parts: tuple[str, ...], tree: str) -> Response:
     entries = sorted(visit.space.views.folder(tree).items(), key=lambda entry: (entry[1] != FOLDER, entry[0]))
     items = [
-        (visible(name), _KINDS[mode], (*parts, name) if mode != SUBMODULE and _is_unicode(name) else None)
+        (visible(name), KINDS[mode], (*parts, name) if mode != SUBMODULE and is_unicode(name) else None)
         for name, mode in entries[:ENTRIES_MAX]
     ]
     return render(
@@ -173,7 +174,7 @@ def _folder(visit: Visit, agent: KnownAgent, parts: tuple[str, ...], tree: str) 
 
 def _file(visit: Visit, agent: KnownAgent, parts: tuple[str, ...], entry: TreeEntry) -> Response:
     data = b"" if entry.mode == SUBMODULE else visit.space.views.blob(entry.cid)
-    kind = _KINDS.get(entry.mode, "file")  # old versions of git wrote other file modes
+    kind = KINDS.get(entry.mode, "file")  # old versions of git wrote other file modes
     binary = b"\0" in data[:8000]
     wants_blame = visit.query("blame") == "1" and kind in ("file", "executable") and not binary
     blamed = visit.space.blame(agent.head, "/".join(parts)) if wants_blame and data.count(b"\n") <= FILE_LINES_MAX else []
@@ -189,7 +190,7 @@ def _file(visit: Visit, agent: KnownAgent, parts: tuple[str, ...], entry: TreeEn
         kind=kind,
         size=len(data),
         binary=binary,
-        lines=None if binary or kind == "submodule" else list(zip_longest(map(_cut, lines), _origins(blamed[: len(lines)]))),
+        lines=None if binary or kind == "submodule" else list(zip_longest(map(cut, lines), origins(blamed[: len(lines)]))),
         rest=len(every) - len(lines),
         wants_blame=wants_blame,
         blamed=bool(blamed),
@@ -197,7 +198,7 @@ def _file(visit: Visit, agent: KnownAgent, parts: tuple[str, ...], entry: TreeEn
     )
 
 
-def _origins(blamed: Sequence[BlamedLine]) -> Iterator[BlamedLine | None]:
+def origins(blamed: Sequence[BlamedLine]) -> Iterator[BlamedLine | None]:
     """The origin of each line, if it differs from that of the line before."""
     for before, line in pairwise([None, *blamed]):
         same = (
@@ -206,6 +207,6 @@ def _origins(blamed: Sequence[BlamedLine]) -> Iterator[BlamedLine | None]:
         yield None if same else line
 
 
-def _cut(text: str) -> Markup:
+def cut(text: str) -> Markup:
     rest = len(text) - LINE_MAX
     return escaped(text if rest <= 0 else f"{text[:LINE_MAX]} … {rest:,} more characters")
