@@ -9,6 +9,7 @@ fetched.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 from heapq import nlargest
 from itertools import islice
 from typing import NamedTuple
@@ -309,8 +310,9 @@ class CommitMatching:
         objects = self._core.objects
         if objects.size(file.blob) > FILE_MAX:
             return []
-        similar = self._index.similar(objects.blob(file.blob))
-        gone = [path for path in similar if objects.entry(tree, path) is None and self._wrote_before(path, cid)]
+        exists = cache(lambda path: objects.entry(tree, path) is not None)
+        similar = self._index.similar(objects.blob(file.blob), lambda path: path != file.path and exists(path))
+        gone = [path for path in similar if not exists(path) and self._wrote_before(path, cid)]
         most = max((similar[path] for path in gone), default=0)
         return sorted(path for path in gone if similar[path] == most)
 

@@ -23,7 +23,7 @@ from clia.values.types import SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from clia.git.line_diff import ChangedFile, GitLineDiffs
     from clia.space.core import Core
@@ -179,10 +179,13 @@ class AttributionIndex:
 
     # Questions
 
-    def similar(self, data: bytes) -> dict[str, int]:
-        """The files of agents that resemble a file, with the number of lines that stand for the file and that they share."""
+    def similar(self, data: bytes, is_other: Callable[[str], bool]) -> dict[str, int]:
+        """The files of agents that resemble a file, with the number of lines that stand for the file and that they share.
+
+        Lines that also stand for an existing other file are shared by accident as a rule, and do not count.
+        """
         with self._core.store.reading() as view:
-            return _similar(view.values, sketch(data))
+            return _similar(view.values, sketch(data), is_other)
 
     def paths(self, path: str) -> list[str]:
         """The paths that lines of a file may have been written to: its own, and those that it was renamed or moved from."""
@@ -223,9 +226,10 @@ def sketch(data: bytes) -> list[str]:
     return [f"{digest:08x}" for digest in smallest if is_distinctive(digests[digest])][:_SKETCH]
 
 
-def _similar(values: Values, digests: Sequence[str]) -> dict[str, int]:
+def _similar(values: Values, digests: Sequence[str], is_other: Callable[[str], bool]) -> dict[str, int]:
     """The files that share at least a quarter of the lines that stand for a file, and three of them, or both."""
-    shared = Counter(path for digest in digests for path in _paths(values, _SKETCHES + digest))
+    holders = [list(_paths(values, _SKETCHES + digest)) for digest in digests]
+    shared = Counter(path for paths in holders if not any(map(is_other, paths)) for path in paths)
     return {path: count for path, count in shared.items() if count >= max(2, min(3, len(digests))) and 4 * count >= len(digests)}
 
 

@@ -155,6 +155,16 @@ def test_a_file_that_is_moved_between_two_turns_keeps_the_authors_of_both(space:
     assert agents_of(space, "moved") == ["scout"] * 6 + ["other"] * 6
 
 
+def test_lines_that_another_file_has_too_do_not_make_a_deleted_file_the_earlier_one(space: clia.Space, people: Path) -> None:
+    """Common lines stand in many files: a person's new file shares them with a file that an agent wrote and that is gone."""
+    common = "import os\nimport sys\nreturn None\n"
+    commit_file(people, "base", "base\n")
+    space.commit("scout", "finding", changes={"gone": (common + "one\n").encode(), "kept": (common + "two\n").encode()})
+    commit_file(people, "kept", common + "two\n")
+    commit_file(people, "own", common + "three\n")
+    assert agents_of(space, "own") == [None] * 4
+
+
 def test_a_file_that_is_moved_twice_between_two_commits_keeps_its_authors(space: clia.Space, people: Path) -> None:
     own = "".join(f"own_{number}()\n" for number in range(12))
     work = "".join(f"work_{number}()\n" for number in range(6))
