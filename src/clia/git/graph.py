@@ -6,7 +6,7 @@ import heapq
 import os
 import threading
 
-from clia.errors import NoSuchObject
+from clia.errors import NoSuchObject, UnsafePath
 from clia.git.libgit2 import reading, tried_again, writing
 from clia.git.objects import as_commit
 from clia.git.records import PathConflict, TreeEntry, TreeMerge
@@ -152,6 +152,36 @@ class GitGraph:
                 del index.conflicts[path]  # a rename leaves stages under several paths
         with writing("the merged tree"):
             return TreeMerge(str(index.write_tree(repo)), conflicts)
+
+    @tried_again
+    def apply(self, base: str, theirs: str, ours: str) -> tuple[str, bool]:
+        """Apply the change from one tree to another to a third one; return the tree, and whether there were no conflicts.
+
+        Where lines conflict, both sides stay; where files do, theirs do.
+        """
+        if ours in (base, theirs):
+            return theirs, True
+        import pygit2.enums
+
+        repo = self._handle.repo
+        with reading("a tree"):
+            index = repo.merge_trees(base, ours, theirs)
+            is_clean = not index.conflicts
+            if not is_clean:
+                index = repo.merge_trees(base, ours, theirs, favor=pygit2.enums.MergeFavor.UNION)
+        wanted: dict[str, TreeEntry | None] = {}
+        for sides in list(index.conflicts or ()):
+            for path in {str(side.path) for side in sides if side is not None}:
+                wanted[path] = self._objects.entry(theirs, path)
+                if index.conflicts is not None:
+                    del index.conflicts[path]
+        with writing("the merged tree"):
+            tree = str(index.write_tree(repo))
+        changes = {path: entry for path, entry in wanted.items() if entry != self._objects.entry(tree, path)}
+        try:
+            return self._objects.update_tree(tree, changes) if changes else tree, is_clean
+        except UnsafePath:  # a file and a folder conflict
+            return theirs, is_clean
 
 
 def _children_first(commits: list[Commit]) -> list[Commit]:

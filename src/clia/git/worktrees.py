@@ -17,6 +17,7 @@ from clia.errors import CliaError, Conflict, FileError, InvalidInput
 from clia.git import worktree_links
 from clia.git.libgit2 import find_repository
 from clia.git.records import Checkout, Prepared, WorktreeHead
+from clia.git.reflogs import RECORD, Reflogs, is_creation
 from clia.git.submodules import Submodules
 
 TYPE_CHECKING = False
@@ -26,15 +27,14 @@ if TYPE_CHECKING:
     from clia.git.command import GitCommand
     from clia.git.libgit2 import GitHandle
 
-_RECORD, _PREPARED = "clia.json", "clia-prepared.json"
+_PREPARED = "clia-prepared.json"
 # A split index would leave shared files behind.
 _PRIVATE = ("-c", "core.splitIndex=false")
 _WOULD_LOSE = ("would be overwritten", "would lose", "would be removed", "resolve your current index")
-# What git writes to a reflog for a commit that it creates. A fast-forward and the start and end of a rebase create none.
-_CREATED = re.compile(r"(commit|cherry-pick|revert|am|rebase|pull|merge)\b")
-_MOVED = re.compile(r"fast-forward|\((start|finish|abort)\)|: (checkout|updating|returning)\b", re.IGNORECASE)
 # Files in a worktree's git directory while an operation is in progress.
 _OPERATIONS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "rebase-merge", "rebase-apply", "sequencer")
+# Files that name the commits which an operation is bringing into a worktree.
+_MERGE, _PICK, _REBASE = "MERGE_HEAD", "CHERRY_PICK_HEAD", "rebase-merge/stopped-sha"
 _STREAM = ("-c", "core.bigFileThreshold=32m")  # larger files are not loaded into memory
 # Nested repositories become gitlinks, as in git; files outside the sparse cone are added too (`--sparse`).
 _ADD = (*_STREAM, "-c", "advice.addEmbeddedRepo=false", "-c", "add.ignoreErrors=false", "add", "-A", "--sparse", "--", ".")
@@ -46,6 +46,7 @@ class GitWorktrees:
     def __init__(self, handle: GitHandle, command: GitCommand) -> None:
         self._handle = handle
         self._command = command
+        self.reflogs = Reflogs(handle.common_dir)
 
     def add_worktree(self, directory: str, agent: str, commit: str) -> None:
         """Create a linked worktree, detached at a commit, and record its base."""
@@ -160,7 +161,7 @@ class GitWorktrees:
         busy = any(os.path.lexists(os.path.join(admin, name)) for name in _OPERATIONS)
         out = self._command.attempt("log", "-g", "-z", "--no-show-signature", "--format=%H %gs", "HEAD", "--", cwd=place).out
         moves = [entry.partition(" ")[::2] for entry in out.decode("utf-8", "replace").split("\0") if entry]
-        created = {cid for cid, why in moves if _CREATED.match(why) and not _MOVED.search(why)}
+        created = {cid for cid, why in moves if is_creation(why)}
         created |= self._stashes({cid for cid, _ in moves})
         return WorktreeHead(self.head_of(place), not symbolic and not busy, frozenset(created) if moves else None, symbolic or None)
 
@@ -175,6 +176,20 @@ class GitWorktrees:
             return set()
         commits = [self._handle.repo[cid].peel(pygit2.Commit) for cid in stashes]
         return {str(commit.id) for commit in commits if any(str(parent) in bases for parent in commit.parent_ids[:1])}
+
+    def worktree_heads(self) -> set[str]:
+        """Return the commits that worktrees have checked out."""
+        out = self._command.attempt("worktree", "list", "--porcelain").out.decode("utf-8", "replace")
+        heads = {line.removeprefix("HEAD ") for line in out.splitlines() if line.startswith("HEAD ")}
+        return {cid for cid in heads if cid.strip("0")}
+
+    def unfinished(self, directory: str) -> list[tuple[str, bool]]:
+        """Return the commits that git is merging or picking in a worktree, and whether it merges them with their history."""
+        admin, found = self._admin_of(os.path.abspath(directory)), []
+        for name in (_MERGE, _PICK, _REBASE) if admin is not None else ():
+            with suppress(OSError), open(os.path.join(str(admin), name), encoding="ascii", errors="replace") as file:
+                found += [(line.strip(), name == _MERGE) for line in file if re.fullmatch(r"[0-9a-f]{40}\n?", line)]
+        return found
 
     def top_of(self, path: str) -> str | None:
         """Return the top of the worktree of this repository that contains a path, or None."""
@@ -391,7 +406,7 @@ class GitWorktrees:
         if admin is None:
             raise FileError(f"{place} is no longer a worktree", fields={"path": place, "reason": "its .git is gone"})
         facts = {"agent": agent, "base": base, "own": own, "pending": pending}
-        self._write(os.path.join(admin, _RECORD), {key: value for key, value in facts.items() if value is not None})
+        self._write(os.path.join(admin, RECORD), {key: value for key, value in facts.items() if value is not None})
 
     def _write(self, path: str, facts: Mapping[str, object]) -> None:
         text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
@@ -412,7 +427,7 @@ class GitWorktrees:
 def _read_record(admin: str, place: str) -> Checkout | None:
     """Return what the git directory of a worktree records of its agent."""
     try:
-        with open(os.path.join(admin, _RECORD), encoding="utf-8") as file:
+        with open(os.path.join(admin, RECORD), encoding="utf-8") as file:
             record = dict(json.load(file))
         own, pending = record.get("own"), record.get("pending")
         return Checkout(
