@@ -47,11 +47,16 @@ def test_an_event_is_stored_unchanged(space: Path, tool: str) -> None:
     assert fire(space, broken, tool) == QUIET
     (event,) = events(spool_of(space))
     assert event.payload == broken
-    assert event.head == {"tool": tool.encode(), "cwd": os.fsencode(space), "commit": head_of(space)}
+    assert event.head == {"tool": tool.encode(), "cwd": os.fsencode(space), **state_of(space)}
 
 
 def head_of(space: Path) -> bytes:
     return git("rev-parse", "HEAD", cwd=space).strip().encode()
+
+
+def state_of(space: Path) -> dict[str, bytes]:
+    size = (space / ".git" / "logs" / "HEAD").stat().st_size
+    return {"commit": head_of(space), "logs": b"logs/HEAD:%d" % size}
 
 
 def test_the_head_names_the_agent_and_any_directory(space: Path) -> None:
@@ -59,7 +64,7 @@ def test_the_head_names_the_agent_and_any_directory(space: Path) -> None:
     os.mkdir(inner)
     assert fire(inner, env=environment(None, CLIA_AGENT="scout", GIT_DIR="/elsewhere", GIT_WORK_TREE="/elsewhere")) == QUIET
     (event,) = events(spool_of(space))
-    assert event.head == {"tool": b"claude-code", "cwd": inner, "agent": b"scout", "commit": head_of(space)}
+    assert event.head == {"tool": b"claude-code", "cwd": inner, "agent": b"scout", **state_of(space)}
 
 
 def test_a_hook_recognizes_a_space_of_clia_init(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import clia
+from clia.capture import hook as hook_program
 from clia.capture import spool, spool_reader
 from clia.capture.ingest import ingest
 from clia.capture.rehearsal import Setting, parse, play
@@ -45,11 +46,15 @@ def common_dir(root: Path) -> str:
     return os.path.join(root, git("rev-parse", "--git-common-dir", cwd=root).rstrip("\n"))
 
 
-def put(root: Path, payload: bytes, tool: str = "claude-code", agent: str = "", cwd: str | None = None, commit: str = "") -> str:
-    """Put an event into the spool as the hook does; return its id. ``commit``: HEAD, if it matters."""
+def put(
+    root: Path, payload: bytes, tool: str = "claude-code", agent: str = "", cwd: str | None = None, git_state: bool = False
+) -> str:
+    """Put an event into the spool as the hook does; return its id. ``git_state``: with HEAD and the sizes of reflogs."""
     place = spool.spool_of(os.fsencode(common_dir(root)))
     before = set(_names(place))
-    spool.put([place], [spool.head(tool.encode(), os.fsencode(cwd or root), agent.encode(), commit.encode()), payload])
+    dirs = hook_program.git_dirs(os.fsencode(cwd or root)) if git_state else None
+    state = {"commit": hook_program.head_commit(*dirs), "logs": hook_program.reflog_state(*dirs)} if dirs else {}
+    spool.put([place], [spool.head(tool.encode(), os.fsencode(cwd or root), agent.encode(), **state), payload])
     (name,) = set(_names(place)) - before
     return os.fsdecode(name)
 

@@ -43,6 +43,7 @@ _STDIN = 0
 _BASELINE_SECONDS, _RUN_SECONDS = 3.0, 8.0
 """How long a tool waits for the ingest of an event, outside of ``clia run`` and in it. The installed hooks may take ten seconds."""
 _POLL_SECONDS = 0.01
+_WORKTREES_MAX, _STASHES_MAX, _CONTENT_MAX = 200, 50, 1 << 16
 
 
 def record(tool: str) -> None:
@@ -82,7 +83,7 @@ def caller(tool: str) -> str:
 def _put_down(tool: str, place: tuple[bytes, bytes, bytes], first: bytes) -> None:
     where, private, common = place
     agent, secret = (os.environb.get(name, b"") for name in (b"CLIA_AGENT", b"CLIA_RUN_SECRET"))
-    head = spool.head(tool.encode(), where, agent, head_commit(private, common), secret)
+    head = spool.head(tool.encode(), where, agent, head_commit(private, common), secret, reflog_state(private, common))
     stored = spool.put(spool.spools(common, os.environb), _event(head + first))
     if os.environb.get(b"CLIA_HOOK_INGEST") == b"off":
         return
@@ -162,6 +163,32 @@ def head_commit(private: bytes, common: bytes) -> bytes:
     return packed[max(0, end - 40) : end] if end > 0 else b""
 
 
+def reflog_state(private: bytes, common: bytes) -> bytes:
+    """The sizes of the reflogs of HEAD in each worktree, the directory's own first, and the stashes, the newest first.
+
+    Such as ``logs/HEAD:512 worktrees/x/logs/HEAD:80 stashes:ID,ID``. What is added to a reflog between two events happened
+    between them, whatever time its entries have.
+    """
+    if not private:
+        return b""
+    own = private.removeprefix(common).lstrip(b"/")
+    try:
+        others = os.listdir(os.path.join(common, b"worktrees"))
+    except OSError:
+        others = []
+    names = (own, b"", *(b"worktrees/" + name for name in others[:_WORKTREES_MAX]))
+    sizes = []
+    for log in dict.fromkeys(os.path.join(name, b"logs/HEAD") for name in names):
+        try:
+            sizes.append(b"%s:%d" % (log, os.stat(os.path.join(common, log)).st_size))
+        except OSError:
+            if not sizes:
+                sizes.append(log + b":0")  # before the first commit, or without reflogs
+    lines = _content(os.path.join(common, b"logs/refs/stash")).splitlines()
+    stashes = [line[41:81] for line in lines[: -_STASHES_MAX - 1 : -1]]
+    return b" ".join([*sizes, b"stashes:" + b",".join(stashes)] if stashes else sizes)
+
+
 def _cwd() -> bytes:
     try:
         return os.getcwdb()
@@ -203,13 +230,14 @@ def _shared_by(link: bytes, private: bytes) -> bytes | None:
 
 
 def _content(path: bytes) -> bytes:
-    """The content of a small regular file, or nothing. Does not block on a pipe."""
+    """The content of a small regular file, or the end of a large one, or nothing. Does not block on a pipe."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return b""
     try:
-        return os.read(file, 1 << 16) if stat.S_ISREG(os.fstat(file).st_mode) else b""
+        facts = os.fstat(file)
+        return os.pread(file, _CONTENT_MAX, max(0, facts.st_size - _CONTENT_MAX)) if stat.S_ISREG(facts.st_mode) else b""
     except OSError:
         return b""
     finally:

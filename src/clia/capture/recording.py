@@ -33,6 +33,7 @@ from clia.capture.events import (
     is_internal,
     time_field,
 )
+from clia.capture.git_activity import is_here, looked, noticed
 from clia.capture.later_calls import calls_in_transcript, named_files
 from clia.capture.service import MARK, DirectoryChange, paths_inside
 from clia.capture.tools import TOOLS
@@ -78,7 +79,8 @@ class Recorder:
             live = self._live(hook, event)
             if event.what == CALL and not event.sub and event.data.get("tool") not in READERS:
                 self._lives.share(self._lives.open_subs(live, live.captured.place))
-            live.captured = watched(live.captured, event, hook.record.commit)
+            live.captured = noticed(live.captured, event, hook.record, self._captures.commit_of)
+            live.captured = watched(live.captured, event, hook.record.commit if is_here(live.captured, hook.record) else "")
             if refused and live.captured.refused != refused:
                 live.captured = live.captured._replace(refused=refused)
                 self._queue(live, not_read(refused), hook.record)
@@ -192,7 +194,7 @@ class Recorder:
             return
         self._captures.reached("baseline-recorded")
         if change.now is not None:
-            live.captured = live.captured._replace(tree=change.now, paths=())
+            live.captured = looked(live.captured, change.now)
 
     def _sub_started(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         session = self._lives.session(hook, event)
@@ -306,10 +308,10 @@ class Recorder:
             commit = self._captures.record(captured, text, DirectoryChange(None))
         self._captures.reached("turn-recorded")
         self._counts["commits"] += commit is not None
-        live.captured = live.captured._replace(moves=())
+        live.captured = live.captured._replace(moves=(), git=live.captured.git.committed())
         if change.now is None or change.only is not None:
             return False
-        live.captured = live.captured._replace(tree=change.now, paths=())
+        live.captured = looked(live.captured, change.now)
         return True
 
     def _found(self, hook: IncomingEvent, live: IngestedSession) -> DirectoryChange:

@@ -14,7 +14,8 @@ from itertools import islice
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from clia.errors import CliaError, NotAllowed, NotFound, UnsafePath
+from clia.capture.git_activity import GitActivity
+from clia.errors import Ambiguous, CliaError, NotAllowed, NotFound, UnsafePath
 from clia.space.purging import MARK as PURGED_TEXT
 from clia.space.traces import stream
 from clia.values import refs as names
@@ -69,6 +70,7 @@ class CapturedSession(NamedTuple):
     prompt_ids: bool = True  # whether its hooks report the ids of prompts; older versions of tools do not
     secret: str = ""  # digest of the secret of the `clia run` that it works in; empty outside of one
     moves: tuple[tuple[str, str], ...] = ()  # HEAD before and after tool calls that moved it, since its last commit
+    git: GitActivity = GitActivity()  # what git did in its repository
 
     @property
     def key(self) -> str:
@@ -186,6 +188,14 @@ class Captures:
         """The top of the worktree that contains a path."""
         return self._porcelain.top_of(path)
 
+    def commit_of(self, revision: str) -> str | None:
+        """The commit that a revision names; None if it names none, or several."""
+        try:
+            cid = self._core.objects.expand(revision)
+        except Ambiguous:
+            return None
+        return cid if cid is not None and self._core.objects.kind(cid) == "commit" else None
+
     def head_at(self, place: str) -> str | None:
         """The commit that a worktree has checked out; None before the first."""
         return self._porcelain.head_of(place)
@@ -299,15 +309,16 @@ class Captures:
         """Whether ``clia run`` runs a program as the agent: it owns HEAD and index of the worktree."""
         return self._components.run_directories.is_running(agent)
 
-    def _own_commits(self, captured: CapturedSession) -> ToolCommits | None:
-        """The commits that the tool made in a directory of people."""
-        if not captured.moves:
+    def _own_commits(self, captured: CapturedSession, change: DirectoryChange) -> ToolCommits | None:
+        """The commits that the tool made in a directory of people, and those that HEAD brought there; None if there are none."""
+        has_moved = captured.moves or captured.head != captured.git.looked_at or not captured.git.is_empty
+        if not has_moved and not self._porcelain.unfinished(captured.place):
             return None
-        from clia.capture.tool_commits import ToolCommits  # most turns make none
+        from clia.capture.brought_files import DirectoryFiles  # most turns make none
+        from clia.capture.tool_commits import ToolCommits
 
-        state = self._porcelain.head_state(captured.place, "")
-        created = state.created if state is not None else None
-        return ToolCommits(self._core, self._commits.snapshots, captured, created, self._worktree)
+        directory = None if change.now is None else DirectoryFiles(change.now, self._touched(change))
+        return ToolCommits(self._core, self._porcelain, self._commits.snapshots, captured, directory)
 
     def record(
         self, captured: CapturedSession, text: CommitText, change: DirectoryChange, *, trace_alone: bool = True
@@ -323,8 +334,9 @@ class Captures:
         checkout = self._porcelain.checkout_of(captured.place)
         ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head)
         moved = checkout is not None and ours and self._checkouts.has_own_commits(checkout)
-        own = None if ours else self._own_commits(captured)
-        if new_tree == tree and not moved and own is None and not (trace_alone and self.waiting(agent)):
+        own = None if ours else self._own_commits(captured, change)
+        moved = moved or (own is not None and own.has_any())
+        if new_tree == tree and not moved and not (trace_alone and self.waiting(agent)):
             return None
         self._commits.snapshots.check_tree(tree, new_tree)
         if TURN not in self._registry.types().known():
@@ -348,10 +360,8 @@ class Captures:
         objects, now = self._core.objects, change.now
         if now is None:
             return lambda tree: tree
-        before = change.before if change.before and objects.kind(change.before) == "tree" else None
-        changed = self._porcelain.changes(before, now)
-        touched = {path for file in changed for path in (file.path, file.old_path or file.path)}
-        sessions = touched if change.only is None else touched & set(change.only)
+        before = self._before(change)
+        sessions = self._touched(change)
 
         def applied(tree: str) -> str:
             if change.only is None and (before is None or tree == before):
@@ -366,6 +376,15 @@ class Captures:
 
         return applied
 
+    def _before(self, change: DirectoryChange) -> str | None:
+        return change.before if change.before and self._core.objects.kind(change.before) == "tree" else None
+
+    def _touched(self, change: DirectoryChange) -> set[str]:
+        """The files that differ between two looks at a directory."""
+        changed = self._porcelain.changes(self._before(change), change.now) if change.now is not None else []
+        touched = {path for file in changed for path in (file.path, file.old_path or file.path)}
+        return touched if change.only is None else touched & set(change.only)
+
 
 def paths_inside(place: str, paths: Sequence[str]) -> list[str]:
     """Paths relative to a worktree; those outside of it are dropped."""
@@ -376,11 +395,12 @@ def paths_inside(place: str, paths: Sequence[str]) -> list[str]:
 def _as_row(captured: CapturedSession) -> dict[str, Any]:
     """Paths are arbitrary bytes: quoted for JSON."""
     place, *paths = (quote(path, errors="surrogateescape") for path in (captured.place, *captured.paths))
-    return captured._asdict() | {"place": place, "paths": paths}
+    return captured._asdict() | {"place": place, "paths": paths, "git": captured.git._asdict()}
 
 
 def _from_row(value: Mapping[str, Any]) -> CapturedSession:
     fields = {name: field for name, field in value.items() if name in CapturedSession._fields}
     fields["moves"] = tuple((old, new) for old, new in fields.get("moves", ()))
+    fields["git"] = GitActivity.from_json(fields.get("git", {}))
     place, *paths = (unquote(path, errors="surrogateescape") for path in (fields["place"], *fields.get("paths", ())))
     return CapturedSession(**fields | {"place": place, "paths": tuple(paths)})

@@ -50,6 +50,7 @@ class SpoolRecord(NamedTuple):
     payload: bytes
     commit: str = ""  # HEAD of the directory
     secret: str = ""  # digest of the tool's $CLIA_RUN_SECRET
+    logs: str = ""  # sizes of the reflogs of HEAD, the directory's own first; empty if it has none
 
     @property
     def at(self) -> str:
@@ -94,8 +95,10 @@ def read(spool: str, name: str) -> SpoolRecord | None:
     if len(data) > PAYLOAD_MAX:
         raise InvalidInput(f"the event has more than {PAYLOAD_MAX} bytes", code="event-too-large", fields={"field": ""})
     header, payload = parse(data)
-    tool, cwd, agent, commit, secret = (header.get(key, "") for key in ("tool", "cwd", "agent", "commit", "secret"))
-    return SpoolRecord(spool, name, tool, cwd, agent, payload, commit if is_id(commit) else "", digest(secret) if secret else "")
+    keys = ("tool", "cwd", "agent", "commit", "secret", "logs")
+    tool, cwd, agent, commit, secret, logs = (header.get(key, "") for key in keys)
+    known = (commit if is_id(commit) else "", digest(secret) if secret else "", logs)
+    return SpoolRecord(spool, name, tool, cwd, agent, payload, *known)
 
 
 def content(path: str, limit: int) -> bytes:

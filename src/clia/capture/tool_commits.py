@@ -1,72 +1,286 @@
-"""Commits that a captured tool makes on a person's branch.
+"""Commits that a captured tool makes in a person's repository.
 
-Invariant: the person's branch, HEAD, index and files are not touched. Each commit that the tool created while one of its calls ran
-becomes one commit of the agent: its change, applied to the agent's files, with its message and author date. A note on the
-person's commit names it. Commits that the tool fetched or switched to are not the tool's.
+Invariant: the person's branches, HEAD, index, stashes and files are not touched. Each commit that the tool created and that a
+branch, tag or worktree still has becomes one commit of the agent: its change, applied to the agent's files, with its message and
+author date. A note on the original names it. Commits that the tool left behind (amended, reset, stashed) are kept under
+``refs/clia/own``.
+What others wrote and the turn brought into the directory is not the agent's (``clia.capture.brought_files``).
 """
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
+from functools import cached_property
 from itertools import islice
 
-from clia.capture.service import DirectoryChange
+from clia.capture.brought_files import BroughtCommit, BroughtFiles, DirectoryFiles
 from clia.errors import NoSuchObject
+from clia.git.reflogs import ReflogEntry
+from clia.space.model import KEPT
 from clia.space.program_commits import AdoptedCommits
+from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from clia.capture.service import CapturedSession
+    from clia.git.porcelain import GitPorcelain
     from clia.git.records import Commit
     from clia.space.commits import Snapshots
     from clia.space.core import Core
     from clia.space.program_commits import Trailer
 
+    Written = tuple[str, str, int, str]
+
 _LOOK_BACK = 200
-"""Commits of the agent to search for adopted ones: an interrupted ingest records an event again."""
+"""Commits of the agent to search for those that the tool replays."""
+_ORIGINALS_MAX = 2000
+"""Commits of others to search for those that the tool replays."""
+_REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40})", re.MULTILINE)
 
 
 class ToolCommits(AdoptedCommits):
-    """The commits of one turn. ``created``: what the reflog of the directory says was created there; None: it has none."""
+    """The commits of one turn. ``directory``: its files; None if it was not looked at."""
 
     def __init__(
         self,
         core: Core,
+        porcelain: GitPorcelain,
         snapshots: Snapshots,
         captured: CapturedSession,
-        created: frozenset[str] | None,
-        applied: Callable[[DirectoryChange], Callable[[str], str]],
+        directory: DirectoryFiles | None,
     ) -> None:
         super().__init__(core, snapshots, captured.agent)
-        self._moves = captured.moves
-        self._created = created
-        self._applied = applied
+        self._porcelain = porcelain
+        self._captured = captured
+        self._directory = directory
+        self._brought = BroughtFiles(core, porcelain, snapshots, captured)
+        self._stands_for: dict[str, str] = {}  # the agent's commit for each of the tool's
+        self._copied: dict[str, str] = {}  # the recorded commit, or another author's, which one of the tool's repeats
+        self._stashed = [cid for cid in captured.git.stashed if self._is_here(cid)]
+        self._moves = [entry for _, entry in self._logged(by_tool=True)]
+        if captured.git.worktree_calls is not None:
+            self._moves += porcelain.reflogs.in_removed_worktrees(*captured.git.worktree_calls)
+        self._made = {entry.new: entry for entry in self._moves if entry.created and self._is_here(entry.new)}
+        self._made |= {} if captured.git.sizes.get(captured.git.log) else self._without_reflog()
+
+    def has_any(self) -> bool:
+        """Whether the tool created a commit or a stash that is not recorded yet."""
+        kept_tip = self._kept_before(self._core.require_head(self._agent))
+        recorded = self._recorded(self._made)
+        return any(cid not in recorded and not self._is_kept(kept_tip, cid) for cid in (*self._made, *self._stashed))
 
     def adopt(self, head: str, identity: Sequence[Trailer]) -> tuple[list[str], list[Trailer]]:
-        core, stands_for = self._core, dict[str, str]()
+        self._stands_for = self._recorded(self._made)
+        superseded = self._superseded()
+        own = self._own(head, superseded)
         tip = head
-        for commit in self._own(head):
-            before = core.objects.commit(commit.parents[0]).tree if commit.parents else core.empty_tree()
-            tree = self._applied(DirectoryChange(commit.tree, before))(core.objects.commit(tip).tree)
-            merged = [stands_for.get(parent, parent) for parent in commit.parents[1:]]
-            tip = stands_for[commit.cid] = self._write(commit, tree, [tip, *self._others(head, [tip], merged)], identity)
-        return [tip], []
+        for commit in own:
+            tip = self._stands_for[commit.cid] = self._adopted(commit, tip, superseded, identity)
+        left = self._newest({*superseded, *self._stashed}, [head], head)
+        self._keep([*left, *self._newest({commit.cid for commit in own}, [], head)], head)
+        tip = self._with_others(head, tip, adopted=bool(own))
+        return [tip, *self._unstashed(head)], [(KEPT, cid) for cid in left]
 
     def pending(self, commit: str) -> None:
         """Nothing to record: the person's worktree does not follow."""
 
-    def _own(self, head: str) -> Iterator[Commit]:
-        """The commits to adopt, oldest first."""
-        adopted = {commit.own for commit in islice(self._core.own_commits(self._agent, head), _LOOK_BACK)}
-        # Without a reflog, what a remote has counts as fetched.
-        fetched = [cid for _, cid in self._core.refs.under("refs/remotes/")] if self._created is None else []
-        for old, new in self._moves:
+    # What the tool made
+
+    def _logged(self, *, by_tool: bool) -> Iterator[tuple[str, ReflogEntry]]:
+        for log, start, end, is_tools in self._captured.git.logged:
+            if is_tools == by_tool:
+                yield from ((log, entry) for entry in self._porcelain.reflogs.part(log, start, end))
+
+    def _is_here(self, cid: str) -> bool:
+        return self._core.objects.kind(cid) == "commit"  # git gc may have removed it
+
+    def _is_kept(self, kept_tip: str | None, cid: str) -> bool:
+        return kept_tip is not None and self._core.contains(kept_tip, cid)
+
+    def _without_reflog(self) -> dict[str, ReflogEntry]:
+        """What the tool committed in the session's directory, if there is no reflog: new commits that nothing else contains."""
+        core, captured = self._core, self._captured
+        if not captured.moves:
+            return {}
+        state = self._porcelain.head_state(captured.place, "")
+        others = {cid for ref, cid in core.refs.under("refs/") if state is None or ref != state.branch}
+        others |= set(self._porcelain.reflogs.fetched())
+        hidden = [cid for cid in others if self._is_here(cid)]
+        since = int(datetime.fromisoformat(captured.started).timestamp()) if captured.started else 0
+        made: dict[str, ReflogEntry] = {}
+        for old, new in captured.moves:
             try:
-                commits = list(self._core.graph.walk([new], [old, head, *fetched]))
+                commits = list(core.graph.walk([new], [old, *hidden]))
             except NoSuchObject:
                 continue  # removed since by git gc
             for commit in reversed(commits):
-                if (self._created is None or commit.cid in self._created) and commit.cid not in adopted:
-                    adopted.add(commit.cid)
-                    yield commit
+                if commit.committer.at >= since:
+                    made[commit.cid] = ReflogEntry(old, commit.cid, commit.committer.at, "commit")
+        return made
+
+    def _recorded(self, commits: Iterable[str]) -> dict[str, str]:
+        """The agents' commits for those that are adopted already, also by a sub-agent."""
+        core, recorded = self._core, dict[str, str]()
+        for cid, blob in core.notes.among(names.OWN_NOTES, commits).items():
+            agent, _, adopted = core.objects.blob(blob).decode("utf-8", "replace").strip().partition(" ")
+            tip = core.refs.get(names.head(agent)) if names.is_name(agent) else None
+            if tip is not None and names.is_id(adopted) and core.contains(tip, adopted):  # else its ingest was interrupted
+                recorded[cid] = adopted
+        return recorded
+
+    def _superseded(self) -> set[str]:
+        """The tool's commits that no branch, tag or worktree has any more."""
+        refs = (*self._core.refs.under(names.BRANCHES), *self._core.refs.under("refs/tags/"))
+        tips = {cid for ref, cid in refs if not ref.startswith(names.HEADS)} | self._porcelain.worktree_heads()
+        made = [cid for cid in self._made if cid not in self._stands_for]
+        return {commit.cid for commit in self._core.graph.walk(made, sorted(tips))} & set(made) if made else set()
+
+    # The agent's commits
+
+    def _own(self, head: str, superseded: set[str]) -> list[Commit]:
+        """The commits to adopt, parents first.
+
+        One that repeats another is adopted if that was the tool's and is gone, or if it has other lines, as after a conflict.
+        """
+        commits = {cid: self._core.objects.commit(cid) for cid in self._made}
+        repeated = {cid for cid, entry in self._made.items() if self._repeats(entry)}
+        originals = {cid: commit for cid, commit in commits.items() if cid not in repeated}
+        own = {cid: commit for cid, commit in originals.items() if cid not in superseded and cid not in self._stands_for}
+        gone = {_written(commit) for cid, commit in originals.items() if cid in superseded}
+        recorded = self._earlier(head) | {_written(commit): commit for cid, commit in originals.items() if cid not in superseded}
+        for cid in (cid for cid in self._made if cid in repeated):
+            copy, written = commits[cid], _written(commits[cid])
+            is_new = cid not in superseded and cid not in self._stands_for
+            original = recorded.get(written) or (None if written in gone else self._by_others.get(written))
+            if written not in gone and written not in recorded:
+                superseded.discard(cid)  # it is another author's
+            if original is not None:
+                self._copied[cid] = original.cid
+                own |= {cid: copy} if is_new and self._has_other_lines(copy, original) else {}
+            elif is_new and written in gone:
+                own[cid] = recorded[written] = copy
+        return list(_parents_first(own))
+
+    def _repeats(self, entry: ReflogEntry) -> bool:
+        return entry.replayed and not self._amends(entry) and len(self._core.objects.commit(entry.new).parents) < 2
+
+    def _amends(self, entry: ReflogEntry) -> bool:
+        """Whether a new commit replaces the old one, as by ``git commit --amend``, or by a squash in a rebase."""
+        commit = self._core.objects.commit
+        return self._is_here(entry.old) and commit(entry.new).parents == commit(entry.old).parents
+
+    def _earlier(self, head: str) -> dict[Written, Commit]:
+        """The originals of the agent's last commits, by what a copy of them would repeat."""
+        own = [commit.own for commit in islice(self._core.own_commits(self._agent, head), _LOOK_BACK)]
+        originals = [self._core.objects.commit(cid) for cid in own if cid is not None and self._is_here(cid)]
+        return {_written(commit): commit for commit in originals}
+
+    def _has_other_lines(self, copy: Commit, original: Commit) -> bool:
+        """Whether a copy of a commit makes another change."""
+        core = self._core
+        base, ours = (self._tree(*commit.parents[:1]) for commit in (original, copy))
+        return core.graph.apply(base, original.tree, ours) != (copy.tree, True)
+
+    @cached_property
+    def _by_others(self) -> dict[Written, Commit]:
+        """The newest commits of others, by what a copy of them repeats."""
+        refs = (entry for prefix in (names.BRANCHES, names.REMOTES, "refs/tags/") for entry in self._core.refs.under(prefix))
+        tips = {cid for ref, cid in refs if not ref.startswith(names.HEADS)}
+        tips |= {*self._porcelain.reflogs.fetched(), *(entry.old for entry in self._moves)}
+        commits = self._core.graph.newest(sorted(filter(self._is_here, tips)), _ORIGINALS_MAX)
+        return {_written(commit): commit for commit in reversed(commits) if commit.cid not in self._made}
+
+    def _adopted(self, commit: Commit, tip: str, superseded: set[str], identity: Sequence[Trailer]) -> str:
+        """Write the agent's commit for one of the tool's on top of the agent's work."""
+        core = self._core
+        base = self._base(commit, superseded)
+        tree, is_clean = core.graph.apply(self._tree(base), commit.tree, core.objects.commit(tip).tree)
+        # Lines of another base than the agent's work are not new. After a conflict, the agent's files have some of them.
+        others = [] if base is None or (is_clean and self._is_known(base, tip)) else [base]
+        others += [*commit.parents[1:], *filter(None, [self._copied.get(commit.cid)])]
+        if len(commit.parents) == 1:
+            others += [parent for cid in _REVERTS.findall(commit.message) for parent in self._parents(cid)]
+        changed = DirectoryFiles(tree, self._brought.changed(core.objects.commit(tip).tree, tree))
+        tip = self._brought.while_head_stayed(tip, changed, self._sources(), without=commit.parents)
+        parents = dict.fromkeys((tip, *(self._stands_for.get(parent, parent) for parent in others)))
+        return self._write(commit, tree, list(parents), identity)
+
+    def _base(self, commit: Commit, superseded: set[str]) -> str | None:
+        """The commit whose files a commit changes: the one that it amends, if that is recorded, or its parent."""
+        entry = self._made[commit.cid]
+        while self._amends(entry) and entry.old in superseded and entry.old not in self._copied:
+            entry = self._made[entry.old]
+        return entry.old if self._amends(entry) else next(iter(commit.parents), None)
+
+    def _tree(self, cid: str | None = None) -> str:
+        return self._core.empty_tree() if cid is None else self._core.objects.commit(cid).tree
+
+    def _is_known(self, cid: str, tip: str) -> bool:
+        """Whether the agent's files contain a commit: it is in the agent's history, or was at HEAD before."""
+        known = (tip, self._captured.git.looked_at)
+        return cid in self._stands_for or any(place and self._core.contains(place, cid) for place in known)
+
+    def _parents(self, cid: str) -> tuple[str, ...]:
+        return self._core.objects.commit(cid).parents[:1] if self._is_here(cid) else ()
+
+    # What is not the agent's
+
+    def _with_others(self, head: str, tip: str, *, adopted: bool) -> str:
+        """Commit as the person what others wrote; return the new tip, whose files are those of the directory."""
+        if self._directory is None:  # the files stay those of the last look
+            return self._brought.commit(tip, self._tree(head), [], "the files before the commits of the tool")
+        now = self._captured.head
+        stands_for = self._stands_for.get(now, now)
+        tip = self._brought.at_head(head, tip, stands_for, self._directory, self._written_by_tool(), adopted=adopted)
+        return self._brought.while_head_stayed(tip, self._directory, self._sources())
+
+    def _sources(self) -> list[BroughtCommit]:
+        """The commits of others whose files calls may have taken while HEAD stayed."""
+        kept_tip, git = self._core.refs.get(names.own(self._agent)), self._captured.git
+        stashes = [cid for cid in git.applied if cid not in git.stashed and not self._is_kept(kept_tip, cid)]
+        own = {*self._made, *self._recorded(git.named)}
+        named = [cid for cid in git.named if cid not in own and cid != self._captured.head]
+        return [
+            *(BroughtCommit(cid, is_stash=True) for cid in stashes if self._is_here(cid)),
+            *(BroughtCommit(cid, is_pick=not is_merge) for cid, is_merge in self._porcelain.unfinished(self._captured.place)),
+            *(BroughtCommit(cid) for cid in named if self._is_here(cid)),
+        ]
+
+    def _written_by_tool(self) -> set[str]:
+        """The files that the tool says it wrote, and that a person committed during the turn."""
+        entries = [entry for log, entry in self._logged(by_tool=False) if log == self._captured.git.log and entry.created]
+        paths = set[str]()
+        for entry in entries:
+            if self._captured.paths and self._is_here(entry.new):
+                parent = next(iter(self._parents(entry.new)), None)
+                paths |= {file.path for file in self._porcelain.changes(parent, entry.new)}
+        return paths & set(self._captured.paths)
+
+    def _unstashed(self, head: str) -> list[str]:
+        """The agent's files from when the tool stashed what calls may have applied now: they may be a person's."""
+        stashes = {*self._captured.git.applied} - {*self._captured.git.stashed}
+        own = islice(self._core.own_commits(self._agent, head), _LOOK_BACK) if stashes else ()
+        return [commit.parents[0] for commit in own if stashes & {*commit.kept} and commit.parents]
+
+
+def _written(commit: Commit) -> Written:
+    """What a copy of a commit has in common with it."""
+    return commit.author.name, commit.author.email, commit.author.at, commit.message.partition("\n")[0]
+
+
+def _parents_first(commits: Mapping[str, Commit]) -> Iterator[Commit]:
+    done: set[str] = set()
+
+    def visit(commit: Commit) -> Iterator[Commit]:
+        if commit.cid not in done:
+            done.add(commit.cid)
+            for parent in commit.parents:
+                if parent in commits:
+                    yield from visit(commits[parent])
+            yield commit
+
+    for commit in commits.values():
+        yield from visit(commit)

@@ -15,7 +15,7 @@ from clia.values.commit_messages import compose
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from clia.git.porcelain import GitPorcelain
     from clia.git.records import Checkout, Commit, WorktreeHead
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from clia.space.core import Core
 
     Trailer = tuple[str, str | None]
+
+_KEEP = "Commits that programs made as"
 
 
 class AdoptedCommits(ABC):
@@ -65,6 +67,40 @@ class AdoptedCommits(ABC):
                 new.append(commit)
         return new
 
+    def _newest(self, commits: Collection[str], known_tips: Iterable[str], head: str) -> list[str]:
+        """The newest of the commits that are neither in known histories nor kept before the agent's head."""
+        kept_tip = self._kept_before(head)
+        hidden = [*known_tips, *([kept_tip] if kept_tip is not None else [])]
+        found = list(self._core.graph.walk(sorted(commits), hidden)) if commits else []
+        parents = {parent for commit in found for parent in commit.parents}
+        return [commit.cid for commit in found if commit.cid in commits and commit.cid not in parents]
+
+    def _kept_before(self, head: str) -> str | None:
+        """The tip of the kept commits that the agent's commits can name. After a crash, the last ones were kept and not named."""
+        core = self._core
+        kept_tip = core.refs.get(names.own(self._agent))
+        while kept_tip is not None and (commit := core.objects.commit(kept_tip)).message == self._keep_message(head):
+            is_first = not core.objects.commit(commit.parents[0]).message.startswith(_KEEP)
+            kept_tip = None if is_first else commit.parents[0]
+        return kept_tip
+
+    def _keep_message(self, head: str) -> str:
+        return f"{_KEEP} {self._agent}, after {head[:12]}\n"
+
+    def _keep(self, commits: Sequence[str], head: str = "") -> None:
+        """Keep commits under the agent's ref for them, so that git never removes them.
+
+        ``head``: the agent's head, if its next commit names them.
+        """
+        core, ref = self._core, names.own(self._agent)
+        before = core.refs.get(ref)
+        new = [cid for cid in commits if before is None or not core.graph.descends(before, cid)]
+        if new:
+            by = core.person_stamp()
+            parents = [cid for cid in (before, *new) if cid is not None]
+            kept = core.objects.write_commit(core.empty_tree(), parents, by, by, self._keep_message(head))
+            core.refs.move(ref, before, kept, "clia: keep")
+
 
 class ProgramCommits(AdoptedCommits):
     """The commits that a program made in one checkout since the agent's last commit."""
@@ -83,8 +119,8 @@ class ProgramCommits(AdoptedCommits):
         start = self.head
         self.head = state.commit
         adopted, tip = self._adopted(state, head, stands_for, identity)
-        left = self._left(state, [head, start])
-        self._keep([*left, *([state.commit] if adopted else [])])
+        left = self._left(state, [head, start], head)
+        self._keep([*left, *([state.commit] if adopted else [])], head)
         merged = [] if state.commit in adopted or self._core.graph.descends(head, state.commit) else [state.commit]
         parents = [tip, *merged]
         return parents, [(KEPT, cid) for cid in left]
@@ -93,14 +129,14 @@ class ProgramCommits(AdoptedCommits):
         """Whether there is anything to adopt or to keep."""
         state = self._porcelain.head_state(self._checkout.directory, self.head)
         places = (self.head, self._checkout.base)
-        return state is not None and (state.commit not in places or bool(self._left(state, places)))
+        return state is not None and (state.commit not in places or bool(self._left(state, places, self._checkout.base)))
 
     def keep_left(self) -> bool:
         """Keep the commits that the program left behind; return whether HEAD has commits that are not recorded."""
         state = self._porcelain.head_state(self._checkout.directory, self.head)
         if state is None:
             return False
-        self._keep(self._left(state, [self.head]))
+        self._keep(self._left(state, [self.head]))  # no commit names them
         return state.commit is not None and bool(self._own(state, state.commit, [self.head, self._checkout.base]))
 
     def pending(self, commit: str) -> None:
@@ -143,23 +179,7 @@ class ProgramCommits(AdoptedCommits):
                 own[commit.cid] = commit
         return list(own.values())
 
-    def _left(self, state: WorktreeHead, hidden: Sequence[str]) -> list[str]:
+    def _left(self, state: WorktreeHead, hidden: Sequence[str], head: str = "") -> list[str]:
         """The newest commits that were created here and are neither in HEAD nor kept already."""
-        core = self._core
-        kept_tip = core.refs.get(names.own(self._agent))
-        known_tips = [cid for cid in (*hidden, state.commit, kept_tip) if cid is not None]
-        created = [cid for cid in sorted(state.created or ()) if core.objects.kind(cid) == "commit"]
-        left = list(core.graph.walk(created, known_tips)) if created else []
-        parents = {parent for commit in left for parent in commit.parents}
-        return [commit.cid for commit in left if commit.cid in created and commit.cid not in parents]
-
-    def _keep(self, commits: Sequence[str]) -> None:
-        """Keep commits under the agent's ref for them, so that git never removes them."""
-        core, ref = self._core, names.own(self._agent)
-        before = core.refs.get(ref)
-        new = [cid for cid in commits if before is None or not core.graph.descends(before, cid)]
-        if new:
-            by = core.person_stamp()
-            parents = [cid for cid in (before, *new) if cid is not None]
-            text = f"Commits that programs made as {self._agent}\n"
-            core.refs.move(ref, before, core.objects.write_commit(core.empty_tree(), parents, by, by, text), "clia: keep")
+        created = {cid for cid in state.created or () if self._core.objects.kind(cid) == "commit"}
+        return self._newest(created, [cid for cid in (*hidden, state.commit) if cid is not None], head)

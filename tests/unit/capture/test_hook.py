@@ -86,3 +86,35 @@ def head_of(directory: Path) -> bytes:
     dirs = main.git_dirs(os.fsencode(directory))
     assert dirs is not None
     return main.head_commit(*dirs)
+
+
+def state_at(place: Path) -> bytes:
+    dirs = main.git_dirs(os.fsencode(place))
+    assert dirs is not None
+    return main.reflog_state(*dirs)
+
+
+def test_the_reflogs_of_all_worktrees_are_reported_with_the_directorys_own_first(tmp_path: Path) -> None:
+    root, linked = tmp_path.resolve() / "repo", tmp_path.resolve() / "linked"
+    git("init", "-q", str(root), cwd=tmp_path)
+    assert state_at(root) == b"logs/HEAD:0"
+    git("commit", "-q", "--allow-empty", "-m", "first", cwd=root)
+    git("worktree", "add", "-q", str(linked), cwd=root)
+    logs = root / ".git" / "logs" / "HEAD", root / ".git" / "worktrees" / "linked" / "logs" / "HEAD"
+    main_part, linked_part = (
+        b"%s:%d" % (name, log.stat().st_size) for name, log in zip((b"logs/HEAD", b"worktrees/linked/logs/HEAD"), logs, strict=True)
+    )
+    assert state_at(root) == main_part + b" " + linked_part
+    assert state_at(linked) == linked_part + b" " + main_part
+
+
+def test_the_newest_stashes_are_reported(tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    git("init", "-q", cwd=root)
+    ids = [f"{number:040x}" for number in range(600)]
+    log = root / ".git" / "logs" / "refs" / "stash"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("".join(f"{cid} {cid} Tess <tess@example.org> 1790000000 +0000\tWIP on main: {'x' * 60}\n" for cid in ids))
+    stashes = state_at(root).decode().partition("stashes:")[2].split(",")
+    assert stashes == ids[: -len(stashes) - 1 : -1]
+    assert len(stashes) >= 20

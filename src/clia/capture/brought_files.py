@@ -1,0 +1,161 @@
+"""Files that a turn brought into a directory, and that others wrote.
+
+The commit at HEAD brings files if the tool pulled, merged, checked out or cherry-picked, or a person committed. Stashes of a
+person, merges that are not finished and commits that a git command names bring files while HEAD stays. All of them become commits
+of the person on the agent's branch before the turn's, so only what the tool wrote itself is the agent's.
+
+Invariant: only files that changed in the directory during the turn are committed, and the directory is only read.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from clia.errors import UnsafePath
+from clia.space.attribution_index import FILE_MAX
+from clia.space.line_matching import added_lines, lines_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from clia.capture.service import CapturedSession
+    from clia.git.porcelain import GitPorcelain
+    from clia.git.records import Stamp, TreeEntry
+    from clia.space.commits import Snapshots
+    from clia.space.core import Core
+
+
+class DirectoryFiles(NamedTuple):
+    """The files of a directory at the end of a turn, or those of a commit of the tool."""
+
+    tree: str
+    touched: set[str]  # paths that changed since the last look, or in the commit
+
+
+class BroughtCommit(NamedTuple):
+    """A commit whose change may have been applied to a directory while HEAD stayed: that since it left HEAD's history."""
+
+    cid: str
+    is_stash: bool = False
+    is_pick: bool = False  # only the change of the commit itself
+
+
+class BroughtFiles:
+    """The files that one turn brought into a directory."""
+
+    def __init__(self, core: Core, porcelain: GitPorcelain, snapshots: Snapshots, captured: CapturedSession) -> None:
+        self._core = core
+        self._porcelain = porcelain
+        self._snapshots = snapshots
+        self._captured = captured
+
+    def at_head(
+        self, head: str, tip: str, stands_for: str, directory: DirectoryFiles, own_paths: set[str], *, adopted: bool
+    ) -> str:
+        """Commit what the commit at HEAD brought, except for the tool's own commits and files; return the new tip.
+
+        ``stands_for``: the agent's commit for that at HEAD, or the commit itself. ``own_paths``: files that the tool wrote.
+        """
+        core, captured = self._core, self._captured
+        now, before = captured.head, captured.git.looked_at
+        if not self._is_here(now) or (now == before and not adopted) or (before and not self._is_here(before)):
+            return tip
+        at_start = core.objects.commit(head).tree
+        tree, _ = core.graph.apply(self._tree([before] if before else []), core.objects.commit(now).tree, at_start)
+        try:
+            tree = self._with(tree, at_start, self.changed(at_start, tree) - directory.touched)
+            tree = self._with(tree, core.objects.commit(tip).tree, own_paths)
+        except UnsafePath:  # a file and a folder conflict
+            tree = at_start
+        others = [] if now == before else [stands_for]
+        return self.commit(tip, tree, others, f"the files of {now[:12]}, which HEAD moved to")
+
+    def while_head_stayed(
+        self, tip: str, directory: DirectoryFiles, sources: Iterable[BroughtCommit], *, without: Sequence[str] = ()
+    ) -> str:
+        """Commit what stashes, unfinished merges and named commits brought; return the new tip.
+
+        ``without``: commits that are merged with their history, so their files, and those of their ancestors, keep their authors.
+        """
+        for source in sources:
+            if not any(self._core.contains(merged, source.cid) for merged in without):
+                with suppress(UnsafePath):  # a file and a folder conflict
+                    tree = self._applied(source, self._core.objects.commit(tip).tree, directory)
+                    name = f"the stash {source.cid[:12]}" if source.is_stash else source.cid[:12]
+                    author = None if source.is_stash else self._core.objects.commit(source.cid).author
+                    tip = self.commit(tip, tree, [], f"the files of {name}", author)
+        return tip
+
+    def _applied(self, source: BroughtCommit, before: str, directory: DirectoryFiles) -> str:
+        """A tree with those files of a change that the directory has, at least in part."""
+        objects, theirs = self._core.objects, self._files(source)
+        tree, _ = self._core.graph.apply(self._base(source), theirs, before)
+        # A file that was taken as it is, such as by `git checkout COMMIT -- FILE`.
+        same = [path for path in directory.touched if objects.entry(theirs, path) == objects.entry(directory.tree, path)]
+        tree = self._with(tree, theirs, same)
+        missing = [path for path in self.changed(before, tree) if not self._has(directory, path, before, tree)]
+        return self._with(tree, before, missing)
+
+    def _files(self, source: BroughtCommit) -> str:
+        objects, commit = self._core.objects, self._core.objects.commit(source.cid)
+        tree = commit.tree
+        for untracked in commit.parents[2:] if source.is_stash else ():
+            tree = objects.update_tree(tree, objects.entries(objects.commit(untracked).tree))
+        return tree
+
+    def _base(self, source: BroughtCommit) -> str:
+        """The files that the change of a commit is applied to."""
+        if source.is_stash or source.is_pick:
+            return self._tree(self._core.objects.commit(source.cid).parents[:1])
+        head = self._captured.head
+        base = self._core.graph.merge_base(head, source.cid) if self._is_here(head) else None
+        return self._tree([base] if base is not None else [])
+
+    def _tree(self, commits: Sequence[str]) -> str:
+        return self._core.objects.commit(commits[0]).tree if commits else self._core.empty_tree()
+
+    def _is_here(self, cid: str) -> bool:
+        return bool(cid) and self._core.objects.kind(cid) == "commit"  # git gc may have removed it
+
+    def changed(self, before: str, tree: str) -> set[str]:
+        """The paths that differ between two trees."""
+        changes = self._porcelain.changes(before, tree) if tree != before else []
+        return {path for file in changes for path in (file.path, file.old_path or file.path)}
+
+    def _has(self, directory: DirectoryFiles, path: str, before: str, tree: str) -> bool:
+        """Whether the directory has any of the lines that a file would get."""
+        if path not in directory.touched:
+            return False
+        entries = [self._core.objects.entry(source, path) for source in (before, tree, directory.tree)]
+        if entries[1] == entries[2]:
+            return True
+        old, new, now = map(self._text, entries)
+        if new is None or now is None:
+            return False
+        lines, present = lines_of(new), {*lines_of(now)}
+        return any(lines[number] in present for number in added_lines(new, [old]))
+
+    def _text(self, entry: TreeEntry | None) -> bytes | None:
+        objects = self._core.objects
+        if entry is None or objects.kind(entry.cid) != "blob" or objects.size(entry.cid) > FILE_MAX:
+            return None
+        return objects.blob(entry.cid)
+
+    def _with(self, tree: str, source: str, paths: Iterable[str]) -> str:
+        """A tree with some files of another one."""
+        objects = self._core.objects
+        entries = {path: objects.entry(source, path) for path in paths}
+        changes = {path: entry for path, entry in entries.items() if entry != objects.entry(tree, path)}
+        return objects.update_tree(tree, changes) if changes else tree
+
+    def commit(self, tip: str, tree: str, others: Sequence[str], message: str, author: Stamp | None = None) -> str:
+        """Write a commit of the person on top of the agent's work, unless it changes nothing."""
+        core = self._core
+        before = core.objects.commit(tip).tree
+        if tree == before:
+            return tip
+        self._snapshots.check_tree(before, tree)
+        by = core.person_stamp()
+        return core.objects.write_commit(tree, list(dict.fromkeys((tip, *others))), author or by, by, f"{message}\n")
