@@ -69,29 +69,34 @@ class BroughtFiles:
             tree = self._with(tree, core.objects.commit(tip).tree, own_paths)
         except UnsafePath:  # a file and a folder conflict
             tree = at_start
-        others = [] if now == before else [stands_for]
+        # A commit of the person that has files of the tool must not count as older than the turn.
+        others = [] if now == before or own_paths else [stands_for]
         return self.commit(tip, tree, others, f"the files of {now[:12]}, which HEAD moved to")
 
     def while_head_stayed(
-        self, tip: str, directory: DirectoryFiles, sources: Iterable[BroughtCommit], *, without: Sequence[str] = ()
+        self, tip: str, directory: DirectoryFiles, sources: Iterable[BroughtCommit], head: str, merged: Sequence[str] = ()
     ) -> str:
         """Commit what stashes, unfinished merges and named commits brought; return the new tip.
 
-        ``without``: commits that are merged with their history, so their files, and those of their ancestors, keep their authors.
+        ``head``: the commit at HEAD then. ``merged``: commits that the next commit merges, so new ancestors keep their authors.
         """
         for source in sources:
-            if not any(self._core.contains(merged, source.cid) for merged in without):
+            is_old = self._is_ancestor(source.cid, self._captured.git.looked_at)
+            if is_old or not any(self._is_ancestor(source.cid, commit) for commit in merged):
                 with suppress(UnsafePath):  # a file and a folder conflict
-                    tree = self._applied(source, self._core.objects.commit(tip).tree, directory)
+                    tree = self._applied(source, head, self._core.objects.commit(tip).tree, directory)
                     name = f"the stash {source.cid[:12]}" if source.is_stash else source.cid[:12]
                     author = None if source.is_stash else self._core.objects.commit(source.cid).author
                     tip = self.commit(tip, tree, [], f"the files of {name}", author)
         return tip
 
-    def _applied(self, source: BroughtCommit, before: str, directory: DirectoryFiles) -> str:
+    def _is_ancestor(self, cid: str, commit: str) -> bool:
+        return self._is_here(commit) and self._core.contains(commit, cid)
+
+    def _applied(self, source: BroughtCommit, head: str, before: str, directory: DirectoryFiles) -> str:
         """A tree with those files of a change that the directory has, at least in part."""
         objects, theirs = self._core.objects, self._files(source)
-        tree, _ = self._core.graph.apply(self._base(source), theirs, before)
+        tree, _ = self._core.graph.apply(self._base(source, head), theirs, before)
         # A file that was taken as it is, such as by `git checkout COMMIT -- FILE`.
         same = [path for path in directory.touched if objects.entry(theirs, path) == objects.entry(directory.tree, path)]
         tree = self._with(tree, theirs, same)
@@ -105,13 +110,12 @@ class BroughtFiles:
             tree = objects.update_tree(tree, objects.entries(objects.commit(untracked).tree))
         return tree
 
-    def _base(self, source: BroughtCommit) -> str:
-        """The files that the change of a commit is applied to."""
+    def _base(self, source: BroughtCommit, head: str) -> str:
+        """The files that the change of a commit is applied to; those of HEAD, if it is an older version of them."""
         if source.is_stash or source.is_pick:
             return self._tree(self._core.objects.commit(source.cid).parents[:1])
-        head = self._captured.head
         base = self._core.graph.merge_base(head, source.cid) if self._is_here(head) else None
-        return self._tree([base] if base is not None else [])
+        return self._tree([head if base == source.cid else base] if base is not None else [])
 
     def _tree(self, commits: Sequence[str]) -> str:
         return self._core.objects.commit(commits[0]).tree if commits else self._core.empty_tree()

@@ -35,7 +35,8 @@ _GIT, _STASH, _WORKTREE = (re.compile(rf"\b{word}") for word in (r"git\b", r"(au
 # Commands that can write files of another commit to the directory while HEAD stays. A popped stash is missing afterwards.
 _READS_COMMITS = re.compile(r"\bgit\b[^|;&\n]*?\s(checkout|restore|show|diff|merge|cherry-pick|read-tree|archive|format-patch)\b")
 _READS_STASH = re.compile(r"\bstash\s+(apply|show)\b(?P<words>[^|;&\n]*)|\bstash@\{(?P<number>\d+)\}")
-_REVISION = re.compile(r"[\w][\w./@{}^~+-]*")
+_REVISION = re.compile(r"[\w@][\w./@{}^~+-]*")
+_HEAD = re.compile(r"^(HEAD|@)(?=$|[~^])")
 
 
 class GitActivity(NamedTuple):
@@ -102,7 +103,7 @@ def noticed(
         sizes=sizes,
         logged=(*git.logged, *grown),
         reached=tuple(sorted(reached - {log})),
-        named=_unique(git.named, _named_commits(command, commit_of))[:_NAMED_MAX],
+        named=_unique(git.named, _named_commits(command, record.commit, commit_of))[:_NAMED_MAX],
         worktree_calls=_worktree_calls(captured, command, record),
         looked_at=git.looked_at or (record.commit if own == log else ""),
     )
@@ -138,11 +139,13 @@ def _named_logs(command: str, logs: Mapping[str, int], record: SpoolRecord) -> s
     return {log for log, name in names.items() if name and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", command)}
 
 
-def _named_commits(command: str, commit_of: Callable[[str], str | None]) -> tuple[str, ...]:
+def _named_commits(command: str, head: str, commit_of: Callable[[str], str | None]) -> tuple[str, ...]:
+    """The commits that a command names which can take files from them. HEAD may have moved since."""
     if not _READS_COMMITS.search(command):
         return ()
     words = (word for match in _REVISION.findall(command) for word in match.split(".."))
-    return tuple(filter(None, map(commit_of, dict.fromkeys(word.rstrip(".") for word in words if word))))
+    revisions = dict.fromkeys(_HEAD.sub(head, word.rstrip(".")) for word in words if word)
+    return tuple(filter(None, map(commit_of, filter(None, revisions))))
 
 
 def _worktree_calls(captured: CapturedSession, command: str, record: SpoolRecord) -> tuple[int, int] | None:

@@ -204,7 +204,7 @@ class ToolCommits(AdoptedCommits):
         if len(commit.parents) == 1:
             others += [parent for cid in _REVERTS.findall(commit.message) for parent in self._parents(cid)]
         changed = DirectoryFiles(tree, self._brought.changed(core.objects.commit(tip).tree, tree))
-        tip = self._brought.while_head_stayed(tip, changed, self._sources(), without=commit.parents)
+        tip = self._brought.while_head_stayed(tip, changed, self._sources(), next(iter(commit.parents), ""), commit.parents)
         parents = dict.fromkeys((tip, *(self._stands_for.get(parent, parent) for parent in others)))
         return self._write(commit, tree, list(parents), identity)
 
@@ -235,7 +235,7 @@ class ToolCommits(AdoptedCommits):
         now = self._captured.head
         stands_for = self._stands_for.get(now, now)
         tip = self._brought.at_head(head, tip, stands_for, self._directory, self._written_by_tool(), adopted=adopted)
-        return self._brought.while_head_stayed(tip, self._directory, self._sources())
+        return self._brought.while_head_stayed(tip, self._directory, self._sources(), now)
 
     def _sources(self) -> list[BroughtCommit]:
         """The commits of others whose files calls may have taken while HEAD stayed."""

@@ -74,6 +74,23 @@ def test_commits_of_a_person_during_the_session_are_not_adopted(root: Path, spac
     assert adopted_turns(space) == [("Do it.", None)]
 
 
+def test_a_file_of_the_tool_that_a_person_commits_during_the_turn_stays_the_tools(root: Path, space: clia.Space) -> None:
+    start(root)
+    write = {"tool_name": "Write", "tool_use_id": "w1"}
+    send(root, "PreToolUse", None, **write, tool_input={"file_path": str(root / "a.txt"), "content": "tool\n"})
+    (root / "a.txt").write_text("tool\n")
+    send(root, "PostToolUse", None, **write, tool_response="")
+    (root / "person.txt").write_text("person\n")
+    for words in commit_all("Both"):
+        git(*words, cwd=root)
+    bash(root)
+    stop(root)
+    assert subjects(space) == ["Do it."]
+    assert agents_lines(space, "a.txt") == ["tool"]
+    assert agents_lines(space, "person.txt") == []
+    assert agents_lines(space, "a.txt", "main") == ["tool"]
+
+
 def test_commits_that_the_tool_fetches_are_not_adopted(root: Path, space: clia.Space, tmp_path: Path) -> None:
     git("clone", "-q", str(root), str(tmp_path / "other"), cwd=tmp_path)
     (tmp_path / "other" / "far.txt").write_text("1\n")
@@ -169,6 +186,20 @@ def test_commits_in_a_worktree_that_the_tool_adds_are_adopted(root: Path, space:
     stop(root)
     assert subjects(space) == ["Elsewhere", "Do it."]
     assert "a.txt" not in space.files(agent_of(space))
+
+
+def test_commits_of_scripts_in_a_worktree_that_the_tool_created_are_adopted(root: Path, space: clia.Space, tmp_path: Path) -> None:
+    start(root)
+    call = begin_call(root, "make setup")
+    git("worktree", "add", "-q", "-b", "topic", str(tmp_path / "other"), cwd=root)
+    end_call(root, call)
+    call = begin_call(root, "make release")
+    (tmp_path / "other" / "a.txt").write_text("1\n")
+    for words in commit_all("Elsewhere"):
+        git(*words, cwd=tmp_path / "other")
+    end_call(root, call)
+    stop(root)
+    assert subjects(space) == ["Elsewhere", "Do it."]
 
 
 def test_commits_in_a_worktree_that_the_tool_removes_again_are_adopted(root: Path, space: clia.Space, tmp_path: Path) -> None:

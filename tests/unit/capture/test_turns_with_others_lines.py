@@ -71,10 +71,23 @@ def test_pulled_lines_stay_the_colleagues_beside_the_tools_in_one_file(root: Pat
     stop(root)
     assert state_of(root) == before
     assert agents_lines(space, "list.txt") == ["tool"]
-    assert agents_lines(space, "far.txt") == []
+    assert [line.commit for line in space.blame(agent_of(space), "far.txt")] == [rev(far, "main")]
     assert agents_lines(space, "far.txt", "main") == []
     assert subjects(space) == ["Do it."]
     assert space.verify().findings == ()
+
+
+def test_pulled_lines_stay_the_colleagues_beside_those_that_the_tool_commits(root: Path, far: Path, space: clia.Space) -> None:
+    edit(root, top="person")
+    edit(far, top="colleague")
+    colleague_commits(far)
+    start(root)
+    bash(root, ("stash", "-q"), ("pull", "-q", "--ff-only"))
+    edit(root, top="tool")
+    bash(root, *commit_all("The tool's"))
+    stop(root)
+    assert agents_lines(space, "list.txt") == ["tool"]
+    assert agents_lines(space, "list.txt", "main") == ["tool"]
 
 
 @pytest.mark.parametrize("how", ["--no-rebase", "--rebase"])
@@ -106,7 +119,8 @@ def test_a_merged_branch_stays_its_authors(root: Path, far: Path, space: clia.Sp
     assert agents_lines(space, "list.txt") == ["tool", "more"]
     assert agents_lines(space, "list.txt", "main") == ["tool"]
     (merge,) = [commit for commit in space.log(agent_of(space), own=True) if commit.subject.startswith("Merge")]
-    assert rev(root, "origin/main") in merge.parents
+    assert rev(far, "main") in merge.parents
+    assert space.blame(agent_of(space), "list.txt")[0].commit == rev(far, "main")
 
 
 def test_lines_that_the_tool_writes_to_resolve_a_merge_are_the_tools(root: Path, far: Path, space: clia.Space) -> None:
@@ -279,6 +293,36 @@ def test_files_that_the_tool_takes_from_a_commit_stay_its_authors(
     assert agents_lines(space, "list.txt") == ["tool"]
     assert agents_lines(space, "far.txt") == []
     assert agents_lines(space, "list.txt", "main") == (["tool"] if commits else [])
+
+
+@pytest.mark.parametrize("commits", [False, True])
+@pytest.mark.parametrize("words", [("revert", "--no-edit", "HEAD"), ("checkout", "HEAD~1", "--", "list.txt")])
+def test_deleted_lines_that_the_tool_restores_stay_their_authors(
+    root: Path, far: Path, space: clia.Space, words: tuple[str, ...], commits: bool
+) -> None:
+    (root / "list.txt").write_text("0\n")
+    for words_of_person in commit_all("Shorter"):
+        git(*words_of_person, cwd=root)
+    start(root)
+    bash(root, words)
+    edit(root, bottom="tool")
+    if commits:
+        bash(root, *commit_all("Restore and add"))
+    stop(root)
+    assert agents_lines(space, "list.txt") == ["tool"]
+    assert len(people_lines(space, "list.txt")) == 12
+
+
+def test_a_deleted_file_that_the_tool_takes_from_another_branch_stays_its_authors(root: Path, far: Path, space: clia.Space) -> None:
+    git("rm", "-q", "list.txt", cwd=root)
+    git("commit", "-qm", "Remove the list", cwd=root)
+    edit(far, bottom="colleague", path="far.txt")
+    colleague_commits(far)
+    git("fetch", "-q", cwd=root)
+    start(root)
+    bash(root, ("checkout", "origin/main", "--", "list.txt"))
+    stop(root)
+    assert agents_lines(space, "list.txt") == []
 
 
 def test_a_commit_that_the_tool_only_looks_at_changes_nothing(root: Path, far: Path, space: clia.Space) -> None:
