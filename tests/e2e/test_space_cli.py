@@ -737,6 +737,35 @@ def test_blame_takes_paths_as_git_does(tmp_path: Path) -> None:
     assert "[AGENT|COMMIT] PATH" in " ".join(clia("blame", "--help", cwd=root).out.split())
 
 
+def test_blame_without_a_commit_marks_lines_that_are_not_committed_and_refuses_what_is_not_text(tmp_path: Path) -> None:
+    root = tmp_path / "shop"
+    assert clia("init", str(root), cwd=tmp_path).code == 0
+    commit_file(root, "a.txt", "one\n")
+    (root / "a.txt").write_text("one\ntwo\n")
+    assert clia("spawn", "scout", "-t", "Count", cwd=root).code == 0
+    assert clia("commit", "scout", "finding", "--set", "a.txt=a.txt", cwd=root).code == 0
+    (root / "a.txt").write_text("one\ntwo\nthree\n")
+    lines = [line.split() for line in clia("blame", "a.txt", cwd=root).out.splitlines()]
+    assert [("(" if line[1].startswith("(") else line[1], line[-2][10:], line[-1]) for line in lines] == [
+        ("(", "", "one"),
+        ("scout", "+", "two"),
+        ("(", "+", "three"),
+    ]
+    assert [line["by"] for line in clia("blame", "-L", "2,9", "--json", "a.txt", cwd=root).json()] == ["agent", "person"]
+    assert len(clia("blame", "HEAD", "a.txt", cwd=root).out.splitlines()) == 1
+    (root / "bin").write_bytes(b"\0")
+    (tmp_path / "out").write_text("out\n")
+    for words, message in (
+        (["bin"], "'bin' is a binary file"),
+        ([str(tmp_path / "out")], "is outside of the repository"),
+        (["main", "."], "'.' is not a file"),
+        (["-L", "3,2", "a.txt"], "the last line must not be before the first one"),
+        (["-L", "0", "a.txt"], "must be a positive number"),
+    ):
+        ran = clia("blame", *words, cwd=root)
+        assert (ran.code, message in ran.err) == (2, True), ran.err
+
+
 def test_blame_names_agent_kind_and_trace_of_each_line(history: RecordedHistory) -> None:
     lines = history.place.run("blame", "helper", "a.txt").out.splitlines()
     assert lines == [

@@ -244,7 +244,7 @@ SPACE = {
     "agents": ["archived", "after", "limit"],
     "archive": ["name"],
     "attach_trace": ["commit", "entries", "agent"],
-    "blame": ["text", "path"],
+    "blame": ["text", "path", "start", "limit"],
     "briefing_of": ["name"],
     "changed": ["text", "other", "paths"],
     "checkout": ["name", "directory"],

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from clia.capture.tool_commits import ToolCommits
     from clia.facade.components import Components
     from clia.git.records import Checkout, Prepared
+    from clia.space.blame import RunningTurn
     from clia.space.core import CommitText
 
 TURN = "turn"
@@ -118,6 +119,18 @@ class Captures:
         """The sub-agents of a session, in order of start."""
         rows = (_from_row(value) for _, value in self._core.store.scan(row_key(tool, session)))
         return sorted((row for row in rows if row.sub), key=lambda row: (row.started, row.sub))
+
+    def running_turns(self, path: str) -> list[RunningTurn]:
+        """The agents at work in this worktree that may be writing a file: those whose calls named it, or else all sessions."""
+        from clia.space.blame import RunningTurn
+
+        place = self._porcelain.worktree
+        checkout = None if place is None else self._porcelain.checkout_of(place)
+        if checkout is not None and self.is_running(checkout.agent):
+            return [RunningTurn(checkout.agent, self.tree_of(checkout.agent))]
+        here = [row for row in self.sessions() if row.open and row.place == place and (row.sub or row.turn)]
+        writers = [row for row in here if path in row.paths] or [row for row in here if not row.sub]
+        return [RunningTurn(row.agent, row.tree) for row in writers]
 
     def clean(self, text: str) -> str:
         """The redacted text, to store or to cut."""

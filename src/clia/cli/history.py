@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from clia.cli.agents import no_agents
 from clia.cli.command import ASCII, PATH, Answer, arg, command, flag, opt, several
-from clia.cli.inputs import positive
+from clia.cli.inputs import line_range, positive
 from clia.cli.output import console, counted, one_line, write
 from clia.cli.rendering import (
     facts_table,
@@ -26,9 +26,11 @@ from clia.cli.rendering import (
 )
 from clia.errors import InvalidInput, NotFound
 from clia.git.libgit2 import find_repository
+from clia.git.records import NOT_COMMITTED
 from clia.sessions.records import ASK
 from clia.space.authorship import in_words
 from clia.values.graph_lanes import GraphNode, layout
+from clia.values.paths import printable
 from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
@@ -260,32 +262,51 @@ def diff(
 @command("blame")
 def blame(
     space: Space,
-    name: str | None = arg("AGENT|COMMIT", "commit to look at, or an agent for its head (default: HEAD)", nargs="?"),
+    name: str | None = arg("AGENT|COMMIT", "commit to look at, or an agent for its head (default: the worktree)", nargs="?"),
     file: str = arg("PATH", "file, relative to the current directory"),
+    lines: tuple[int, int | None] = opt("START[,END]", "only these lines", "-L --lines", type=line_range, default=(1, None)),
     path: str = PATH,
 ) -> Answer[list[BlamedLine]]:
     """Show who wrote each line of a file: agent, kind of commit, briefing and commit.
 
-    A star marks commits that have a trace. People are in parentheses. "-" marks lines whose author is unknown, because their commit
-    is too large to compare or parts of it are missing. Lines that people committed keep the agent that wrote them.
+    A star marks commits that have a trace, a plus lines that are not committed yet. People are in parentheses. The author of a line
+    is unknown if its commit is too large to compare or parts of it are missing. Lines that people committed keep the agent that
+    wrote them.
     """
-    commit, file = ("HEAD", file) if name is None else _in_order(space, name, file)
+    start, end = lines
+    commit, file = ("", file) if name is None else _in_order(space, name, file)
+    place = _path_in_commit(path, file)
     try:
-        lines = space.blame(commit, _path_in_commit(path, file))
+        if not commit and _has_worktree(path):
+            blamed = space.history.blame_worktree(place, space.captures.running_turns(place))[start - 1 : end]
+        else:
+            limit = None if end is None else end - start + 1
+            blamed = space.blame(commit or "HEAD", place, start=start, limit=limit)
     except NotFound as err:
         if err.code == "no-such-path":
-            is_commit = name is None and _is_commit(space, file)
+            is_commit = not commit and _is_commit(space, file)
             err.hints = (f"name a path: clia blame {file} PATH" if is_commit else "a path is relative to the current directory",)
         raise
-    return Answer(lines, lambda: show_lines(_blame_lines(lines)))
+    if any("\0" in line.text for line in blamed):
+        raise InvalidInput(f"{file!r} is a binary file", code="binary-file", fields={"path": printable(file)})
+    return Answer(blamed, lambda: show_lines(_blame_lines(blamed)))
+
+
+def _has_worktree(directory: str) -> bool:
+    top = find_repository(directory)
+    return top is not None and os.path.lexists(os.path.join(top, ".git"))
 
 
 def _path_in_commit(directory: str, path: str) -> str:
     """A path relative to a directory, as one relative to the top of the worktree. A bare repository has only its top."""
     top = find_repository(directory)
-    if top is None or not os.path.lexists(os.path.join(top, ".git")):
+    if top is None or not _has_worktree(directory):
         return path
-    return os.path.relpath(os.path.join(os.path.realpath(directory), path), top)
+    relative = os.path.relpath(os.path.join(os.path.realpath(directory), path), top)
+    if not path or relative.partition("/")[0] in ("..", "."):
+        message = f"{path!r} is outside of the repository" if relative.startswith("..") else f"{path!r} is not a file"
+        raise InvalidInput(message, code="invalid-path", fields={"path": printable(path)})
+    return relative
 
 
 def _in_order(space: Space, commit: str, path: str) -> tuple[str, str]:
@@ -302,17 +323,19 @@ def _is_commit(space: Space, text: str) -> bool:
 
 
 def _blame_lines(lines: Sequence[BlamedLine]) -> Iterator[Text]:
-    authors = {"agent": "{}", "person": "({})", "unknown": "-"}
+    authors = {"agent": "{}", "person": "({})", "unknown": "unknown"}
     rows = [
         (str(line.number), authors[line.by].format(one_line(line.author)), one_line(line.kind or ""), _cut(line.title or ""))
         for line in lines
     ]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    width = 2 if any(NOT_COMMITTED in (line.commit, line.via) for line in lines) else 1
     for line, row in zip(lines, rows, strict=True):
         number, author, kind, title = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         place = (f"{number.strip().rjust(widths[0])}  ", "dim"), (f"{author}  ", "bold" if line.by == "agent" else "dim")
         facts = (f"{kind}  ", "cyan"), (f"{title}  " if title else "", "dim")
-        commit = (short(line.commit), "yellow"), ("*" if line.trace else " ", "green")
+        marks = ("*" if line.trace else "") + ("+" if NOT_COMMITTED in (line.commit, line.via) else "")
+        commit = (short(line.commit), "yellow"), (marks.ljust(width), "green")
         text = line.text.removesuffix("\r")
         yield line_of(*place, *facts, *commit, f"  {one_line(text)}")
 
@@ -338,7 +361,7 @@ def authorship(
         for commit in summary.commits:
             who = f"{one_line(commit.author)}  {one_line(commit.subject)}"
             show_line((short(commit.commit), "yellow"), f"  {in_words(commit)}  ", (who, "dim"))
-        more = f" in the newest {number:,} commits" if summary.more else ""
+        more = f" in the newest {counted(number, 'commit')}" if summary.more else ""
         show_line((f"{in_words(summary)}{more}", "bold"))
 
     return Answer(summary, show)

@@ -130,6 +130,15 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def line_range(text: str) -> tuple[int, int | None]:
+    """The value of an option that takes line numbers: the first one and, if given, the last one."""
+    start, comma, end = text.partition(",")
+    first, last = positive(start), positive(end) if comma else None
+    if last is not None and last < first:
+        raise argparse.ArgumentTypeError(f"the last line must not be before the first one: {text!r}")
+    return first, last
+
+
 def require_agent(space: Space, name: str) -> None:
     """Raise ``NoSuchAgent`` unless the agent exists, active or archived."""
     if name not in space.agents(archived=True):

@@ -233,6 +233,10 @@ class ViewService:
         """The content of a file."""
         return self._core.objects.blob(cid)
 
+    def size(self, cid: str) -> int:
+        """The size of a file in bytes."""
+        return self._core.objects.size(cid)
+
     def worktree_of(self, branch: str) -> str | None:
         """The worktree that has a branch checked out."""
         return self._core.refs.followed_by(branch)

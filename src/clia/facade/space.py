@@ -31,10 +31,12 @@ if TYPE_CHECKING:
         Changes,
         CommitLimit,
         Files,
+        FirstLine,
         From,
         IdentitySlug,
         Into,
         Kind,
+        LineLimit,
         Message,
         Meta,
         NewAgent,
@@ -308,9 +310,9 @@ class Space:
         return self._components.history.fork_point(one, other)
 
     @verb("GET", "/blame", VIEWER, "commits")
-    def blame(self, text: Revision, path: str) -> list[BlamedLine]:
+    def blame(self, text: Revision, path: str, *, start: FirstLine = 1, limit: LineLimit = None) -> list[BlamedLine]:
         """Each line of a file with the agent, kind, briefing, behaviour and trace behind it."""
-        return self._components.history.blame(text, path)
+        return self._components.history.blame(text, path, start=start, limit=limit)
 
     # Merges
 

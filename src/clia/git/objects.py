@@ -66,6 +66,14 @@ class GitObjects:
                 raise Ambiguous(f"{text!r} matches several objects", hints=hints, fields={"text": text}) from None
             return None
 
+    def is_unborn(self, text: str) -> bool:
+        """Return whether a revision names HEAD, or its branch, before the first commit there."""
+        repo = self._handle.repo
+        if not repo.head_is_unborn:
+            return False
+        branch = str(repo.lookup_reference("HEAD").target)
+        return text in ("HEAD", "@", branch, branch.removeprefix("refs/heads/"))
+
     def blob(self, cid: str) -> bytes:
         with reading(cid):
             kind, data = self._handle.repo.read(cid)

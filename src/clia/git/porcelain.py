@@ -14,6 +14,7 @@ from contextlib import suppress
 from clia.errors import Conflict, GitError, InvalidInput, NotFound, TransportError
 from clia.git.command import without_credentials
 from clia.git.records import FileChange, LineOrigin, Pushed
+from clia.git.worktree_files import read_worktree_file
 from clia.git.worktrees import GitWorktrees
 from clia.values.paths import printable
 
@@ -187,16 +188,44 @@ class GitPorcelain(GitWorktrees):
         if os.path.isdir(folder):
             yield from (os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".graph"))
 
-    def blame(self, commit: str, path: str) -> list[LineOrigin]:
+    def blame(self, commit: str | None, path: str, *, start: int = 1, limit: int | None = None) -> list[LineOrigin]:
+        """Return ``limit`` lines of a file from ``start`` on, with their commits; None: in the worktree, which must exist."""
+        if limit == 0:
+            return []
+        part = () if start <= 1 and limit is None else (f"-L{max(1, start)},{'' if limit is None else f'+{limit}'}",)
         # The option resets the configured lists; an empty setting would not, because git reads it first.
-        words = (*_PLAIN, "blame", "--porcelain", "--no-textconv", "--ignore-revs-file=", commit, "--", path)
+        words = (
+            *_PLAIN,
+            "blame",
+            "--porcelain",
+            "--no-textconv",
+            "--ignore-revs-file=",
+            *part,
+            *filter(None, [commit]),
+            "--",
+            path,
+        )
         # At the top of the worktree, because the file of revisions to ignore may be relative to it.
         result = self._command.attempt(*words, cwd=self._handle.work_dir)
-        if result.code and "no such path" in result.err:
-            raise NotFound(f"no file {path!r} in {commit}", code="no-such-path", fields={"path": printable(path), "commit": commit})
+        if result.code and part and "has only" in result.err:
+            return []
+        if result.code and ("no such path" in result.err or (commit is None and "no such ref" in result.err)):
+            where = commit or "HEAD"
+            raise NotFound(f"no file {path!r} in {where}", code="no-such-path", fields={"path": printable(path), "commit": where})
         if result.code:
             raise result.failure(*words)
         return list(_origins(result.out))
+
+    @property
+    def worktree(self) -> str | None:
+        """The top of the worktree in which the space was opened; None in a bare repository."""
+        return self._handle.work_dir
+
+    def worktree_file(self, path: str) -> bytes:
+        """Return the content of a file of the worktree."""
+        if self.worktree is None:
+            raise NotFound("a bare repository has no worktree", code="no-worktree", hints=["name a commit"])
+        return read_worktree_file(self.worktree, path)
 
     def patch(self, old: str | None, new: str, paths: Sequence[str] = ()) -> bytes:
         """Return the diff between two commits or trees; None is the empty tree."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from clia.verbs import Count
 
+NOT_COMMITTED = "0" * 40
+"""The commit of lines that are not committed yet, as git blame names it."""
 FILE, EXECUTABLE, LINK, SUBMODULE, FOLDER = 0o100644, 0o100755, 0o120000, 0o160000, 0o040000
 
 

@@ -39,6 +39,7 @@ from clia.values import refs as names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from typing import Any
 
     from clia.git.line_diff import ChangedFile, GitLineDiffs
@@ -112,6 +113,13 @@ class Attributions:
         with suppress(CliaError):  # the repository may be read-only, or the hub away
             self._write(computed)
         return Attributed({**attributions, **computed}, unknown)
+
+    def of_worktree_file(self, paths: Sequence[str], data: bytes, new: AbstractSet[int]) -> dict[int, LineAuthor] | None:
+        """The agents that wrote lines of a file that are not committed yet: index of the line, author; None: unknown.
+
+        ``paths`` are the path of the file and those that it had in commits.
+        """
+        return self._matching.match_worktree_file(paths, data, new) if self._updated().complete else None
 
     def catch_up(self, tips: Sequence[str], limit: int = CAUGHT_UP_AT_ONCE) -> int:
         """Attribute the newest commits of branches that were not looked at yet, at most ``limit``; return how many got a note."""
@@ -265,6 +273,27 @@ class CommitMatching:
             files[file.path] = self._matched(cid, lines, added, sources)
         return CommitAttribution(files, frozenset(unknown)) if relevant else None
 
+    def match_worktree_file(self, paths: Sequence[str], data: bytes, new: AbstractSet[int]) -> dict[int, LineAuthor] | None:
+        """The authors of new lines of a file in the worktree; None if they cannot be compared."""
+        earlier = [older for path in paths for older in self._index.paths(path)]
+        head = self._core.objects.expand("HEAD")
+        tree = None if head is None else self._core.objects.commit(head).tree
+        if tree is None or self._core.objects.entry(tree, paths[0]) is None:
+            earlier += [older for path in self._resembled(data, paths[0], tree) for older in self._index.paths(path)]
+        versions = _PathVersions(self._index.versions(dict.fromkeys(earlier)), self._version)
+        if not versions.sources:
+            return {}
+        lines = lines_of(data)
+        try:
+            sources = versions.with_any([lines[line] for line in sorted(new)])
+            if len(data) > FILE_MAX or len(lines) * len(sources) > _WORK_MAX:
+                return None
+            written = [(source[1], version) for source in sources if (version := self._version(source)) is not None]
+        except NoSuchObject:
+            return None
+        matches = match_lines(lines, new, [version for _, version in written])
+        return {line: LineAuthor(written[number][0].agent, written[number][0].commit) for line, number in matches.items()}
+
     def _matched(self, cid: str, lines: Sequence[bytes], added: set[int], sources: Sequence[_Source]) -> dict[int, LineAuthor]:
         eligible = [source for source in sources if not self._came_later(source[1].commit, cid)]
         versions = [(source, version) for source in eligible if (version := self._version(source)) is not None]
@@ -303,16 +332,20 @@ class CommitMatching:
         return self._paths[paths]
 
     def _moved_from(self, file: ChangedFile, cid: str, tree: str) -> list[str]:
-        """The paths, which the tree has no more, that a file may have been moved from before it was committed.
+        """The paths that a file may have been moved from before it was committed.
 
         The file that git takes for the earlier one may not be the last one: files can be moved again between two commits.
         """
         objects = self._core.objects
         if objects.size(file.blob) > FILE_MAX:
             return []
-        exists = cache(lambda path: objects.entry(tree, path) is not None)
-        similar = self._index.similar(objects.blob(file.blob), lambda path: path != file.path and exists(path))
-        gone = [path for path in similar if not exists(path) and self._wrote_before(path, cid)]
+        return self._resembled(objects.blob(file.blob), file.path, tree, lambda path: self._wrote_before(path, cid))
+
+    def _resembled(self, data: bytes, own: str, tree: str | None, may_be: Callable[[str], bool] = lambda _: True) -> list[str]:
+        """The agents' files that a file resembles most, of those that the tree has no more."""
+        exists = cache(lambda path: tree is not None and self._core.objects.entry(tree, path) is not None)
+        similar = self._index.similar(data, lambda path: path != own and exists(path))
+        gone = [path for path in similar if not exists(path) and may_be(path)]
         most = max((similar[path] for path in gone), default=0)
         return sorted(path for path in gone if similar[path] == most)
 

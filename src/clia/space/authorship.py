@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import CliaError, NoSuchObject
+from clia.git.records import NOT_COMMITTED
 from clia.space.attribution_index import FILE_MAX
 from clia.space.line_matching import added_lines
 from clia.space.model import BlamedLine
@@ -16,10 +17,12 @@ from clia.values.typed_objects import Briefing
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from clia.git.line_diff import ChangedFile, GitLineDiffs
     from clia.git.records import LineOrigin
     from clia.space.attribution import Attributed, Attributions
+    from clia.space.attribution_notes import LineAuthor
     from clia.space.core import Core
     from clia.space.model import AgentCommit
     from clia.space.traces import Traces
@@ -42,7 +45,14 @@ class _AgentOrigin(NamedTuple):
 class LineAuthors:
     """The authors of lines that come from some commits."""
 
-    def __init__(self, core: Core, attributions: Attributions, traces: Traces, commits: Mapping[str, AgentCommit]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        attributions: Attributions,
+        traces: Traces,
+        commits: Mapping[str, AgentCommit],
+        more: AbstractSet[str] = frozenset(),  # commits of agents behind lines that are not committed yet
+    ) -> None:
         self._core = core
         self._commits = dict(commits)
         own = attributions.agents_own(commits.values())
@@ -55,7 +65,7 @@ class LineAuthors:
             for lines in note.files.values()
             for author in lines.values()
         }
-        for cid in sources - self._commits.keys():
+        for cid in (sources | more) - self._commits.keys():
             if core.objects.kind(cid) == "commit":
                 self._commits[cid] = core.read(cid)
         self._trace_ids = traces.cids_for(self._commits.values())
@@ -71,6 +81,22 @@ class LineAuthors:
             return BlamedLine(number, line.text, *facts, BY_AGENT, origin.agent, title, via)
         by = BY_UNKNOWN if self._is_unknown(line) else BY_PERSON
         return BlamedLine(number, line.text, commit.cid, None, None, None, None, None, by, commit.author.name)
+
+    def uncommitted(self, number: int, text: str, author: LineAuthor | None, otherwise: str) -> BlamedLine:
+        """A line of the worktree that is not committed yet; without an author it is a person's or unknown."""
+        if author is None:
+            nobody = (None, None, None, None, None)
+            return BlamedLine(number, text, NOT_COMMITTED, *nobody, otherwise, self._core.person.name)
+        source = self._commits.get(author.commit)
+        if source is not None:
+            origin = self._as_agents(source, author.agent)
+        else:  # of a turn that is still running
+            own = self._core.own_commits(author.agent, self._core.require_head(author.agent))
+            last = next((commit for commit in own if commit.briefing is not None), None)
+            facts = (None, None) if last is None else (last.briefing, last.behaviour)
+            origin = _AgentOrigin(NOT_COMMITTED, author.agent, None, *facts)
+        fields = (origin.commit, origin.agent, origin.kind, origin.briefing, origin.behaviour, origin.trace)
+        return BlamedLine(number, text, *fields, BY_AGENT, author.agent, self._title(origin.briefing), NOT_COMMITTED)
 
     def _origin(self, line: LineOrigin, commit: AgentCommit) -> _AgentOrigin | None:
         if line.commit not in self._people:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import posixpath
-from contextlib import suppress
 from heapq import nlargest
 from itertools import islice
 
-from clia.errors import Ambiguous, CliaError, InvalidInput, NoSuchObject
+from clia.errors import Ambiguous, InvalidInput, NoSuchObject
 from clia.space.model import agent_commit
 from clia.values import refs as names
 from clia.values.commit_messages import check_count, check_text
@@ -20,10 +18,11 @@ if TYPE_CHECKING:
 
     from clia.git.line_diff import GitLineDiffs
     from clia.git.porcelain import GitPorcelain
-    from clia.git.records import FileChange, LineOrigin
+    from clia.git.records import FileChange
     from clia.space.agents import Agents
     from clia.space.attribution import Attributions
     from clia.space.authorship import Authorship
+    from clia.space.blame import FileBlame, RunningTurn
     from clia.space.core import Core
     from clia.space.model import AgentCommit, BlamedLine, Content
     from clia.space.traces import Traces
@@ -61,6 +60,9 @@ class History:
             head = self._head(text)
             if head is not None:
                 return head
+        if self._core.objects.is_unborn(text):
+            hints = ["commit a file first, or name an agent"]
+            raise NoSuchObject(f"{text!r} has no commits yet", hints=hints, fields={"text": text})
         hint = "clia list shows the agents; clia log AGENT shows commits"
         if names.remote_agent(text) is not None:
             hint = "clia remotes shows the agents of peers"
@@ -144,19 +146,23 @@ class History:
         entries = core.objects.entries(core.objects.commit(self.find(text)).tree)
         return {path: core.content(entry) for path, entry in entries.items()}
 
-    def blame(self, text: str, path: str) -> list[BlamedLine]:
+    def blame(self, text: str, path: str, *, start: int = 1, limit: int | None = None) -> list[BlamedLine]:
         """Each line with its author. Lines that people committed are traced to the commits of the agents that wrote them."""
-        from clia.space.authorship import LineAuthors
-
         _checked([path])
-        origins, head = _Origins(self._core, self._porcelain), self.find(text)
-        lines = [origins.followed(line) for line in self._porcelain.blame(head, path)]
-        commits = {line.commit: origins.commit(line.commit) for line in lines}
-        self._fetch_promised(list(commits.values()))
-        with suppress(CliaError):  # the repository may be read-only
-            self._attributions().catch_up([head])
-        authors = LineAuthors(self._core, self._attributions(), self._traces, commits)
-        return [authors.blamed(number, line) for number, line in enumerate(lines, 1)]
+        check_count(start, "start")
+        if limit is not None:
+            check_count(limit, "limit")
+        return self._blame().of_commit(self.find(text), text, path, start, limit)
+
+    def blame_worktree(self, path: str, running: Sequence[RunningTurn]) -> list[BlamedLine]:
+        """Each line of a file in the worktree with its author, also those that are not committed yet."""
+        _checked([path])
+        return self._blame().of_worktree(posixpath.normpath(path), running)
+
+    def _blame(self) -> FileBlame:
+        from clia.space.blame import FileBlame
+
+        return FileBlame(self._core, self._traces, self._porcelain, self._attributions(), self._fetch_promised)
 
     def authorship(self, text: str, limit: int) -> Authorship:
         """Who wrote the lines that the newest commits of a history, or of a range ``A..B``, add."""
@@ -164,6 +170,8 @@ class History:
 
         check_count(limit, "limit")
         start, dots, end = text.partition("..")
+        if end.startswith("."):
+            raise InvalidInput(f"{text!r} is not a range: write A..B with two dots", code="invalid-range", fields={"text": text})
         graph = self._core.graph
         if dots:
             found = list(islice(graph.walk([self.find(end or "HEAD")], [self.find(start or "HEAD")]), limit + 1))
@@ -180,53 +188,6 @@ class History:
             self._porcelain.fetch_promised(self._attributions().unread(), [])
             attributions = self._core.notes.among(names.ATTRIBUTION, cids)
             self._porcelain.fetch_promised(cids, [*attributions.values(), *self._traces.cids_for(commits).values()])
-
-
-class _Origins:
-    """Follows lines behind squashed landings to the agents' own commits; reads each landing once."""
-
-    def __init__(self, core: Core, porcelain: GitPorcelain) -> None:
-        self._core = core
-        self._porcelain = porcelain
-        self._commits: dict[str, AgentCommit] = {}
-        self._behind: dict[tuple[str, str], dict[int, LineOrigin]] = {}
-
-    def commit(self, cid: str) -> AgentCommit:
-        if cid not in self._commits:
-            self._commits[cid] = self._core.read(cid)
-        return self._commits[cid]
-
-    def followed(self, origin: LineOrigin) -> LineOrigin:
-        landed = self.commit(origin.commit)
-        if landed.agent is not None or landed.landed is None or not landed.range:
-            return origin
-        key = (origin.commit, origin.path)
-        if key not in self._behind:
-            self._behind[key] = self._lines(landed, landed.range.partition("..")[2], origin.path)
-        line = self._behind[key].get(origin.number)
-        return origin if line is None else line._replace(text=origin.text)
-
-    def _lines(self, landed: AgentCommit, head: str, path: str) -> dict[int, LineOrigin]:
-        """Line numbers of a landed file, and the origin of each in the agent's own file."""
-        core = self._core
-        if core.objects.kind(head) != "commit":
-            return {}
-        agent_file = core.objects.entry(core.objects.commit(head).tree, path)
-        landed_file = core.objects.entry(landed.tree, path)
-        if agent_file is None or landed_file is None:
-            return {}
-        lines = self._porcelain.blame(head, path)
-        if agent_file.cid == landed_file.cid:
-            return dict(enumerate(lines, 1))
-        matched = _matched(core.objects.blob(landed_file.cid), core.objects.blob(agent_file.cid))
-        return {number: lines[other] for number, other in matched if other < len(lines)}
-
-
-def _matched(ours: bytes, theirs: bytes) -> Iterator[tuple[int, int]]:
-    """The number (from 1) of each line that two versions share, and its index (from 0) in the other."""
-    matcher = difflib.SequenceMatcher(None, ours.split(b"\n"), theirs.split(b"\n"), autojunk=False)
-    for start, other, size in matcher.get_matching_blocks():
-        yield from ((start + step + 1, other + step) for step in range(size))
 
 
 def _checked(paths: Sequence[str]) -> Sequence[str]:

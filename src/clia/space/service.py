@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from clia.facade.components import Components
     from clia.git.records import FileChange
     from clia.space.authorship import Authorship
+    from clia.space.blame import RunningTurn
     from clia.space.merging import LandingEvent, Relinked
-    from clia.space.model import AgentCommit, BoundTrace, Conflicts, TraceChange, TraceHit
+    from clia.space.model import AgentCommit, BlamedLine, BoundTrace, Conflicts, TraceChange, TraceHit
     from clia.space.purging import Purged
     from clia.store.interface import Edge
     from clia.values.typed_objects import Briefing, ConsoleTrace, TypedObject
@@ -131,6 +132,10 @@ class HistoryService:
     def changed(self, text: Revision, other: Other = None, *, paths: Paths = ()) -> list[FileChange]:
         """The files that a diff touches, with the number of changed lines."""
         return self._components.history.changes(text, other, paths)
+
+    def blame_worktree(self, path: str, running: Sequence[RunningTurn] = ()) -> list[BlamedLine]:
+        """Each line of a file of the worktree, with its author; also lines that are not committed yet."""
+        return self._components.history.blame_worktree(path, running)
 
     def attribute(self) -> int:
         """Find the agents' lines in the new commits on people's branches; return how many commits got a note."""

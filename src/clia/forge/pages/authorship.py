@@ -14,6 +14,7 @@ from clia.forge.pages.commits import ENTRIES_MAX, KINDS, cut, origins
 from clia.forge.pages.common import page, render
 from clia.forge.rendering.texts import visible
 from clia.git.records import FOLDER, LINK, SUBMODULE
+from clia.space.attribution_index import FILE_MAX
 from clia.space.attribution_notes import quoted, unquoted
 from clia.space.authorship import in_words
 
@@ -72,14 +73,16 @@ def _folder(visit: Visit, path: str, tree: str) -> dict[str, Any]:
 
 
 def _file(visit: Visit, head: str, rev: str, path: str, entry: TreeEntry) -> dict[str, Any]:
-    data = b"" if entry.mode == SUBMODULE else visit.space.views.blob(entry.cid)
+    size = 0 if entry.mode == SUBMODULE else visit.space.views.size(entry.cid)
+    large = size > FILE_MAX
+    data = b"" if large or entry.mode == SUBMODULE else visit.space.views.blob(entry.cid)
     binary = b"\0" in data[:8000]
-    facts = {"items": None, "kind": KINDS.get(entry.mode, "file"), "size": len(data), "binary": binary, "cid": entry.cid}
+    facts = {"items": None, "kind": KINDS.get(entry.mode, "file"), "size": size, "binary": binary, "large": large, "cid": entry.cid}
     if binary or not data or entry.mode == LINK:
         return {**facts, "total": 0, "target": cut(data.decode("utf-8", "replace"))}
-    blamed = visit.space.blame(head, path)
-    start = min(max(1, visit.number("from", 1)), len(blamed))
-    lines = blamed[start - 1 : start - 1 + LINES_AT_ONCE]
+    total = data.count(b"\n") + (not data.endswith(b"\n"))
+    start = min(max(1, visit.number("from", 1)), total)
+    lines = visit.space.blame(head, path, start=start, limit=LINES_AT_ONCE)
 
     def at(first: int) -> str:
         return visit.address("files", rev=rev, path=quoted(path), **{"from": first})
@@ -87,9 +90,9 @@ def _file(visit: Visit, head: str, rev: str, path: str, entry: TreeEntry) -> dic
     end = start + len(lines) - 1
     return {
         **facts,
-        "total": len(blamed),
+        "total": total,
         "lines": [(line.number, cut(line.text.removesuffix("\r")), new) for line, new in zip(lines, origins(lines), strict=True)],
         "earlier": at(max(1, start - LINES_AT_ONCE)) if start > 1 else None,
-        "later": at(end + 1) if end < len(blamed) else None,
-        "said": f"lines {start:,} to {end:,} of {len(blamed):,}",
+        "later": at(end + 1) if end < total else None,
+        "said": f"lines {start:,} to {end:,} of {total:,}",
     }

@@ -16,6 +16,7 @@ from clia.forge.pages.inbox import asked_in, decided_value
 from clia.forge.rendering import diffs, traces
 from clia.forge.rendering.texts import escaped, visible
 from clia.git.records import EXECUTABLE, FILE, FOLDER, LINK, SUBMODULE
+from clia.space.attribution_index import FILE_MAX
 from clia.space.authorship import in_words
 from clia.values.refs import is_name
 
@@ -173,11 +174,13 @@ def _folder(visit: Visit, agent: KnownAgent, parts: tuple[str, ...], tree: str) 
 
 
 def _file(visit: Visit, agent: KnownAgent, parts: tuple[str, ...], entry: TreeEntry) -> Response:
-    data = b"" if entry.mode == SUBMODULE else visit.space.views.blob(entry.cid)
+    size = 0 if entry.mode == SUBMODULE else visit.space.views.size(entry.cid)
+    large = size > FILE_MAX
+    data = b"" if large or entry.mode == SUBMODULE else visit.space.views.blob(entry.cid)
     kind = KINDS.get(entry.mode, "file")  # old versions of git wrote other file modes
     binary = b"\0" in data[:8000]
-    wants_blame = visit.query("blame") == "1" and kind in ("file", "executable") and not binary
-    blamed = visit.space.blame(agent.head, "/".join(parts)) if wants_blame and data.count(b"\n") <= FILE_LINES_MAX else []
+    wants_blame = visit.query("blame") == "1" and kind in ("file", "executable") and not binary and not large
+    blamed = visit.space.blame(agent.head, "/".join(parts), limit=FILE_LINES_MAX) if wants_blame else []
     every = data.decode("utf-8", "replace").removesuffix("\n").split("\n") if data else []
     starts = accumulate(map(len, every), initial=0)
     lines = [text for text, start in zip(every[:FILE_LINES_MAX], starts, strict=False) if start <= CHARACTERS_MAX]
@@ -188,9 +191,10 @@ def _file(visit: Visit, agent: KnownAgent, parts: tuple[str, ...], entry: TreeEn
         crumbs=_crumbs(parts),
         parts=parts,
         kind=kind,
-        size=len(data),
+        size=size,
         binary=binary,
-        lines=None if binary or kind == "submodule" else list(zip_longest(map(cut, lines), origins(blamed[: len(lines)]))),
+        large=large,
+        lines=None if binary or large or kind == "submodule" else list(zip_longest(map(cut, lines), origins(blamed[: len(lines)]))),
         rest=len(every) - len(lines),
         wants_blame=wants_blame,
         blamed=bool(blamed),
