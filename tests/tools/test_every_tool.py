@@ -177,4 +177,6 @@ def test_a_sub_agent_is_an_agent_with_its_own_files(tool: Copilot | Qwen | OpenC
     agent = record.only()
     (sub,) = record.sub_agents(agent)
     assert (sub.kinds["tool-call"], agent.kinds["tool-call"]) == (1, 2)
-    assert sub.files | agent.files == {"sub.txt", "own.txt"}
+    assert (sub.files, agent.files - sub.files) == ({"sub.txt"}, {"own.txt"})
+    assert agent.changes[-1] == (f"Delegate. {script}", {"own.txt"})
+    assert agent.merged == {sub.name}

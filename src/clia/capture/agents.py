@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from clia.capture.events import NOTE, ToolEvent, digest, time_field
 from clia.capture.service import CapturedSession, row_key
+from clia.capture.tools import TOOLS
 from clia.capture.transcript_owner import OwnTranscripts
 from clia.capture.transcripts import TranscriptCursor, TranscriptEvents, copied_lines, first_lines, read_bytes, read_on, restart
 from clia.errors import Conflict, InvalidInput
@@ -22,6 +23,7 @@ from clia.values.typed_objects import Briefing
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
     from clia.capture.events import HookReport
     from clia.capture.later_calls import LaterCall
@@ -262,6 +264,17 @@ class IngestedSessions:
             self._space.relate(captured.agent, FORKED, forked.agent)
         return captured._replace(since=captured.since or since)
 
+    def add_entries(self, live: IngestedSession, entries: Sequence[dict[str, Any]]) -> int:
+        """Append entries to the trace; returns how many are new. An invalid entry is replaced by a note."""
+        try:
+            return self._space.traces.add_once(live.agent, entries)
+        except InvalidInput:
+            if len(entries) == 1:
+                kind, key = entries[0]["kind"], digest(str(entries[0]["key"]))
+                note = {"kind": NOTE, "text": f"a {kind} could not be recorded", "key": f"odd:{key}"}
+                return self._space.traces.add_once(live.agent, [note])
+        return sum(self.add_entries(live, [entry]) for entry in entries)
+
     def begin_sub(self, session: IngestedSession, sub: str, kind: str, hook: IncomingEvent | None) -> IngestedSession:
         """Create a sub-agent, at the head of the agent that started it."""
         session.has_subs = True
@@ -300,6 +313,15 @@ class IngestedSessions:
         """The directory of the session that started a sub-agent."""
         session = self.get(sub.tool, sub.captured.session, "")
         return sub.captured.place if session is None else session.captured.place
+
+    def unfinished(self, session: IngestedSession) -> list[IngestedSession]:
+        """Other sessions in the directory of this one whose turn has not ended: they work, or were killed."""
+        agents, place = set(self._space.agents()), session.captured.place
+        rows = [row for row in self._captures.sessions() if row.place == place and not row.sub and row.agent in agents]
+        begun = [row for row in rows if row.turn or row.key in self._lives]
+        lives = (self.get(tool, row.session, "") for row in begun if (tool := TOOLS.get(row.tool)) is not None)
+        others = (live for live in lives if live is not None and live.agent != session.agent)
+        return [live for live in others if live.captured.turn or live.queue]
 
     def open_subs(self, session: IngestedSession, place: str) -> list[IngestedSession]:
         """The sub-agents of a session that work in a directory now."""

@@ -45,7 +45,6 @@ from clia.space.model import Conflicts, Merged
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
 
     from clia.capture.agents import IncomingEvent, IngestedSession
     from clia.capture.spool_reader import SpoolRecord
@@ -186,6 +185,8 @@ class Recorder:
 
     def _record_baseline(self, hook: IncomingEvent, live: IngestedSession, message: str) -> None:
         """Commit the files as the session found them. Those of its running sub-agents are left to them."""
+        for other in self._lives.unfinished(live):
+            self._commit_unfinished(hook, other)
         change = self._left(live, self._found(hook, live), leave=True)
         try:
             self._captures.record_baseline(live.captured, message, change)
@@ -195,6 +196,19 @@ class Recorder:
         self._captures.reached("baseline-recorded")
         if change.now is not None:
             live.captured = looked(live.captured, change.now)
+
+    def _commit_unfinished(self, hook: IncomingEvent, live: IngestedSession) -> None:
+        """Commit the files that another session's open turn named: it may have been killed, and they are not the person's."""
+        self.flush(live, hook.record.at)
+        now = self._look(hook, live) if live.captured.paths else None
+        if now is not None:
+            mark = {"tool": live.tool.name, "session": live.captured.session, "event": hook.record.id}
+            text = CommitText(subject(live.captured.prompt, "an unfinished turn"), {MARK: mark})
+            change = DirectoryChange(now, live.captured.tree, live.captured.paths)
+            commit = self._captures.record(live.captured, text, change, trace_alone=False)
+            self._counts["commits"] += commit is not None
+            live.captured = live.captured._replace(paths=())  # what is changed in them from now on may be a person's
+            self._captures.keep(live.captured)
 
     def _sub_started(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         session = self._lives.session(hook, event)
@@ -389,20 +403,9 @@ class Recorder:
         entries = [entry_of(combined(event, by_hooks.get(key)), key) for event, key in merged]
         if entries:
             self._captures.reached("entries-made")
-            self._counts["entries"] += self._recorded(live, entries)
+            self._counts["entries"] += self._lives.add_entries(live, entries)
         self._captures.reached("entries-recorded")
         self._learn(live, read, [event for event, _ in keyed])
-
-    def _recorded(self, live: IngestedSession, entries: Sequence[dict[str, Any]]) -> int:
-        """Append entries; returns how many are new. An invalid entry is replaced by a note."""
-        try:
-            return self._space.traces.add_once(live.agent, entries)
-        except InvalidInput:
-            if len(entries) == 1:
-                kind, key = entries[0]["kind"], digest(str(entries[0]["key"]))
-                note = {"kind": NOTE, "text": f"a {kind} could not be recorded", "key": f"odd:{key}"}
-                return self._space.traces.add_once(live.agent, [note])
-        return sum(self._recorded(live, [entry]) for entry in entries)
 
     def _keyed(self, live: IngestedSession) -> list[tuple[ToolEvent, str]]:
         """The queued hook events with the keys that the transcript gives them."""

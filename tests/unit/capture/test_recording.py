@@ -10,7 +10,7 @@ import pytest
 
 import clia
 from support import git
-from support.captured import hook, ingest_live, put, recorded, run_ingest
+from support.captured import agent_of, hook, ingest_live, put, recorded, run_ingest
 from support.fake_secrets import FAKES
 
 if TYPE_CHECKING:
@@ -311,3 +311,21 @@ def test_a_turn_that_ends_with_a_model_error_is_marked(root: Path, space: clia.S
     run_ingest(root)
     (agent,) = space.agents()
     assert space.show(agent).subject == "model error: Write the notes."
+
+
+def test_the_named_files_of_a_killed_session_are_its_own_when_another_starts(root: Path, space: clia.Space) -> None:
+    """The other session finds them in the directory; they are not what a person changed."""
+    hook(root, "SessionStart", session="aaaaaaaa-1", source="startup")
+    run_ingest(root)
+    hook(root, "UserPromptSubmit", session="aaaaaaaa-1", prompt="Write half.")
+    call = {"tool_name": "Write", "tool_use_id": "t1", "tool_input": {"file_path": str(root / "half.txt"), "content": "half\n"}}
+    hook(root, "PreToolUse", session="aaaaaaaa-1", **call)
+    (root / "half.txt").write_text("half\n")
+    (root / "draft.txt").write_text("a person's\n")
+    hook(root, "SessionStart", session="bbbbbbbb-2", source="startup")
+    run_ingest(root)
+    first, second = agent_of(space, "claude-code", "aaaaaaaa-1"), agent_of(space, "claude-code", "bbbbbbbb-2")
+    commit = space.session_log(first)[0]
+    assert (commit.message.splitlines()[0], {file.path for file in space.changed(commit.cid)}) == ("Write half.", {"half.txt"})
+    assert "draft.txt" in git("ls-tree", "--name-only", f"refs/heads/agents/{second}", cwd=root).split()
+    assert run_ingest(root).done.commits == 0
