@@ -158,7 +158,7 @@ class Attributions:
 
     def _updated(self, limit: int = _INDEXED_AT_ONCE) -> IndexUpdate:
         update = self._index.update(limit)
-        if update.since is not None:
+        if update.changed:
             self._matching.forget()
         return update
 

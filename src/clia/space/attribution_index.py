@@ -53,6 +53,7 @@ class AgentVersion(NamedTuple):
 class IndexUpdate(NamedTuple):
     complete: bool  # every commit of every agent is in the index
     since: int | None  # when the work on the commits that are new in the index started, in seconds since the epoch
+    changed: bool  # the index changed since the last update by this object, also if another process changed it
 
 
 class _Reading(NamedTuple):
@@ -70,6 +71,7 @@ class AttributionIndex:
     def __init__(self, core: Core, diffs: GitLineDiffs) -> None:
         self._core = core
         self._diffs = diffs
+        self._seen: object = None  # the state of the agents' refs at the last update
 
     def update(self, limit: int) -> IndexUpdate:
         """Read the agents that moved, at most about ``limit`` commits of them."""
@@ -97,7 +99,10 @@ class AttributionIndex:
                     _write(transaction, reading)
                 if complete and look.state is not None:
                     transaction.values.put(_SEEN, look.state)
-        return IndexUpdate(complete, min(starts, default=None))
+        state = look.state if look.state is not None else row and row.value
+        changed = bool(readings) or state is None or state != self._seen
+        self._seen = state
+        return IndexUpdate(complete, min(starts, default=None), changed)
 
     def _names(self, moved: Sequence[str] | None) -> list[str]:
         prefixes = (names.HEADS, names.ARCHIVE)

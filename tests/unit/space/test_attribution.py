@@ -53,6 +53,16 @@ def test_a_commit_of_a_person_keeps_the_agent_its_briefing_and_trace(space: clia
     assert (last.agent, last.commit, last.via, last.by, last.author) == (None, commit, None, "person", "Tess")
 
 
+def test_lines_that_another_process_has_indexed_are_found(space: clia.Space, people: Path, turn: str) -> None:
+    commit_all(people)
+    assert agents_of(space) == BY_AGENT
+    with clia.open(people, settings=settings()) as other:
+        other.commit("scout", "finding", changes={"b": f"{WORK}more()\n".encode()})
+        other.history.attribute()
+    commit_file(people, "b", f"{WORK}more()\n")
+    assert agents_of(space) == [*BY_AGENT, "scout"]
+
+
 def test_lines_staged_in_part_keep_their_author(space: clia.Space, people: Path, turn: str) -> None:
     commit_file(people, "b", "work_0()\n")
     space.commit("scout", "finding", changes={"b": WORK.encode()})
