@@ -65,7 +65,8 @@ class BroughtFiles:
         at_start = core.objects.commit(head).tree
         tree, _ = core.graph.apply(self._tree([before] if before else []), core.objects.commit(now).tree, at_start)
         try:
-            tree = self._with(tree, at_start, self.changed(at_start, tree) - directory.touched)
+            changed = self.changed(at_start, tree)
+            tree = self._with(tree, at_start, [path for path in changed if self._stayed(path, at_start, tree, directory)])
             tree = self._with(tree, core.objects.commit(tip).tree, own_paths)
         except UnsafePath:  # a file and a folder conflict
             tree = at_start
@@ -140,6 +141,17 @@ class BroughtFiles:
             return False
         lines, present = lines_of(new), {*lines_of(now)}
         return any(lines[number] in present for number in added_lines(new, [old]))
+
+    def _stayed(self, path: str, at_start: str, tree: str, directory: DirectoryFiles) -> bool:
+        """Whether a file did not follow HEAD, as after ``git reset --soft``: it has more lines of the last look."""
+        if path not in directory.touched:
+            return True
+        before, after, now = (self._core.objects.entry(source, path) for source in (at_start, tree, directory.tree))
+        text = self._text(now)
+        if after == now or text is None:
+            return False
+        old, new = (len(added_lines(text, [self._text(entry) or b""])) for entry in (before, after))
+        return old < new
 
     def _text(self, entry: TreeEntry | None) -> bytes | None:
         objects = self._core.objects

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _LOOK_BACK = 200
 """Commits of the agent to search for those that the tool replays."""
+_VISITED_MAX = 20
+"""Commits that HEAD was at during a turn and whose files may have stayed."""
 _ORIGINALS_MAX = 2000
 """Commits of others to search for those that the tool replays."""
 _REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40})", re.MULTILINE)
@@ -242,7 +244,8 @@ class ToolCommits(AdoptedCommits):
         kept_tip, git = self._core.refs.get(names.own(self._agent)), self._captured.git
         stashes = [cid for cid in git.applied if cid not in git.stashed and not self._is_kept(kept_tip, cid)]
         own = {*self._made, *self._recorded(git.named)}
-        named = [cid for cid in git.named if cid not in own and cid != self._captured.head]
+        visited = [entry.new for log, entry in self._logged(by_tool=True) if log == git.log][-_VISITED_MAX:]
+        named = [cid for cid in dict.fromkeys((*git.named, *visited)) if cid not in own and cid != self._captured.head]
         return [
             *(BroughtCommit(cid, is_stash=True) for cid in stashes if self._is_here(cid)),
             *(BroughtCommit(cid, is_pick=not is_merge) for cid, is_merge in self._porcelain.unfinished(self._captured.place)),

@@ -340,6 +340,25 @@ def test_a_commit_that_the_tool_only_looks_at_changes_nothing(root: Path, far: P
     assert agents_lines(space, "list.txt") == ["tool"]
 
 
+@pytest.mark.parametrize("commits", [False, True])
+def test_files_that_stay_when_the_tool_resets_head_stay_their_authors(
+    root: Path, far: Path, space: clia.Space, commits: bool
+) -> None:
+    edit(far, top="colleague")
+    colleague_commits(far)
+    start(root)
+    bash(root, ("pull", "-q", "--ff-only"))
+    edit(root, bottom="tool")
+    bash(root, ("reset", "-q", "--soft", "HEAD~2"))
+    if commits:
+        bash(root, *commit_all("All in one"))
+    stop(root)
+    assert agents_lines(space, "list.txt") == ["tool"]
+    assert len(people_lines(space, "list.txt")) == 13
+    if commits:
+        assert agents_lines(space, "list.txt", "main") == ["tool"]
+
+
 def test_changes_of_a_person_that_the_tool_commits_stay_the_persons(root: Path, far: Path, space: clia.Space) -> None:
     edit(root, top="person")
     start(root)
