@@ -20,6 +20,7 @@ from clia.hub.model import BRANCHES, PUBLISHED_REFS
 from clia.hub.remote import HUB_SECONDS
 from clia.sessions import flows
 from clia.space import behaviour_chains, envelope, merging, model, remotes, traces, verification
+from clia.store.private_files import LOCK_SECONDS
 from clia.values import refs, types
 from clia.values.typed_objects import PROMPT, SESSION_FLOW
 from reference_markdown import code, page, prose, table
@@ -132,6 +133,7 @@ SETTINGS = (
         "",
     ),
     ("clia.hubSeconds", f"seconds that one exchange with the hub may take before it counts as away (default: {HUB_SECONDS})", ""),
+    ("clia.lockSeconds", f"seconds to wait for an agent that another process holds (default: {LOCK_SECONDS})", ""),
     ("clia.durable", "`false`: do not flush to disk; a command then does not survive a power failure", "`durable`"),
     ("clia.traceEntryMax", f"maximum characters of a trace entry (default: {traces.ENTRY_MAX})", "`entry_max`"),
     ("user.name", "with `user.email`: the accountable person, committer of every agent's commits", "`person`"),

@@ -6,6 +6,7 @@ The first half tests single moves of refs, the second the verbs of a space.
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.errors import CliaError, StaleRef
+from clia.errors import CliaError, StaleRef, TransportError
+from clia.git.libgit2 import GitHandle
 from clia.git.records import FILE, TreeEntry
+from clia.hub import remote as git_hub
+from clia.hub.fetch_marks import FetchMarks
 from clia.testing import components
 from clia.values.refs import tracking
 from support import git
-from support.crashes import assert_killed, killed_at, run_all
+from support.crashes import FORK, assert_killed, killed_at, run_all
 from support.faulty_proxy import FaultyProxy, proxy_for
 from support.git_hubs import HUBS, PASSWORD, Hub, away, by_http, by_path, kill_next_push
 from support.hub_clones import BY, sharing
@@ -115,11 +119,59 @@ def test_all_locks_of_a_killed_fetch_are_broken_at_once(tmp_path: Path) -> None:
             machine_one.refs.move(head, None, machine_one.commit(head), "test")
         assert machine_two.hub is not None
         lock_files = [machine_two.root / ".git" / f"{tracking('hub', head)}.lock" for head in heads]
-        for lock_file in lock_files:
-            lock_file.parent.mkdir(parents=True, exist_ok=True)
-            lock_file.touch()
+
+        def fetch_and_die() -> None:
+            with FetchMarks(GitHandle(str(machine_two.root))).fetching():
+                for lock_file in lock_files:
+                    lock_file.parent.mkdir(parents=True, exist_ok=True)
+                    lock_file.write_text("1" * 40 + "\n")
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        killed = FORK.Process(target=fetch_and_die)
+        killed.start()
+        killed.join()
+        assert all(lock_file.exists() for lock_file in lock_files)
         assert machine_two.hub.fetch()
         assert {ref for ref, _ in machine_two.hub.tracked_under("refs/heads/agents/")} == set(heads)
+
+
+def test_a_lock_of_another_program_on_a_tracking_ref_is_not_broken_and_the_hub_is_not_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_hub, "_LOCKED_SECONDS", 1.5)
+    with by_path(tmp_path) as hub:
+        machine_one, machine_two = (sharing(tmp_path / name, hub) for name in ("one", "two"))
+        machine_one.refs.move(HEAD, None, machine_one.commit("first"), "test")
+        assert machine_two.hub is not None
+        lock = machine_two.root / ".git" / f"{tracking('hub', HEAD)}.lock"
+        lock.parent.mkdir(parents=True)
+        lock.write_text("1" * 40 + "\n")
+        assert not machine_two.hub.fetch("scout")
+        assert lock.exists()
+        assert machine_two.hub.outage() is None
+        assert str(lock) in machine_two.hub.unreachable().message
+        other = machine_two.commit("other")
+        machine_two.refs.move("refs/heads/agents/other", None, other, "test")
+        assert at_hub(hub)["refs/heads/agents/other"] == other
+
+
+def test_a_stale_lock_at_the_hub_concerns_that_ref_alone(tmp_path: Path) -> None:
+    with by_path(tmp_path) as hub:
+        machine_one = sharing(tmp_path / "one", hub)
+        first = machine_one.commit("first")
+        machine_one.refs.move(HEAD, None, first, "test")
+        (hub.repository / f"{HEAD}.lock").touch()
+        second = machine_one.commit("second", first)
+        machine_one.refs.move(HEAD, first, second, "test")
+        assert (machine_one.refs.get(HEAD), machine_one.unpublished.refs) == (second, {HEAD})
+        assert machine_one.hub is not None
+        assert machine_one.hub.outage() is None, "the hub is not away"
+        machine_one.refs.move("refs/heads/agents/other", None, first, "test")
+        assert at_hub(hub) == {HEAD: first, "refs/heads/agents/other": first}
+        with pytest.raises(TransportError) as caught:
+            machine_one.hub.send([(HEAD, first, second)])
+        assert caught.value.code == "hub-ref-locked"
+        assert f"{HEAD}.lock" in " ".join(caught.value.hints)
 
 
 def test_a_connection_that_breaks_during_a_push_is_retried(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.errors import GitError
+from clia.errors import Conflict, GitError
 from clia.git import refs as git_refs
+from clia.store import private_files
 from clia.store.private_files import FileLocks
 from clia.testing import components
 from support import git
@@ -78,7 +79,7 @@ def test_the_lock_of_a_running_git_on_a_users_branch_is_never_broken(
 ) -> None:
     tip, lock = space.find("main"), root / ".git/refs/heads/main.lock"
     space.commit("scout", "finding", changes={"b": b"1"})
-    monkeypatch.setattr(git_refs, "PATIENCE", git_refs.STALE_AFTER + 0.5)
+    monkeypatch.setattr(git_refs, "PATIENCE", 1.5)
     with locked_by_git(root, "refs/heads/main"):
         with pytest.raises(GitError) as caught:
             space.land("scout", "main")
@@ -101,7 +102,7 @@ def test_two_landings_on_one_branch_both_succeed_although_one_is_stopped_in_betw
         _, status = os.waitpid(first.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         second, second_pipe = started(lambda: land(root, "rival", settings()))
-        assert not second_pipe.poll(git_refs.STALE_AFTER + 0.5), "the second must wait while the first one is alive"
+        assert not second_pipe.poll(1.5), "the second must wait while the first one is alive"
         assert space.find("main") in (tip, space.head("scout"))
     finally:
         os.kill(first.pid, signal.SIGCONT)
@@ -111,3 +112,148 @@ def test_two_landings_on_one_branch_both_succeed_although_one_is_stopped_in_betw
     assert {state.agent: state.landed for state in space.states()} == {"scout": "main", "rival": "main"}
     assert git("status", "--porcelain", cwd=root) == ""
     assert space.verify().clean
+
+
+HEAD = "refs/heads/agents/scout"
+_STOPPING_HOOK = """#!/bin/sh
+case "$1" in prepared) while read -r old new ref; do
+  case "$ref $new" in "{ref} {new}") if [ ! -e {stopped} ]; then : >{stopped}; kill -STOP $PPID; fi;; esac
+done;; esac
+"""
+
+
+@contextmanager
+def stopped_git(root: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Stock git, stopped by a hook when it holds the lock of the agent's branch; it continues when the block ends.
+
+    ``pack-refs`` is about to remove the loose ref, which it has packed.
+    """
+    hook, stopped = root / ".git/hooks/reference-transaction", root / ".git/stopped"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(_STOPPING_HOOK.format(ref=HEAD, new="0" * 40 if words[0] == "pack-refs" else words[-1], stopped=stopped))
+    hook.chmod(0o755)
+    with subprocess.Popen(["git", *words], cwd=root) as process:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        hook.unlink()
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("verb", ["pack-refs", "update-ref"])
+def test_a_commit_is_not_lost_to_git_that_was_stopped_inside_of_the_lock(
+    root: Path, space: clia.Space, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setattr(git_refs, "PATIENCE", 1.5)
+    head = space.commit("scout", "finding", changes={"b": b"1"})
+    words = ("--all", "--prune") if verb == "pack-refs" else (HEAD, head, head)
+    with stopped_git(root, verb, *words):
+        lock = root / f".git/{HEAD}.lock"
+        assert lock.exists()
+        with pytest.raises(GitError) as caught:
+            space.commit("scout", "finding", changes={"b": b"2"})
+        assert (caught.value.code, caught.value.fields["lock"]) == ("ref-locked", str(lock))
+        assert "s old" in caught.value.message
+        assert lock.exists(), "its owner is alive"
+    assert space.head("scout") == head
+    new = space.commit("scout", "finding", changes={"b": b"2"})
+    assert git("rev-parse", HEAD, cwd=root).strip() == new
+    assert space.verify().clean
+
+
+def killed_with_lock(root: Path, more: clia.Settings) -> None:
+    with clia.open(root, settings=more) as space:
+        space.commit("scout", "finding", changes={"b": b"killed"})
+
+
+def dying(step: str) -> None:
+    if step == "ref-locked":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def left_lock(root: Path) -> Path:
+    """The lock of a process that was killed in it."""
+    process, _ = started(lambda: killed_with_lock(root, settings(reached=dying)))
+    process.join()
+    lock = root / f".git/{HEAD}.lock"
+    assert lock.exists()
+    return lock
+
+
+def test_the_lock_of_a_dead_process_of_clia_is_broken_at_once(root: Path, space: clia.Space) -> None:
+    lock = left_lock(root)
+    cid = space.commit("scout", "finding", changes={"b": b"2"})
+    assert git("rev-parse", HEAD, cwd=root).strip() == cid
+    assert not lock.exists()
+    assert list((root / ".git/clia/ref-locks").iterdir()) == []
+
+
+@pytest.mark.parametrize("field", ["host", "foreign"])
+def test_a_lock_of_another_machine_or_program_is_not_broken(
+    root: Path, space: clia.Space, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    monkeypatch.setattr(git_refs, "PATIENCE", 0.5)
+    lock = left_lock(root)
+    (file,) = (root / ".git/clia/ref-locks").iterdir()
+    pid, _, host, rest = file.name.split("@")
+    if field == "host":
+        file.rename(file.with_name(f"{pid}@another-boot@another-{host}@{rest}"))
+    else:  # the same name, but not the file that clia made
+        lock.unlink()
+        lock.touch()
+    with pytest.raises(GitError) as caught:
+        space.commit("scout", "finding", changes={"b": b"2"})
+    assert caught.value.code == "ref-locked"
+    assert (f"of clia process {pid} on another-{host}" in caught.value.message) == (field == "host")
+    assert lock.exists()
+    if field == "host":  # a restart of this machine: its disk is local, so nobody else can use it
+        (file,) = (root / ".git/clia/ref-locks").iterdir()
+        file.rename(file.with_name(f"{pid}@another-boot@{host}@{rest}"))
+        space.commit("scout", "finding", changes={"b": b"2"})
+        assert not lock.exists()
+
+
+def test_the_lock_of_a_stopped_process_of_clia_is_not_broken(
+    root: Path, space: clia.Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_refs, "PATIENCE", 1.5)
+    refs = components(space).core.refs
+    before = space.head("scout")
+    first, pipe = started(lambda: killed_with_lock(root, settings(reached=stopping())))
+    assert first.pid is not None
+    try:
+        _, status = os.waitpid(first.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        with pytest.raises(GitError) as caught:
+            refs.move(HEAD, before, None, "test")
+        assert f"of clia process {first.pid}" in caught.value.message
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    result_of(first, pipe)
+    assert space.files("scout")["b"] == b"killed"
+
+
+def test_a_waiting_verb_says_who_holds_the_agent_and_gives_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git("config", "clia.lockSeconds", "1", cwd=root)
+    monkeypatch.setattr(private_files, "NOTICE_SECONDS", 0.1)
+    notices: list[str] = []
+    holder, pipe = started(lambda: killed_with_lock(root, settings(reached=stopping())))
+    assert holder.pid is not None
+    try:
+        _, status = os.waitpid(holder.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        with clia.open(root, settings=settings()._replace(waiting=notices.append)) as space:
+            with pytest.raises(Conflict) as caught:
+                space.commit("scout", "finding", changes={"b": b"2"})
+            space.spawn_at("other", BRIEFING, "main")  # the others are not concerned
+        assert (caught.value.code, caught.value.fields["pid"]) == ("agent-held", holder.pid)
+        (notice,) = notices
+        assert notice.startswith(f"waiting for the agent 'scout', held by process {holder.pid} since ")
+    finally:
+        os.kill(holder.pid, signal.SIGCONT)
+    result_of(holder, pipe)
+    with clia.open(root, settings=settings()) as space:
+        space.commit("scout", "finding", changes={"b": b"2"})
+        assert [commit.kind for commit in space.log("scout", own=True)].count("finding") == 2

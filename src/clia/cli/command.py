@@ -9,6 +9,7 @@ options.
 from __future__ import annotations
 
 import os
+import sys
 from typing import Generic, NamedTuple, TypeVar
 
 from clia.cli.output import console, emit_json, one_line, show_diagnostics, write
@@ -218,7 +219,11 @@ def _settings(args: argparse.Namespace) -> Settings:
     check_address(args.store)  # an empty variable counts as unset; an empty option is a mistake
     store = args.store or os.environ.get("CLIA_STORE") or None
     config = getattr(args, "config", None) or os.environ.get("CLIA_CONFIG") or None
-    return Settings(store=store, redact=not getattr(args, "no_redact", False), config=config)
+
+    def waiting(text: str) -> None:
+        write(f"{one_line(text)}\n", sys.stderr)
+
+    return Settings(store=store, redact=not getattr(args, "no_redact", False), waiting=waiting, config=config)
 
 
 def _call(definition: Definition, values: dict[str, Any]) -> int:

@@ -128,7 +128,8 @@ def _config_path(git: Git, settings: Settings) -> str | None:
 
 def _live_state(git: Git, space_id: str, settings: Settings) -> LiveState:
     home = os.path.join(git.handle.common_dir, "clia")
-    address, locks = store_address(git, settings), FileLocks(os.path.join(home, "locks"))
+    patience = git.positive_number("clia.lockSeconds") or private_files.LOCK_SECONDS
+    address, locks = store_address(git, settings), FileLocks(os.path.join(home, "locks"), patience, settings.waiting)
     store: Store
     if address is None:
         from clia.store.sqlite_store import STORE_FILE, SqliteStore

@@ -15,6 +15,7 @@ from functools import wraps
 
 from clia.errors import CliaError, GitError, NoSuchObject, NotFound, UnsupportedFormat
 from clia.git import worktree_links
+from clia.git.sharing import SETTING, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _PARTIAL = re.compile(rb"extensions\.partialclone|remote\..*\.(promisor|partialclonefilter)", re.DOTALL)
+_SHARED = SETTING.lower()
 _durable_spaces = 0
 
 
@@ -41,6 +43,7 @@ class GitHandle:
         self.git_dir = os.path.realpath(repo.path)
         self.common_dir = _common_dir(self.git_dir)
         self.work_dir = None if repo.is_bare else os.path.realpath(repo.workdir)
+        self.sharing = parse(repo.config[_SHARED] if _SHARED in repo.config else None)  # noqa: SIM401  # it has no get
         self.set_durable(durable)
 
     def set_durable(self, durable: bool) -> None:
@@ -160,6 +163,8 @@ _LASTING = ("permission denied", "read-only file system", "no space left", "quot
 
 def message_of(err: BaseException) -> str:
     """Return an exception's message, without the quotes of a KeyError."""
+    if isinstance(err, OSError) and err.strerror:
+        return err.strerror
     return str(err.args[0]) if err.args else type(err).__name__
 
 

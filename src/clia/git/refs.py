@@ -1,9 +1,8 @@
-"""Refs: read from git's files, moved by compare and swap through libgit2.
+"""Refs: read from git's files, moved by compare and swap.
 
-Invariant: of several writers that expect the same old value, one wins and the others get ``StaleRef``. Callers hold clia's lock
-on what they move, so a git lock file on one of clia's refs that does not change for a second was left by a dead process. Others
-also move users' branches: those locks are waited for, never broken. Reads cache nothing; a part of a large packed file is found
-by binary search, because git sorts the file. A loose ref overrides a packed one.
+Invariant: of several writers that expect the same old value, one wins and the others get ``StaleRef``. A lock file of git is waited
+for; it is removed only if a process of clia made it and is dead (``lock_files``). Reads cache nothing; a part of a large packed
+file is found by binary search, because git sorts the file. A loose ref overrides a packed one.
 """
 
 from __future__ import annotations
@@ -13,12 +12,14 @@ import os
 import random
 import re
 import time
-from contextlib import suppress
 from itertools import islice
 
 from clia.errors import Conflict, GitError, InvalidInput, StaleRef
 from clia.git.libgit2 import git_error, is_lock_failure, message_of
+from clia.git.lock_files import CannotProve
 from clia.git.records import RefScan
+from clia.git.ref_files import RefFiles
+from clia.values.refs import TRACKING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from clia.git.command import GitCommand
     from clia.git.libgit2 import GitHandle
 
-_FIRST_PAUSE, _LONGEST_PAUSE, PATIENCE, STALE_AFTER = 0.0005, 0.05, 30.0, 1.0
+_FIRST_PAUSE, _LONGEST_PAUSE, PATIENCE = 0.0005, 0.05, 30.0
 _OURS = ("refs/heads/agents/", "refs/clia/", "refs/notes/clia/", "refs/clia-tracking/")
-"""Refs that are moved under clia's locks. A lock on any other ref may be held by a live process."""
+"""Refs that clia moves itself. Users' branches are moved by the git command."""
 _NOTHING = "0" * 40
 
 
@@ -43,6 +44,7 @@ class GitRefs:
         self._handle = handle
         self._command = command
         self._reached = reached
+        self._files = RefFiles(handle)
         self._packed_lock = os.path.join(handle.common_dir, "packed-refs.lock")
 
     def get(self, name: str) -> str | None:
@@ -75,43 +77,59 @@ class GitRefs:
         import pygit2
 
         self.check(name, old, new)
-        swap = self._swap if name.startswith(_OURS) else self._swap_by_git
+        swap = self._swap if name.startswith(_OURS) and self._files.is_plain(name) else self._swap_by_git
         # Pauses with jitter keep writers from colliding again and again.
         started, pause = time.monotonic(), _FIRST_PAUSE
-        lock = LockFile(os.path.join(self._handle.common_dir, f"{name}.lock"))
         while True:
             try:
                 swap(name, old, new, why)
+            except CannotProve:
+                swap = self._swap_by_git
+                continue
             except (KeyError, OSError, ValueError, pygit2.GitError) as err:
                 # ``git pack-refs`` may remove an empty folder during the write, which libgit2 reports in two ways.
                 folder_vanished = isinstance(err, KeyError) or "no such file or directory" in message_of(err).lower()
-                if not (folder_vanished or is_lock_failure(err)):
+                if not (folder_vanished or isinstance(err, FileNotFoundError) or is_lock_failure(err)):
                     raise git_error(f"cannot move ref {name}", err, ref=name) from None
                 self._handle.renew()
                 if time.monotonic() - started > PATIENCE:
-                    path = self._packed_lock if "packed-refs.lock" in message_of(err) else lock.path
-                    hints, fields = [f"if no git process is running, remove {path}"], {"ref": name, "lock": path}
-                    error = GitError(f"ref {name} is locked by another process", code="ref-locked", hints=hints, fields=fields)
-                    error.retryable = True
-                    raise error from None
+                    raise self._locked(name, self._packed_lock if "packed-refs.lock" in message_of(err) else None) from None
             else:
+                if not name.startswith(TRACKING):  # fetches move and prune those
+                    self._check_moved(name, old, new)
                 return
-            if name.startswith(_OURS):
-                lock.break_if_stale()
+            for lock in (self._files.lock_path(name), self._packed_lock):
+                self._files.locks.break_if_dead(lock)
             time.sleep(pause * (0.5 + random.random()))  # noqa: S311  # jitter, not a secret
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _swap(self, name: str, old: str | None, new: str | None, why: str) -> None:
-        with self._handle.repo.transaction() as transaction:
-            transaction.lock_ref(name)
+        with self._files.hold(name, new) as lock:
             self._reached("ref-locked")
             actual = self.get(name)
             if actual != old:
                 raise stale(name, old, actual)
             if new is None:
-                transaction.remove(name)
+                self._files.remove(name)
             else:
-                transaction.set_target(name, new, message=why)
+                self._files.publish(lock, name, old, new, why)
+
+    def _check_moved(self, name: str, old: str | None, new: str | None) -> None:
+        """Read a ref after its move: another program that ignores locks may have undone it."""
+        actual = self.get(name)
+        if actual == new or (actual is not None and actual != old):
+            return  # or others have moved it on
+        message = f"ref {name} was moved and has its old value again: another program removed the new one"
+        hints = ["check which programs change this repository, and try again"]
+        raise GitError(message, code="ref-lost", hints=hints, fields={"ref": name, "expected": new, "actual": actual})
+
+    def _locked(self, name: str, lock: str | None) -> GitError:
+        path = lock or self._files.lock_path(name)
+        message = f"ref {name} is locked by another process: {path} ({self._files.locks.describe(path)})"
+        hints = [f"if no git process is running, or only a stopped one that you end, remove {path}"]
+        error = GitError(message, code="ref-locked", hints=hints, fields={"ref": name, "lock": path})
+        error.retryable = True
+        return error
 
     def _swap_by_git(self, name: str, old: str | None, new: str | None, why: str) -> None:
         """Move a user's branch with the git command: if we are killed, git still finishes and removes its lock."""
@@ -177,29 +195,6 @@ class GitRefs:
             return
         except OSError as err:
             raise git_error(f"cannot remove the reflog of {name}", err, ref=name) from None
-
-
-class LockFile:
-    """A lock file of git's, watched until it is stale."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._seen: tuple[int, int] | None = None
-        self._since = 0.0
-
-    def break_if_stale(self) -> None:
-        """Remove the file once it has not changed for a second: its owner is dead."""
-        try:
-            info = os.stat(self.path)
-        except OSError:
-            self._seen = None
-            return
-        now = time.monotonic()
-        if self._seen != (info.st_ino, info.st_mtime_ns):
-            self._seen, self._since = (info.st_ino, info.st_mtime_ns), now
-        elif now - self._since >= STALE_AFTER:
-            with suppress(OSError):
-                os.unlink(self.path)
 
 
 def stale(name: str, expected: str | None, actual: str | None) -> StaleRef:

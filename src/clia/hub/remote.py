@@ -19,8 +19,9 @@ from typing import NamedTuple
 from clia.errors import CliaError, Denied, GitError, InvalidInput, NotFound, StaleRef, TransportError
 from clia.git.command import run_limited, without_credentials
 from clia.git.records import TransferLimits
-from clia.git.refs import LockFile, stale
+from clia.git.refs import stale
 from clia.git.repository import HUB, HUB_HEADS
+from clia.hub.fetch_marks import FetchMarks
 from clia.hub.model import BRANCHES, PUBLISHED_REFS, Outage
 from clia.store import private_files
 from clia.values import refs as names
@@ -45,7 +46,7 @@ _NO_LIMIT = 1 << 50
 _FULL_SECONDS = 3600.0
 _BATCH = 300  # refs per push
 TRIES = 6
-_LOCKED_SECONDS = 5.0  # wait for locks of other processes; stale ones are broken
+_LOCKED_SECONDS = 5.0  # wait for locks of other processes; those of dead fetches are broken
 _PAUSE_SECONDS = 0.05
 _FETCH = (
     *("fetch", "--no-tags", "--prune", "--no-auto-maintenance", "--no-recurse-submodules", "--no-write-fetch-head", "--atomic"),
@@ -67,6 +68,7 @@ _SERVER_FAILED = re.compile(r"unable to (?:create temporary|write|migrate)|no sp
 _UNPACKED = "unpacker error"
 _PREFIX = re.compile(r"^(?:remote: |fatal: |error: )+")
 _LOCK = re.compile(r"unable to create '[^']+/refs/clia-tracking/[^']+\.lock'", re.IGNORECASE)
+_LOCK_FILE = re.compile(r"'([^']+\.lock)'")
 # Not all of refs/clia: refs about peers are private, and published heads have their own rule.
 _ALL_KINDS = (names.RECORDS, names.EVENTS, names.ARCHIVE, names.TRACES, names.SESSIONS, names.HEADS)
 _SHARED_CHAINS = (names.SPACE, names.TYPES, names.OBJECTS, names.KEYS, names.CAPABILITIES, names.BEHAVIOURS, names.ATTRIBUTION)
@@ -94,6 +96,8 @@ class RemoteHub:
         self._command = command
         self._seconds = options.seconds
         self._outage_file = options.outage_file
+        self._marks = FetchMarks(handle)
+        self._locked: str | None = None  # why the last exchange failed, if a lock of a ref was in its way
 
     def address(self) -> str:
         config, key = self._handle.repo.config, f"remote.{self.remote}.url"
@@ -165,22 +169,24 @@ class RemoteHub:
         return self._fetch(rules, _FULL_SECONDS if agent is None else self._seconds)
 
     def _fetch(self, rules: Sequence[str], seconds: float) -> bool:
-        locks: dict[str, LockFile] = {}
         until = time.monotonic() + _LOCKED_SECONDS
         while True:
-            result = self._git(seconds, *_FETCH, "--", self.remote, *rules)
-            if not (result.code and not result.late and _CONTENDED.search(result.err) and time.monotonic() < until):
+            with self._marks.fetching():
+                result = self._git(seconds, *_FETCH, "--", self.remote, *rules)
+                if result.late:
+                    self._marks.keep()
+            if not (_is_contended(result) and time.monotonic() < until):
                 break
-            # A killed fetch leaves the lock file of each tracking ref; git names only the first.
-            top = os.path.join(self._handle.common_dir, f"{names.TRACKING}{self.remote}")
-            for directory, _, files in os.walk(top) if _LOCK.search(result.err) else ():
-                for path in (os.path.join(directory, name) for name in files if name.endswith(".lock")):
-                    locks.setdefault(path, LockFile(path)).break_if_stale()
+            if _LOCK.search(result.err):  # git names only the first of the locks that a killed fetch left
+                self._marks.break_locks(f"{names.TRACKING}{self.remote}")
             _pause()
         if result.code == 0 and not result.late:
             self.clear_outage()
             return True
-        self._record_outage(_reason(result))
+        if _is_contended(result):
+            self._locked = _reason(result)  # about these refs alone: the hub is not away
+        else:
+            self._record_outage(_reason(result))
         return False
 
     def _hub_name(self, ref: str) -> str:
@@ -280,6 +286,8 @@ class RemoteHub:
                 raise self._refused(refusal)
             _pause()
             result = self._push(moves, seconds)
+        if _is_contended(result):
+            raise self._ref_locked(moves, _reason(result))
         self._record_outage(_reason(result))
         raise self.unreachable()
 
@@ -306,9 +314,21 @@ class RemoteHub:
         directory = self._handle.work_dir or self._handle.common_dir
         return run_limited(command, environment | self._command.reaching, directory, TransferLimits(_NO_LIMIT, seconds))
 
+    def _ref_locked(self, moves: Sequence[Move], reason: str) -> TransportError:
+        """Return the error for refs that are locked at the hub. Other refs are not concerned."""
+        refs = [ref for ref, _, _ in moves]
+        lock = _LOCK_FILE.search(reason)
+        message = f"the hub {self.address()} has locked {refs[0]}: {reason}"
+        hints = ["work continues locally; clia hub sync publishes it when the lock is gone"]
+        if lock is not None:
+            hints.append(f"if no git process uses it, ask the hub's administrator to remove {lock[1]}")
+        return TransportError(message, code="hub-ref-locked", hints=hints, fields={"remote": self.remote, "refs": refs})
+
     def unreachable(self) -> TransportError:
         """Return the error for a caller that needs the hub."""
         outage = self.outage()
+        if outage is None and self._locked is not None:
+            return TransportError(f"cannot fetch from the hub: {self._locked}", code="ref-locked", fields={"remote": self.remote})
         reason = outage.reason if outage else "it does not answer"
         problem = "cannot accept pushes now" if _SERVER_FAILED.search(reason) else "cannot be reached"
         message, fields = f"the hub {self.address()} {problem}: {reason}", {"remote": self.remote, "reason": reason}
@@ -358,6 +378,12 @@ def _refusal(result: GitResult) -> str | None:
     lines = [line.removeprefix("remote: ").strip() for line in result.err.splitlines() if line.startswith("remote: ")]
     message = " ".join([*refusals[:1], *(f"({line})" for line in lines[:3] if line)])
     return without_credentials(message) if refusals else None
+
+
+def _is_contended(result: GitResult) -> bool:
+    """Return whether another process held a ref, here or at the hub."""
+    said = f"{result.err}\n{result.out.decode('utf-8', 'replace')}"
+    return bool(result.code) and not result.late and _CONTENDED.search(said) is not None
 
 
 def _reason(result: GitResult) -> str:

@@ -341,11 +341,15 @@ class HubSync:
 
     def _send_all(self, moves_by_lock: Mapping[str, list[Move]], results: list[HubSynced]) -> list[tuple[str, list[Move]]]:
         """Push everything at once, or each lock separately if one is stale or refused; return what was pushed."""
+        pushed: list[tuple[str, list[Move]]] = []
         try:
             self.hub.send([move for moves in moves_by_lock.values() for move in moves], patient=True)
             return list(moves_by_lock.items())
         except (StaleRef, Denied):
-            pushed = []
+            pass
+        except TransportError as err:
+            if err.code != "hub-ref-locked":
+                raise
         for lock, moves in moves_by_lock.items():
             try:
                 self.hub.send(moves, patient=True)
@@ -354,6 +358,10 @@ class HubSync:
                 continue  # the next sync retries
             except Denied as err:
                 results.append(HubSynced(moves[0][0], err.code, moves[0][2], str(err.fields.get("reason") or err.message)))
+            except TransportError as err:
+                if err.code != "hub-ref-locked":
+                    raise
+                results.append(HubSynced(moves[0][0], err.code, moves[0][2], err.message))
         return pushed
 
     def _differing_locks(self) -> list[str]:

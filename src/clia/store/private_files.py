@@ -11,15 +11,21 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
+import time
 from contextlib import contextmanager, suppress
 
-from clia.errors import FileError
+from clia.errors import Conflict, FileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
+NOTICE_SECONDS = 5.0
+"""A wait that takes longer is reported."""
+LOCK_SECONDS = 300
+"""The default limit of a wait for an agent; verbs take seconds."""
 _OTHERS = 0o077
 _WORKTREES = "work"  # modes of checked-out files belong to git; their directory is private
 
@@ -90,21 +96,73 @@ def tighten_tree(directory: str) -> None:
 
 
 class FileLocks:
-    """``Locks`` for all processes of one machine."""
+    """``Locks`` for all processes of one machine.
 
-    def __init__(self, directory: str) -> None:
+    ``patience``: seconds after which waiting ends with ``Conflict`` (agent-held); None: never. ``notify`` is called with a sentence
+    that says who holds the lock, once a wait takes longer than ``NOTICE_SECONDS``.
+    """
+
+    def __init__(self, directory: str, patience: float | None = None, notify: Callable[[str], None] | None = None) -> None:
         self._directory = directory
+        self._patience = patience
+        self._notify = notify
 
     @contextmanager
     def hold(self, name: str, *, shared: bool = False) -> Iterator[None]:
         import fcntl  # POSIX only, and only writers need it
 
-        handle = self._open(name)
+        handle, kind = self._open(name), fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         try:
-            fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            try:
+                fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._wait(name, handle, kind)
+            if not shared:
+                _sign(handle)
+        except BaseException:
+            os.close(handle)
+            raise
+        try:
             yield
         finally:
+            if not shared:
+                _sign(handle, clear=True)  # the next holders may be shared ones, which do not sign
             release_lock(handle)
+
+    def _wait(self, name: str, handle: int, kind: int) -> None:
+        import fcntl
+
+        if self._patience is None:
+            fcntl.flock(handle, kind)
+            return
+        # A thread waits in the kernel, which serves waiting processes in order. If this one gives up, it closes the file.
+        failures: list[OSError] = []
+
+        def wait() -> None:
+            try:
+                fcntl.flock(handle, kind)
+            except OSError as err:
+                failures.append(err)
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        thread.join(min(NOTICE_SECONDS, self._patience))
+        if thread.is_alive() and self._notify is not None and self._patience > NOTICE_SECONDS:
+            self._notify(f"waiting for {_subject(name)}, {_holder(handle)[0]}")
+        thread.join(max(0.0, self._patience - NOTICE_SECONDS))
+        if thread.is_alive():
+            raise self._held(name, handle)
+        if failures:
+            raise FileError(f"{os.path.join(self._directory, name)}: {failures[0].strerror}") from None
+
+    def _held(self, name: str, handle: int) -> Conflict:
+        said, fields = _holder(handle)
+        message = f"{_subject(name)} is busy, {said}; it was waited for {self._patience:g} s"
+        hints = ["it may be stopped or hang: the lock is released when it continues or ends"]
+        if "pid" in fields:
+            hints.append(f"look at it: ps -fp {fields['pid']}; continue it if it is stopped: kill -CONT {fields['pid']}")
+        hints.append("to wait longer: git config clia.lockSeconds SECONDS")
+        return Conflict(message, code="agent-held", hints=hints, fields={"lock": name, **fields})
 
     @contextmanager
     def attempt(self, name: str) -> Iterator[bool]:
@@ -127,3 +185,23 @@ class FileLocks:
             return open_lock(path)
         except OSError as err:
             raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None
+
+
+def _sign(handle: int, *, clear: bool = False) -> None:
+    """Write who holds a lock into its file, for those who wait; the lock itself is the kernel's."""
+    with suppress(OSError):  # a full disk
+        os.pwrite(handle, b" " * 42 if clear else b"%-20d %-20d\n" % (os.getpid(), int(time.time())), 0)
+
+
+def _holder(handle: int) -> tuple[str, dict[str, int]]:
+    """Return who holds a lock exclusively, as a phrase and as fields."""
+    try:
+        pid, since = (int(word) for word in os.pread(handle, 64, 0).split())
+    except (OSError, ValueError):
+        return "held by another process", {}
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
+    return f"held by process {pid} since {at}", {"pid": pid, "since": since}
+
+
+def _subject(name: str) -> str:
+    return f"the lock {name!r}" if name.startswith("@") else f"the agent {name!r}"
