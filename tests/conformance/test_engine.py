@@ -13,8 +13,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clia.engine.monty import MAX_WORKERS, MontyEngine
-from clia.engine.records import LIMIT, LOST, RAISED, RESULT, TIMER, EngineLimits, Failure, FlowAnswer, FlowCall, FlowProgram, Turn
-from clia.engine.runs import MontyRun
+from clia.engine.records import (
+    LIMIT,
+    LOST,
+    PATIENCE,
+    RAISED,
+    RESULT,
+    TIMER,
+    EngineLimits,
+    Failure,
+    FlowAnswer,
+    FlowCall,
+    FlowProgram,
+    Turn,
+)
+from clia.engine.runs import MontyRun, PrintBuffer, processor_seconds
 from clia.errors import EngineError, InvalidAnswer, InvalidFlow, InvalidInput
 from support import flows
 
@@ -431,7 +444,8 @@ def test_text_that_cannot_be_encoded_is_refused(engine: MontyEngine) -> None:
 def test_an_endless_loop_ends_as_a_limit(quick: MontyEngine) -> None:
     failure = failure_of(quick, body("try:", "    while True:", "        pass", "except BaseException:", "    return 'caught'"))
     assert failure.reason == LIMIT
-    assert failure.message == "time: a turn ran longer than 0.5 seconds"
+    assert failure.message == "time: a turn used more than 0.5 seconds of processor time"
+    assert failure.used is not None
     assert not failure.repeats
 
 
@@ -500,15 +514,58 @@ def test_a_patient_run_has_more_time(quick: MontyEngine) -> None:
     steps = 1_000_000
     while end_of(quick, source, value=steps).failure is None:
         steps *= 2
-    with quick.start(program(source, steps), patient=True) as run:
+    with quick.start(program(source, steps), patience=PATIENCE) as run:
         assert run.turn.result == steps
 
 
 def test_a_patient_run_is_bounded_too() -> None:
     patient_engine = MontyEngine(EngineLimits(turn_seconds=0.02))
-    with patient_engine.start(program(body("while True:", "    pass")), patient=True) as run:
-        assert run.turn.failure == Failure(LIMIT, "time: a turn ran longer than 0.2 seconds", None)
+    with patient_engine.start(program(body("while True:", "    pass")), patience=10) as run:
+        failure = run.turn.failure
+        assert failure is not None
+        assert (failure.reason, failure.message) == (LIMIT, "time: a turn used more than 0.02 seconds of processor time")
     patient_engine.close()
+
+
+class StoppedWorker:
+    """Stops the worker of a run when the flow prints, and continues it after some seconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+        self.worker: int | None = None
+        take = PrintBuffer.take
+
+        def stop(buffer: PrintBuffer, stream: Any, text: str) -> None:
+            take(buffer, stream, text)
+            if self.worker is not None:
+                os.kill(self.worker, signal.SIGSTOP)
+                threading.Timer(seconds, os.kill, (self.worker, signal.SIGCONT)).start()
+                self.worker = None
+
+        monkeypatch.setattr(PrintBuffer, "take", stop)
+
+
+def test_a_turn_of_a_stopped_worker_has_not_used_its_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    limited = MontyEngine(EngineLimits(turn_seconds=1))
+    stopped = StoppedWorker(monkeypatch, 1.1)
+    with limited.start(program(body("request('a')", "while True:", "    print('x')"))) as run:
+        stopped.worker = worker_of(run)
+        failure = run.answer(1, FlowAnswer()).failure
+    limited.close()
+    assert failure is not None
+    assert failure.reason == LIMIT
+    assert failure.used is not None
+    assert failure.used < 0.9
+
+
+def test_processor_time_grows_with_work_and_is_unknown_for_a_process_that_is_gone() -> None:
+    before = processor_seconds(os.getpid())
+    assert before is not None
+    sum(range(1_000_000))
+    after = processor_seconds(os.getpid())
+    assert after is not None
+    assert after > before
+    assert processor_seconds(2**22 + 1) is None
+    assert processor_seconds(None) is None
 
 
 # --- dumps
@@ -658,7 +715,8 @@ def test_a_worker_that_hangs_is_ended_as_a_limit(monkeypatch: pytest.MonkeyPatch
     with limited.start(program(flows.WAIT)) as run:
         os.kill(worker_of(run), signal.SIGSTOP)
         os.waitid(os.P_PID, worker_of(run), os.WSTOPPED)
-        assert run.answer(1, FlowAnswer()).failure == Failure(LIMIT, "time: a turn ran longer than 2 seconds", None)
+        over = "time: a turn used more than 2 seconds of processor time"
+        assert run.answer(1, FlowAnswer()).failure == Failure(LIMIT, over, None, used=1.0)
     assert end_of(limited, body("return 1")).result == 1
     limited.close()
 

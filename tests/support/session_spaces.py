@@ -112,9 +112,9 @@ class EngineSpy:
     def version(self) -> str:
         return self._version or self._engine.version
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
         self.started += 1
-        return SpiedRun(self._engine.start(program, patient=patient), self)
+        return SpiedRun(self._engine.start(program, patience=patience), self)
 
     def load(self, program: FlowProgram, dump: bytes, pending: Iterable[FlowCall]) -> FlowRun:
         run = self._engine.load(program, dump, list(pending))
@@ -165,8 +165,8 @@ class Liar(EngineSpy):
         super().__init__(engine, version="liar 1")
         self._after = after
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
-        return LyingRun(self._engine.start(program, patient=patient), self, self._after)
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
+        return LyingRun(self._engine.start(program, patience=patience), self, self._after)
 
 
 class LyingRun(SpiedRun):
@@ -193,8 +193,8 @@ class Tally(EngineSpy):
 
     begun = ended = 0
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
-        return TalliedRun(super().start(program, patient=patient), self)
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
+        return TalliedRun(super().start(program, patience=patience), self)
 
     def load(self, program: FlowProgram, dump: bytes, pending: Iterable[FlowCall]) -> FlowRun:
         return TalliedRun(super().load(program, dump, pending), self)

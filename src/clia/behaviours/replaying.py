@@ -11,6 +11,7 @@ from collections import deque
 from typing import NamedTuple
 
 from clia.behaviours.model import Replayed, ReplayStep
+from clia.engine.records import PATIENCE
 from clia.errors import Nondeterminism, NotFound
 from clia.sessions.lifecycle import no_session
 from clia.sessions.records import Journal, Resumed
@@ -96,7 +97,7 @@ class Transcript(NamedTuple):
 def transcript(engine: Engine, past: PastSession, source: str) -> Transcript:
     """Replay a session from its answers to recover its requests."""
     steps = []
-    with engine.start(past.journal.origin.program(source), patient=True) as run:
+    with engine.start(past.journal.origin.program(source), patience=PATIENCE) as run:
         for resume in past.journal.resumes:
             call = next((call for call in run.turn.pending if call.number == resume.call), None)
             if call is None:

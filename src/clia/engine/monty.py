@@ -10,7 +10,7 @@ import sysconfig
 import threading
 from datetime import datetime
 
-from clia.engine.records import EngineLimits
+from clia.engine.records import PATIENCE, EngineLimits
 from clia.engine.runs import MontyRun, PreparedProgram, claim_threads, fork_sensitive
 from clia.errors import EngineError, InvalidFlow, InvalidInput
 from clia.values.json_values import CannotCross, copied
@@ -52,11 +52,11 @@ class MontyEngine:
 
         return f"pydantic-monty {__version__} rules {RULES}"
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> MontyRun:
-        return self._run(program, patient=patient).begin()
+    def start(self, program: FlowProgram, *, patience: float = 1) -> MontyRun:
+        return self._run(program, patience).begin()
 
     def load(self, program: FlowProgram, dump: bytes, pending: Sequence[FlowCall]) -> MontyRun:
-        """As ``Engine.load``. A dump contains its own limits: those of its run, patient or not."""
+        """As ``Engine.load``. A dump contains its own limits: those of its run, with its patience."""
         run = self._run(program)
         try:
             return run.restore(dump, pending)
@@ -81,7 +81,7 @@ class MontyEngine:
         self._pool, self._lock = None, threading.Lock()
         return parts
 
-    def _run(self, program: FlowProgram, *, patient: bool = False) -> MontyRun:
+    def _run(self, program: FlowProgram, patience: float = 1) -> MontyRun:
         """Return a run that has not started, with the session of a worker."""
         try:
             program.source.encode()
@@ -90,7 +90,7 @@ class MontyEngine:
             raise InvalidFlow("the flow's text contains a lone surrogate", fields={"field": "source"}) from None
         except CannotCross as refused:
             raise InvalidInput(refused.problem, fields={"field": "input"}) from None
-        prepared = PreparedProgram(program._replace(input=value), self.version, self._limits, patient=patient)
+        prepared = PreparedProgram(program._replace(input=value), self.version, self._limits, patience)
         # No limit for a whole feed: its clock is saved in the dump and would end long sessions at random.
         limits = {
             "max_turn_duration_secs": prepared.limits.turn_seconds,
@@ -134,8 +134,8 @@ def _new_pool(limits: EngineLimits) -> Monty:
         min_processes=1,
         max_processes=MAX_WORKERS,
         checkout_timeout=_CHECKOUT_SECONDS,
-        # A worker that ignores its limits is killed. One value for all runs, so the patient one counts.
-        request_timeout=limits.patient().turn_seconds + 30,
+        # A worker that ignores its limits is killed. One value for all runs, so the highest one counts.
+        request_timeout=limits.patient(PATIENCE).turn_seconds + 30,
         turn_duration_limit_grace=GRACE_SECONDS,
     )
     try:

@@ -54,12 +54,17 @@ class FlowAnswer(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why a flow failed. A failure that ``repeats`` happens at the same point of every replay; a limit may not."""
+    """Why a flow failed. A failure that ``repeats`` happens at the same point of every replay; a limit may not.
+
+    ``used``: if the time limit ended the turn, the part of its processor time that it had used. With much less than 1 the machine
+    was busy, and the failure says nothing about the flow.
+    """
 
     reason: str  # RAISED, LIMIT or RESULT
     message: str  # one line: "ValueError: no plan"
     line: int | None  # in the flow's source, if known
     trace: str = ""  # the traceback, in the flow's own lines
+    used: float | None = None
 
     @property
     def repeats(self) -> bool:
@@ -119,8 +124,8 @@ class Engine(Protocol):
     def version(self) -> str:
         """Name and version. Dumps of another version must not be loaded."""
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
-        """Run a flow up to its first calls. ``patient``: wider limits, for a replay on a busy machine."""
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
+        """Run a flow up to its first calls. ``patience``: how many times longer than usual a turn may take, for a busy machine."""
 
     def load(self, program: FlowProgram, dump: bytes, pending: Sequence[FlowCall]) -> FlowRun:
         """Return the dumped run, waiting for the same calls. ``EngineError`` if the bytes cannot be used."""
@@ -132,18 +137,18 @@ class Engine(Protocol):
         """Stop the workers; the engine may be used again."""
 
 
-PATIENCE = 10
-"""Factor by which a replay may take longer."""
+PATIENCE = 10.0
+"""Highest factor by which a turn may take longer on a busy machine. Replays always may."""
 
 
 class EngineLimits(NamedTuple):
-    turn_seconds: float = 5.0  # between two answers
+    turn_seconds: float = 5.0  # between two answers: of elapsed time, which bounds the processor time
     memory: int = 64 * 1024 * 1024
     depth: int = 200
     printed: int = 1024 * 1024  # characters per turn; the rest is cut
 
-    def patient(self) -> EngineLimits:
-        return self._replace(turn_seconds=self.turn_seconds * PATIENCE)
+    def patient(self, patience: float) -> EngineLimits:
+        return self._replace(turn_seconds=self.turn_seconds * patience)
 
     def time_message(self) -> str:
-        return f"time: a turn ran longer than {self.turn_seconds:g} seconds"
+        return f"time: a turn used more than {self.turn_seconds:g} seconds of processor time"

@@ -13,6 +13,8 @@ import hashlib
 import json
 import os
 import re
+import sys
+import time
 import weakref
 from functools import cached_property
 
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from clia.engine.records import EngineLimits, FlowProgram
 
 INPUT = "_clia_input_"
+_CLOCK_OF_PROCESS = 2
+"""The kind of clock in the lowest bits of the id of another process's clock (``clock_getcpuclockid`` of glibc and musl)."""
 _MAGIC = b"clia-monty\n"
 _DIGEST = 16
 
@@ -73,9 +77,9 @@ def _abandon_all() -> None:
 class PreparedProgram:
     """A program in the form that runs use."""
 
-    def __init__(self, program: FlowProgram, version: str, limits: EngineLimits, *, patient: bool) -> None:
-        self._program, self._version, self._usual = program, version, limits
-        self.limits = limits.patient() if patient else limits
+    def __init__(self, program: FlowProgram, version: str, limits: EngineLimits, patience: float) -> None:
+        self._program, self._version, self.usual = program, version, limits
+        self.limits = limits.patient(patience)
         self.input = program.input
         self.source = program.source.encode()
         self.form = form_of(program.source)
@@ -86,7 +90,7 @@ class PreparedProgram:
     @cached_property
     def identity(self) -> bytes:
         """A hash of everything that a dump depends on, including the limits: a dump contains those of its run."""
-        return hashlib.blake2b(json.dumps([self._version, self._usual, self._program]).encode(), digest_size=32).digest()
+        return hashlib.blake2b(json.dumps([self._version, self.usual, self._program]).encode(), digest_size=32).digest()
 
 
 class MontyRun:
@@ -185,14 +189,20 @@ class MontyRun:
         """Run as far as possible, with immediate replies to calls that need no answer."""
         from pydantic_monty import FutureSnapshot, MontyComplete, MontyCrashedError, MontyRuntimeError, MontySyntaxError
 
+        program, session = self.program, self._require_session()
+        worker = session.worker_pid
         while True:
+            before = processor_seconds(worker)
             try:
                 snapshot = step()
             except (MontyRuntimeError, MontySyntaxError) as err:
-                return self._end(Turn(failure=failure_of(err, self.program.call_of_main, self.program.limits)))
+                failure = failure_of(err, program.call_of_main, program.usual)
+                if failure.used is not None:
+                    failure = failure._replace(used=used_part(before, processor_seconds(worker), program.usual))
+                return self._end(Turn(failure=failure))
             except MontyCrashedError as err:
-                if err.timed_out:
-                    return self._end(Turn(failure=Failure(LIMIT, self.program.limits.time_message(), None)))
+                if err.timed_out:  # the worker is gone, and with it the clock of its processor time
+                    return self._end(Turn(failure=Failure(LIMIT, program.usual.time_message(), None, used=1.0)))
                 raise self._lost(err) from None
             except Exception as err:  # noqa: BLE001 - the pool was closed, or the worker's answer is invalid
                 raise self._lost(err) from None
@@ -247,6 +257,21 @@ class MontyRun:
         error = EngineError(f"the process that ran the flow was lost: {err}", code=LOST)
         error.retryable = True
         return error
+
+
+def processor_seconds(process: int | None) -> float | None:
+    """Return the processor time that a process has used; None where the system does not tell, and if the process is gone."""
+    if process is None or not sys.platform.startswith("linux"):
+        return None
+    try:
+        return time.clock_gettime(~process << 3 | _CLOCK_OF_PROCESS)
+    except (OSError, OverflowError):
+        return None
+
+
+def used_part(before: float | None, after: float | None, limits: EngineLimits) -> float:
+    """Return which part of a turn's processor time was used; all of it if that is unknown."""
+    return 1.0 if before is None or after is None else (after - before) / limits.turn_seconds
 
 
 class PrintBuffer:
@@ -312,7 +337,7 @@ def failure_of(error: MontyRuntimeError | MontySyntaxError, call_of_main: str, l
     frames = [frame for frame in error.traceback() if frame.function_name not in outside or frame.source_line != call_of_main]
     line = next((frame.line for frame in reversed(frames) if frame.filename == FLOW_FILE), None)
     if _TIME.fullmatch(text) and not frames:
-        return Failure(LIMIT, limits.time_message(), line)
+        return Failure(LIMIT, limits.time_message(), line, used=1.0)
     if _MEMORY.fullmatch(text):
         message = f"memory: it took more than {limits.memory / 1024 / 1024:g} MiB"
         return Failure(LIMIT, message, line, _trace(frames, "MemoryError"))

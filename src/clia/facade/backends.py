@@ -177,8 +177,8 @@ class _LazyEngine:
     def version(self) -> str:
         return self._loaded().version
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
-        return self._loaded().start(program, patient=patient)
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
+        return self._loaded().start(program, patience=patience)
 
     def load(self, program: FlowProgram, dump: bytes, pending: Sequence[FlowCall]) -> FlowRun:
         return self._loaded().load(program, dump, pending)

@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from clia.engine.records import INHERITED, LIMIT, LOST, Failure, Turn
+from clia.engine.records import INHERITED, LIMIT, LOST, PATIENCE, Failure, Turn
 from clia.errors import EngineError, Nondeterminism
 from clia.sessions import records
 from clia.sessions.records import Journal, Snapshot, request_hash, session_row, snapshot_from
@@ -89,22 +89,33 @@ class Replay:
     @contextmanager
     def beginning(self, agent: str, session: str, origin: Origin) -> Iterator[TurnResult]:
         """Start a run up to its first requests. The block writes the result; then the run is kept."""
-        losses: list[str] = []
-        result = None
-        while result is None and len(losses) < _LOSSES:
+
+        def start(patience: float, losses: list[str]) -> TurnResult | None:
             with _counted(losses):
-                run = self._engine.start(self.program(origin))
-                result = TurnResult(run, run.turn)
-        with self._keeping(result or TurnResult(None, _died_of(losses)), agent, session) as turn_result:
-            yield turn_result
+                run = self._engine.start(self.program(origin), patience=patience)
+                return TurnResult(run, run.turn)
+            return None
+
+        with self._keeping(_taken(start), agent, session) as result:
+            yield result
 
     @contextmanager
     def going_on(self, live: LiveSession, number: int, answer: FlowAnswer) -> Iterator[TurnResult]:
         """Answer a call, and take a snapshot if one is due. The block writes the result; then the run is kept."""
-        run, turn = self._answered(live, number, answer)
-        with self._keeping(TurnResult(run, turn), live.agent, live.session) as result:
-            done = live.row.done + 1
-            if run is not None and not turn.ended and done - live.row.kept >= SNAPSHOT_INTERVAL:
+
+        def go_on(patience: float, losses: list[str]) -> TurnResult | None:
+            run = self._there(live, patience)
+            with _counted(losses):
+                try:
+                    return TurnResult(run, run.answer(number, answer))
+                except BaseException:
+                    release(run)
+                    raise
+            return None
+
+        with self._keeping(_taken(go_on), live.agent, live.session) as result:
+            done, run = live.row.done + 1, result.run
+            if run is not None and not result.turn.ended and done - live.row.kept >= SNAPSHOT_INTERVAL:
                 result.snapshot = self.snapshot(run, live.row.flow, done)
                 if result.snapshot is None:
                     result.run = None  # the worker cannot even take a snapshot
@@ -123,25 +134,16 @@ class Replay:
         else:
             self._kept_runs.put(RunKey(self._place, agent, session), session_row(result.row), result.run)
 
-    def _answered(self, live: LiveSession, number: int, answer: FlowAnswer) -> tuple[FlowRun | None, Turn]:
-        """Take a turn. It is retried if the worker dies; a flow that kills several workers has failed."""
-        losses: list[str] = []
-        while len(losses) < _LOSSES:
-            run = self._there(live)
-            with _counted(losses):
-                try:
-                    return run, run.answer(number, answer)
-                except BaseException:
-                    release(run)
-                    raise
-        return None, _died_of(losses)
-
-    def _there(self, live: LiveSession) -> FlowRun:
-        """``at``, retried if a worker dies: this says nothing about the answer."""
+    def _there(self, live: LiveSession, patience: float) -> FlowRun:
+        """The run that waits for an answer. Retried if a worker dies: this says nothing about the answer."""
         for _ in range(_LOSSES):
             with _counted([]):
-                return self.at(live)
-        return self.at(live)
+                return self._at(live, patience)
+        return self._at(live, patience)
+
+    def _at(self, live: LiveSession, patience: float) -> FlowRun:
+        """``at``; a patient run is always rebuilt, because a dump contains the limits of its run."""
+        return self.at(live) if patience == 1 else self._replayed(live, patience)
 
     def at(self, live: LiveSession) -> FlowRun:
         """The run of a live session, waiting for the requests in its row."""
@@ -153,11 +155,12 @@ class Replay:
             with self._store.reading() as view:
                 path = read_replay_path(view, live)
         run = path and self._from_snapshot(live, path)
-        if run:
-            return run
+        return run or self._replayed(live)
+
+    def _replayed(self, live: LiveSession, patience: float = 1) -> FlowRun:
         with self._store.reading() as view:
             journal = records.read_journal(view, live.agent, live.session)
-        return _waiting(self.run(journal), live.row)
+        return _waiting(self.run(journal, patience), live.row)
 
     def _from_snapshot(self, live: LiveSession, path: ReplayPath) -> FlowRun | None:
         """Restore from the snapshot; None if it is missing or unusable."""
@@ -178,18 +181,18 @@ class Replay:
         release(run)
         return run is not None
 
-    def run(self, journal: Journal) -> FlowRun:
+    def run(self, journal: Journal, patience: float = 1) -> FlowRun:
         """Rebuild a run from its events. Hitting a limit here means that the machine is slow, not that the flow failed."""
         with suppress(_ReplayTooSlow):
-            return self._run(journal, patient=False)
+            return self._run(journal, patience)
         try:
-            return self._run(journal, patient=True)
+            return self._run(journal, PATIENCE)
         except _ReplayTooSlow as err:
             hints = ["try again on a less busy machine"]
             raise EngineError(f"the run could not be rebuilt here: {err}", code="replay-too-slow", hints=hints) from None
 
-    def _run(self, journal: Journal, *, patient: bool) -> FlowRun:
-        run = self._engine.start(self.program(journal.origin), patient=patient)
+    def _run(self, journal: Journal, patience: float) -> FlowRun:
+        run = self._engine.start(self.program(journal.origin), patience=patience)
         _no_limit(run)
         return _on(run, journal.resumes, 0)
 
@@ -212,6 +215,35 @@ def read_replay_path(view: Transaction, live: LiveSession) -> ReplayPath:
         stream = records.stream(agent, session)
         tail = records.resumes_in(view.streams.read(stream, after=row.end - behind), stream)
     return ReplayPath(records.read_origin(view, agent, session), snapshot, tail)
+
+
+def _taken(attempt: Callable[[float, list[str]], TurnResult | None]) -> TurnResult:
+    """Take a turn. ``attempt`` gets the patience for it, and a list for the loss of its worker.
+
+    A flow that kills several workers has failed. A turn that exceeds its time is taken again with more time, and has failed only
+    if it then used up its processor time: otherwise the machine is too busy, and nothing is recorded.
+    """
+    losses: list[str] = []
+    patience = 1.0
+    while len(losses) < _LOSSES:
+        result = attempt(patience, losses)
+        if result is None:
+            continue
+        failure = result.turn.failure
+        if failure is None or failure.used is None or (patience > 1 and failure.used >= 1):
+            return result
+        release(result.run)
+        if patience > 1:
+            raise _too_busy(failure.used)
+        patience = min(PATIENCE, 2 / max(failure.used, 0.01))
+    return TurnResult(None, _died_of(losses))
+
+
+def _too_busy(used: float) -> EngineError:
+    message = f"the machine is too busy: a turn of the flow got only {used:.0%} of its processor time before its time was over"
+    error = EngineError(message, code="machine-busy", hints=["nothing was recorded; try again when the machine is less busy"])
+    error.retryable = True
+    return error
 
 
 @contextmanager

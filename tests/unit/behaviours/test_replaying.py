@@ -156,7 +156,7 @@ def test_a_failing_flow_is_reported_and_an_endless_one_is_stopped(scene: ReplayS
     before = dump(place)
     with place.open() as space:
         stopped = space.replay_behaviour("scout", endless)
-    assert stopped.failure == {"reason": "limit", "message": "time: a turn ran longer than 0.3 seconds"}
+    assert stopped.failure == {"reason": "limit", "message": "time: a turn used more than 0.3 seconds of processor time"}
     assert dump(place) == before
 
 

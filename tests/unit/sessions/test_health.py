@@ -161,12 +161,12 @@ def test_a_repair_does_not_overwrite_a_session_that_was_resumed_meanwhile(place:
     pending_resume = [True]
 
     class ResumingEngine(EngineSpy):
-        def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
+        def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
             if pending_resume:
                 pending_resume.clear()
                 with place.open() as other:
                     other.resume("scout", 2)
-            return super().start(program, patient=patient)
+            return super().start(program, patience=patience)
 
     use_engine(space, ResumingEngine)
     assert [(finding.code, finding.repaired) for finding in space.doctor(repair=True)] == [("row-differs", False)]

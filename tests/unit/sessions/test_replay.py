@@ -11,7 +11,7 @@ import pytest
 
 import clia
 from clia import errors
-from clia.engine.records import Failure, Turn
+from clia.engine.records import PATIENCE, Failure, Turn
 from clia.sessions.replay import SNAPSHOT_INTERVAL
 from support.session_flows import PRODUCT, SUSPENDS_OFTEN
 from support.session_spaces import (
@@ -309,8 +309,8 @@ def test_threads_that_share_a_handle_do_not_mix_up_their_runs(space: clia.Space)
 class NoDumps(EngineSpy):
     """An engine that cannot dump."""
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
-        return _NoDump(self._engine.start(program, patient=patient), self)
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
+        return _NoDump(self._engine.start(program, patience=patience), self)
 
 
 class _NoDump(SpiedRun):
@@ -340,9 +340,9 @@ class CrashingEngine(EngineSpy):
             error.retryable = True
             raise error
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
         self.die()
-        return CrashingRun(super().start(program, patient=patient), self)
+        return CrashingRun(super().start(program, patience=patience), self)
 
 
 class CrashingRun(SpiedRun):
@@ -394,9 +394,9 @@ class SlowEngine(EngineSpy):
         self._limit_at = limit_at
         self._patient = patient
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
-        run = super().start(program, patient=patient)
-        return run if patient and self._patient else SlowRun(run, self, self._limit_at)
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
+        run = super().start(program, patience=patience)
+        return run if patience > 1 and self._patient else SlowRun(run, self, self._limit_at)
 
     def load(self, program: FlowProgram, dump: bytes, pending: Iterable[FlowCall]) -> FlowRun:
         return SlowRun(super().load(program, dump, pending), self, self._limit_at)
@@ -411,7 +411,7 @@ class SlowRun(SpiedRun):
     def turn(self) -> Turn:
         if self._remaining:
             return self._run.turn
-        return Turn(failure=Failure("limit", "time: a turn ran longer than 5 seconds", None))
+        return Turn(failure=Failure("limit", "time: a turn used more than 5 seconds of processor time", None))
 
     def answer(self, number: int, answer: FlowAnswer) -> Turn:
         self._remaining -= 1
@@ -438,10 +438,85 @@ def test_a_replay_that_stays_too_slow_changes_nothing(space: clia.Space, limit_a
     assert space.session("scout").status == "suspended"
 
 
+class BusyEngine(EngineSpy):
+    """An engine on a busy machine: turns exceed their time, having used these parts of their processor time."""
+
+    def __init__(self, engine: Any, *used: float) -> None:
+        super().__init__(engine)
+        self.used = list(used)
+        self.given: list[float] = []
+        self.at_starts = False
+
+    def exceeded(self, turn: Turn) -> Turn:
+        if not self.used:
+            return turn
+        message = "time: a turn used more than 5 seconds of processor time"
+        return Turn(failure=Failure("limit", message, None, used=self.used.pop(0)))
+
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
+        self.given.append(patience)
+        return BusyRun(super().start(program, patience=patience), self)
+
+
+class BusyRun(SpiedRun):
+    def __init__(self, run: FlowRun, spy: BusyEngine) -> None:
+        super().__init__(run, spy)
+        self._busy = spy
+        self._first = spy.exceeded(run.turn) if spy.at_starts else None
+
+    @property
+    def turn(self) -> Turn:
+        return self._first or super().turn
+
+    def answer(self, number: int, answer: FlowAnswer) -> Turn:
+        return self._busy.exceeded(super().answer(number, answer))
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_a_turn_that_exceeds_its_time_is_taken_again_with_more(space: clia.Space, *, at_start: bool) -> None:
+    engine: BusyEngine = use_engine(space, lambda real: BusyEngine(real, 0.99))
+    engine.at_starts = at_start
+    space.start("scout", "product")
+    session = space.resume("scout", 5)
+    assert (session.status, session.resumes) == ("suspended", [5])
+    assert [event["event"] for event in space.journal("scout")] == ["started", "resumed"]
+    assert engine.given == [1, pytest.approx(2.02, abs=0.01)]
+    engine.at_starts = False
+    assert space.resume("scout", 6).result == 30
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_a_flow_that_uses_up_its_processor_time_twice_has_failed(space: clia.Space, *, at_start: bool) -> None:
+    engine: BusyEngine = use_engine(space, lambda real: BusyEngine(real, 0.99, 1.9))
+    engine.at_starts = at_start
+    session = space.start("scout", "product")
+    session = session if at_start else space.resume("scout", 5)
+    assert session.status == "failed"
+    assert session.failure is not None
+    assert session.failure["message"] == "time: a turn used more than 5 seconds of processor time"
+
+
+def test_a_machine_too_busy_for_a_turn_records_nothing(place: SessionSpace, space: clia.Space) -> None:
+    engine: BusyEngine = use_engine(space, lambda real: BusyEngine(real, 0.1, 0.9))
+    engine.at_starts = True
+    error = refused("machine-busy", lambda: space.start("scout", "product"))
+    assert isinstance(error, errors.BackendError)
+    assert error.retryable
+    assert space.sessions() == []
+    engine.at_starts = False
+    space.start("scout", "product")
+    engine.used = [0.001, 0.4]
+    refused("machine-busy", lambda: space.resume("scout", 5))
+    assert engine.given[-1] == PATIENCE, "a turn gets no more than the highest patience"
+    assert space.session("scout").pending[0].id == "1.1"
+    assert space.resume("scout", 5).pending[0].id == "1.2"
+    assert ends(place.root, "scout") == []
+
+
 class UnavailableEngine(EngineSpy):
     """An engine that cannot run anything now."""
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
         raise errors.EngineError("no process to run a flow in", code="engine-unavailable")
 
 
@@ -526,14 +601,14 @@ def test_a_diverging_fork_from_a_commit_creates_no_agent_and_ends_no_session(spa
 class EarlyEndEngine(EngineSpy):
     """An engine whose runs end where the recorded ones continued."""
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
-        return super().start(program._replace(source="def main(input):\n    return 'early'\n"), patient=patient)
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
+        return super().start(program._replace(source="def main(input):\n    return 'early'\n"), patience=patience)
 
 
 class ChangedSourceEngine(EngineSpy):
     """An engine that runs a modified source."""
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
         return super().start(
             program._replace(source=program.source.replace("turn in", "turn in reversed").replace("range(input)", "(range(input))"))
         )

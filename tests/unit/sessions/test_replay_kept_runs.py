@@ -130,12 +130,12 @@ def test_a_new_handle_continues_the_run_of_another_handle(place: SessionSpace, s
 class LastDiffers(Tally):
     """An engine whose replay ends at another request than the session's pending one."""
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
         return super().start(
             program._replace(
                 source=program.source.replace('"total": total', f'"total": total if turn <= {SNAPSHOT_INTERVAL} else 0')
             ),
-            patient=patient,
+            patience=patience,
         )
 
 

@@ -71,8 +71,8 @@ class LostInDump(EngineSpy):
 
     late = 0
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
-        return LostInDumpRun(super().start(program, patient=patient), self)
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
+        return LostInDumpRun(super().start(program, patience=patience), self)
 
 
 class LostInDumpRun(SpiedRun):
@@ -104,8 +104,8 @@ class LosesAnswers(EngineSpy):
     call = 1
     code = LOST
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
-        return LosesAnswersRun(super().start(program, patient=patient), self)
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
+        return LosesAnswersRun(super().start(program, patience=patience), self)
 
 
 class LosesAnswersRun(SpiedRun):
@@ -141,11 +141,11 @@ def test_two_losses_in_a_row_are_retried_and_a_third_fails_the_session(place: Se
 class LosesStarts(EngineSpy):
     remaining_losses = 0
 
-    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
+    def start(self, program: FlowProgram, *, patience: float = 1) -> FlowRun:
         if self.remaining_losses:
             self.remaining_losses -= 1
             raise lost_worker_error()
-        return super().start(program, patient=patient)
+        return super().start(program, patience=patience)
 
 
 def test_lost_workers_during_a_replay_change_nothing(space: clia.Space) -> None:
