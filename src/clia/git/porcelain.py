@@ -14,7 +14,6 @@ from contextlib import suppress
 from clia.errors import Conflict, GitError, InvalidInput, NotFound, TransportError
 from clia.git.command import without_credentials
 from clia.git.records import FileChange, LineOrigin, Pushed
-from clia.git.worktree_files import read_worktree_file
 from clia.git.worktrees import GitWorktrees
 from clia.values.paths import printable
 
@@ -225,6 +224,8 @@ class GitPorcelain(GitWorktrees):
         """Return the content of a file of the worktree."""
         if self.worktree is None:
             raise NotFound("a bare repository has no worktree", code="no-worktree", hints=["name a commit"])
+        from clia.git.worktree_files import read_worktree_file  # most commands read no single file
+
         return read_worktree_file(self.worktree, path)
 
     def patch(self, old: str | None, new: str, paths: Sequence[str] = ()) -> bytes:

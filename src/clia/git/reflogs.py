@@ -6,10 +6,8 @@ import os
 import re
 from typing import NamedTuple
 
-from clia.git.worktree_links import admin_dirs
+from clia.git.worktree_links import RECORD, admin_dirs
 
-RECORD = "clia.json"
-"""The file in the git directory of an agent's worktree that names the agent."""
 # What git writes to a reflog for a commit that it creates. A fast-forward and the start and end of a rebase create none.
 _CREATED = re.compile(r"(commit|cherry-pick|revert|am|rebase|pull|merge)\b")
 _MOVED = re.compile(r"fast-forward|\((start|finish|abort)\)|: (checkout|updating|returning)\b", re.IGNORECASE)

@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+RECORD = "clia.json"
+"""The file in the git directory of an agent's worktree that names the agent."""
 _BACK = "gitdir"
 _PREFIX = "gitdir: "
 

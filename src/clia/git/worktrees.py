@@ -17,8 +17,6 @@ from clia.errors import CliaError, Conflict, FileError, InvalidInput
 from clia.git import worktree_links
 from clia.git.libgit2 import find_repository
 from clia.git.records import Checkout, Prepared, WorktreeHead
-from clia.git.reflogs import RECORD, Reflogs, is_creation
-from clia.git.submodules import Submodules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
 
     from clia.git.command import GitCommand
     from clia.git.libgit2 import GitHandle
+    from clia.git.reflogs import Reflogs
+    from clia.git.submodules import Submodules
 
 _PREPARED = "clia-prepared.json"
 # A split index would leave shared files behind.
@@ -46,7 +46,13 @@ class GitWorktrees:
     def __init__(self, handle: GitHandle, command: GitCommand) -> None:
         self._handle = handle
         self._command = command
-        self.reflogs = Reflogs(handle.common_dir)
+
+    @property
+    def reflogs(self) -> Reflogs:
+        """The reflogs of people's worktrees and branches."""
+        from clia.git.reflogs import Reflogs  # most commands read no reflog
+
+        return Reflogs(self._handle.common_dir)
 
     def add_worktree(self, directory: str, agent: str, commit: str) -> None:
         """Create a linked worktree, detached at a commit, and record its base."""
@@ -157,6 +163,8 @@ class GitWorktrees:
         admin = self._admin_of(place) if os.path.isdir(place) else None
         if admin is None or (_moved_by_clia(os.path.join(admin, "logs", "HEAD"), expected) and not self._stashes({expected})):
             return None
+        from clia.git.reflogs import is_creation
+
         symbolic = self._command.attempt("symbolic-ref", "--quiet", "HEAD", cwd=place).out.decode("utf-8", "replace").strip()
         busy = any(os.path.lexists(os.path.join(admin, name)) for name in _OPERATIONS)
         out = self._command.attempt("log", "-g", "-z", "--no-show-signature", "--format=%H %gs", "HEAD", "--", cwd=place).out
@@ -298,6 +306,8 @@ class GitWorktrees:
             self._submodules(directory).keep(agent)
 
     def _submodules(self, directory: str) -> Submodules:
+        from clia.git.submodules import Submodules  # few repositories have them
+
         place = self._require_ours(directory)
         common = self._handle.common_dir
         return Submodules(self._command, place, self._admin_of(place) or common, [common], self.user_worktree())
@@ -406,7 +416,7 @@ class GitWorktrees:
         if admin is None:
             raise FileError(f"{place} is no longer a worktree", fields={"path": place, "reason": "its .git is gone"})
         facts = {"agent": agent, "base": base, "own": own, "pending": pending}
-        self._write(os.path.join(admin, RECORD), {key: value for key, value in facts.items() if value is not None})
+        self._write(os.path.join(admin, worktree_links.RECORD), {key: value for key, value in facts.items() if value is not None})
 
     def _write(self, path: str, facts: Mapping[str, object]) -> None:
         text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
@@ -427,7 +437,7 @@ class GitWorktrees:
 def _read_record(admin: str, place: str) -> Checkout | None:
     """Return what the git directory of a worktree records of its agent."""
     try:
-        with open(os.path.join(admin, RECORD), encoding="utf-8") as file:
+        with open(os.path.join(admin, worktree_links.RECORD), encoding="utf-8") as file:
             record = dict(json.load(file))
         own, pending = record.get("own"), record.get("pending")
         return Checkout(

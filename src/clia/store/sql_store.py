@@ -15,13 +15,14 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from clia.errors import StoreError
 from clia.store import validation
-from clia.store.capability_gate import SqlGate
 from clia.store.interface import ABSENT, ANY_VERSION, CLONE_KEYS, Edge, StreamEntry, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
+
+    from clia.store.capability_gate import SqlGate
 
 T = TypeVar("T")
 
@@ -203,7 +204,14 @@ class SqlTransaction:
         self.streams = Streams(connection, keys)
         self.values = Values(connection, keys)
         self.edges = Edges(connection, keys.own)
-        self.gate = SqlGate(connection, keys.own)
+        self._connection, self._own = connection, keys.own
+
+    @property
+    def gate(self) -> SqlGate:
+        """The grants of peers."""
+        from clia.store.capability_gate import SqlGate  # most transactions ask for none
+
+        return SqlGate(self._connection, self._own)
 
 
 class GuardedConnection:
