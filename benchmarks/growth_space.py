@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 COMMITS, ENTRIES, FAMILY, REVIEWS = 10, 10, 100, 10
 """Commits and trace entries per agent; agents of one family, descendants of its first; one agent in this many reviews."""
-TRACED = (5, 9)
+TRACED: tuple[int, ...] = (5, 9)
 """The commits of an agent that have a trace, counted from its genesis."""
 PERSON = ("Bench", "bench@example.org")
 BEGIN, STEP = 1_767_225_600, 30  # 2026-01-01; seconds from one action of the space to the next

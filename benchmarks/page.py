@@ -36,6 +36,7 @@ The growth of a space is measured separately.
 """
 TITLES = {
     "space": "Space: commits, notes, relations",
+    "plain_git": "A person's own git beside a space",
     "attribution": "Attribution of lines",
     "sessions": "Sessions",
     "lineage": "Lineage and cold start",
@@ -136,7 +137,7 @@ def _promised(judged: Judged | None, unit: str) -> str:
     bar = judged.bar
     if bar.against == COST:
         return f"≤ {bar.most:g} {unit}"
-    return f"≤ {bar.most:.2g}x" if bar.against == FLOOR else f"≤ {bar.most:.2g}x {bar.against.replace(',', ' ').split()[0]}"
+    return f"≤ {bar.most:.3g}x" if bar.against == FLOOR else f"≤ {bar.most:.2g}x {bar.against.replace(',', ' ').split()[0]}"
 
 
 def _verdict(result: Result, judged: Judged | None) -> str:

@@ -45,6 +45,7 @@ STEPS = (
     ("hub", "rows"),
     ("workers", "rows"),
     ("attribution", "rows"),
+    ("plain_git", "rows"),
     ("space", "rows"),
     ("sessions", "durable_rows"),
 )

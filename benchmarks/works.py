@@ -35,6 +35,19 @@ class Work(NamedTuple):
     unit: str = "ms"
 
 
+_WITHOUT = "the same repository without clia"
+_PLAIN_GIT = {
+    "status": "git status",
+    "log": "git log -20 --decorate",
+    "graph": "git log --graph --all -200",
+    "branch": "git branch -a",
+    "fetch": "git fetch, nothing new",
+    "push": "git push, nothing to push",
+    "name-rev": "git name-rev",
+    "contains": "git tag --contains",
+    "refs": "git for-each-ref",
+}
+_STATES = (("packed", "packed", Bar(1.2)), ("between", "between upkeeps", Bar(2)))
 _HALF_OF_GIT = (Bar(1.5), Bar(0.5, GIT))
 _TRIP = "start, suspend, resume on a fresh handle"
 
@@ -55,6 +68,15 @@ TABLE: dict[str, tuple[Work, ...]] = {
         Work("parallel-each", "a durable commit of 40 processes, a ref each", "one process alone", (Bar(1.5),)),
         Work("parallel-one", "a durable commit of 40 processes on one ref", "one process alone", (Bar(1.5),)),
         Work("descendants", "descendants over 20,000 edges with a cycle", "recursive SQL in memory", (Bar(60, COST),)),
+    ),
+    "plain_git": (
+        *(
+            Work(f"git-{name}-{state}", f"{title}, 5,000 agents, {label}", _WITHOUT, (bar,))
+            for name, title in _PLAIN_GIT.items()
+            for state, label, bar in _STATES
+        ),
+        Work("git-clone", "git clone: size, 5,000 agents, packed", _WITHOUT, (Bar(1.05),), (), "B"),
+        Work("git-commits", "git log --all: commits, 5,000 agents, packed", _WITHOUT, (Bar(1.2),), (), "commits"),
     ),
     "attribution": (
         Work("attribute", "find an agent's 1,000 lines in a person's commit", "record the turn and the commit", (Bar(20, COST),)),

@@ -179,7 +179,7 @@ def space_page() -> str:
         "`Clia-Event` of its commits has:",
         table(("field", "meaning"), [(code(field), meaning) for field, meaning in BEHAVIOUR_EVENT.items()]),
         "## Fetch rules",
-        "`clia init` adds these rules to each remote:",
+        "`clia init` fetches with these rules. They are not in git's configuration, so a plain `git fetch` does not use them:",
         table(("fetch rule",), [(code(rule),) for rule in remotes.fetch_rules("origin")]),
         "## Trailers",
         table(("trailer", "meaning"), [(code(name), meaning) for name, meaning in TRAILERS.items()]),

@@ -8,7 +8,7 @@ from clia.cli.command import Answer, arg, command, flag, many, opt
 from clia.cli.hub import heads_option, restart_hints, show_forks_and_elsewhere, show_standing
 from clia.cli.inputs import invalid_option
 from clia.cli.output import counted, one_line, write
-from clia.cli.rendering import only_ascii, progress_bar, short, show_hints, show_line, show_lines, styled
+from clia.cli.rendering import only_ascii, progress_bar, short, show_hints, show_line, show_lines
 from clia.errors import InvalidInput, NotFound, TransportError
 from clia.hub.model import ELSEWHERE, PUBLISHED, REMOVED
 from clia.space.remotes import AHEAD, NEW, UNITED, Adopted
@@ -29,7 +29,7 @@ class FetchedRemote(NamedTuple):
     """A remote of the repository."""
 
     name: str  # its name
-    fetch: Sequence[str]  # refspecs of the space that `git fetch` uses
+    fetch: Sequence[str]  # refspecs that clia fetches; a plain `git fetch` does not use them
 
 
 class Initialized(NamedTuple):
@@ -158,10 +158,6 @@ def _show_report(report: Initialized) -> None:
     for item in report.adopted:
         style = "green" if item.what in (NEW, AHEAD, UNITED, REMOVED) else "yellow"
         show_line("  ", (f"{item.what:<8}", style), f" {one_line(item.ref)}  {short(item.cid)}")
-    for remote in report.remotes:
-        if remote.fetch:
-            show_line(f"git fetch {one_line(remote.name)} also fetches")
-            show_lines(styled(f"  {rule}", "dim") for rule in remote.fetch)
     if moved := report.moved:
         live, users = counted(moved.sessions, "live session"), counted(moved.users, "user")
         write(f"moved to PostgreSQL: {live}, {counted(moved.traces, 'pending trace entry', 'pending trace entries')}, {users}\n")

@@ -52,7 +52,7 @@ class SetUp(NamedTuple):
     path: str
     created: bool
     adopted: tuple[Adopted, ...]
-    rules: tuple[tuple[str, tuple[str, ...]], ...]  # each remote, with the refspecs that git now fetches from it
+    rules: tuple[tuple[str, tuple[str, ...]], ...]  # each remote, with the refspecs that clia fetches from it
 
 
 def set_up(
@@ -251,7 +251,6 @@ def _stamp(git: Git, settings: Settings) -> Stamp:
 
 def _fetch_space(git: Git, remote: str) -> list[Adopted]:
     """Fetch everything of a remote's space, and adopt its space ref if there is none here."""
-    git.porcelain.add_fetch_rules(remote, fetch_rules(remote))
     git.porcelain.fetch(remote, fetch_rules(remote))
     theirs = git.refs.get(f"{names.TRACKING}{remote}/clia/space")
     if theirs is None or git.refs.get(names.SPACE) is not None:

@@ -19,7 +19,7 @@ from clia.values.paths import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from clia.git.command import GitResult
 
@@ -255,15 +255,15 @@ class GitPorcelain(GitWorktrees):
         urls = self._settings_of(remote, "url")
         return urls[0] if urls else None
 
-    def add_fetch_rules(self, remote: str, rules: Sequence[str]) -> list[str]:
-        """Add missing fetch rules to a remote; return those added."""
+    def remove_fetch_rules(self, remote: str, rules: Sequence[str]) -> list[str]:
+        """Remove fetch rules from the configuration of a remote; return those removed."""
         if remote not in self.remotes():
             raise NotFound(f"no such remote: {remote!r}", code="no-such-remote", fields={"remote": remote})
-        present = self._settings_of(remote, "fetch")
-        missing = [rule for rule in dict.fromkeys(rules) if rule not in present]
-        for rule in missing:
-            self._command.run("config", "--add", f"remote.{remote}.fetch", rule)
-        return missing
+        present = [rule for rule in dict.fromkeys(self._settings_of(remote, "fetch")) if rule in rules]
+        for rule in present:
+            pattern = re.sub(r"[][.*^$+?(){}|\\]", r"\\\g<0>", rule)  # git matches values with a POSIX pattern
+            self._command.run("config", "--unset-all", f"remote.{remote}.fetch", f"^{pattern}$")
+        return present
 
     def fetch(self, remote: str, rules: Sequence[str]) -> None:
         if not rules:
@@ -276,6 +276,11 @@ class GitPorcelain(GitWorktrees):
             message = f"nothing was fetched from {remote}: {reason}"
             raise Conflict(message, code="fetch-refused", fields={"remote": without_credentials(remote), "reason": reason})
         raise _unreachable("fetch from", remote, reason)
+
+    def forget_fetched(self, refs: Mapping[str, str]) -> None:
+        """Remove tracking refs that still have these values, all or none: another process may be fetching."""
+        lines = "".join(f"delete {ref} {cid}\n" for ref, cid in refs.items())
+        self._command.attempt("update-ref", "--stdin", data=lines.encode("utf-8"))
 
     def push(self, remote: str, refs: Sequence[str]) -> list[Pushed]:
         """Push all of the refs or none. Nothing is forced."""

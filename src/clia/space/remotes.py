@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 
-NEW, AHEAD, UNITED, DIVERGED, REFUSED = "new", "ahead", "united", "diverged", "purged"
+NEW, AHEAD, UNITED, DIVERGED, REFUSED, UNSOUND = "new", "ahead", "united", "diverged", "purged", "unsound"
 KEYS_LOCK, CAPABILITIES_LOCK = "@keys", "@capabilities"
 _LOCKS = {
     names.SPACE: "@adopt",
@@ -176,26 +176,38 @@ class RemoteExchange:
     def adopt(self, remote: str, continues: Callable[[str], bool], *, fetch: bool) -> list[Adopted]:
         """Adopt what was fetched from a remote. ``continues`` tells whether a chain of keys extends ours.
 
-        From now on, plain ``git fetch`` fetches the space's refs as well.
+        The refspecs are not in git's configuration: a plain ``git fetch`` would list and compare every ref of the space.
         """
         rules = fetch_rules(remote)
-        self._porcelain.add_fetch_rules(remote, rules)
+        self._porcelain.remove_fetch_rules(remote, rules)  # earlier versions added them
         if fetch:
             self._porcelain.fetch(remote, rules)
-        adopted = []
+        adopted: list[Adopted] = []
+        settled: dict[str, str] = {}
         top = f"{names.TRACKING}{remote}/"
         for kind, target in names.KINDS:
             for tracked, cid in self._core.refs.under(top + kind):
                 ref = target + tracked.removeprefix(top + kind)
-                ours = self._core.refs.get(ref)
-                present = ours is not None and self._core.graph.descends(ours, cid)
-                if not names.is_shared(ref) or present or not self._adoption.is_sound(ref, cid):
+                if not names.is_shared(ref):
                     continue
-                # Only a chain that extends our keys may replace them.
-                outcome = self._settle(ref, cid) if ref != names.KEYS or continues(cid) else DIVERGED
+                outcome = self._adopt(ref, cid, continues)
                 if outcome is not None:
                     adopted.append(Adopted(ref, outcome, cid))
-        return adopted
+                if outcome not in (DIVERGED, REFUSED, UNSOUND):
+                    settled[tracked] = cid
+        if not self._core.refs.shared:  # a hub's are compared with
+            self._porcelain.forget_fetched(settled)
+        return [item for item in adopted if item.what != UNSOUND]
+
+    def _adopt(self, ref: str, theirs: str, continues: Callable[[str], bool]) -> str | None:
+        """Adopt a ref; None if ours already contains it."""
+        ours = self._core.refs.get(ref)
+        if ours is not None and self._core.graph.descends(ours, theirs):
+            return None
+        if not self._adoption.is_sound(ref, theirs):
+            return UNSOUND
+        # Only a chain that extends our keys may replace them.
+        return self._settle(ref, theirs) if ref != names.KEYS or continues(theirs) else DIVERGED
 
     def _settle(self, ref: str, theirs: str) -> str | None:
         with self._envelope.at_work(lock_of(ref)):

@@ -374,15 +374,18 @@ def test_remotes_are_listed_with_their_urls(hub: BenchRepository) -> None:
     assert hub.bench.remote_url("nobody") is None
 
 
-def test_fetch_rules_are_added_once(hub: BenchRepository) -> None:
+def test_only_the_named_fetch_rules_are_removed(hub: BenchRepository) -> None:
     rules = ["+refs/clia/*:refs/clia/tracking/origin/*", "+refs/x/*:refs/y/*"]
-    assert hub.bench.add_fetch_rules("origin", [rules[0], rules[0]]) == rules[:1]
-    assert hub.bench.add_fetch_rules("origin", rules) == rules[1:]
+    similar = "+refs/clia/own:refs/clia/tracking/origin/"  # the first rule, read as a pattern, matches it
+    for rule in (rules[0], similar, *rules):
+        git("config", "--add", "remote.origin.fetch", rule, cwd=hub.root)
+    assert hub.bench.remove_fetch_rules("origin", rules[:1]) == rules[:1]
     rules_in_config = git("config", "--get-all", "remote.origin.fetch", cwd=hub.root).splitlines()
-    assert rules_in_config == ["+refs/heads/*:refs/remotes/origin/*", *rules]
+    assert rules_in_config == ["+refs/heads/*:refs/remotes/origin/*", similar, rules[1]]
     before = (hub.git_dir / "config").read_bytes()
+    assert hub.bench.remove_fetch_rules("origin", rules[:1]) == []
     with pytest.raises(NotFound) as caught:
-        hub.bench.add_fetch_rules("nobody", rules)
+        hub.bench.remove_fetch_rules("nobody", rules)
     assert caught.value.code == "no-such-remote"
     assert (hub.git_dir / "config").read_bytes() == before
 
