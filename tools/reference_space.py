@@ -19,7 +19,7 @@ from clia.hub import model as hub_model
 from clia.hub.model import BRANCHES, PUBLISHED_REFS
 from clia.hub.remote import HUB_SECONDS
 from clia.sessions import flows
-from clia.space import behaviour_chains, envelope, merging, model, remotes, traces, verification
+from clia.space import behaviour_chains, envelope, lost_moves, merging, model, remotes, traces, verification
 from clia.store.private_files import LOCK_SECONDS
 from clia.values import refs, types
 from clia.values.typed_objects import PROMPT, SESSION_FLOW
@@ -108,6 +108,8 @@ FINDINGS = {
     "git-fsck": "`git fsck --strict` reports a problem",
     "invalid-name": "a branch below `agents/` has an invalid agent name",
     "no-branch": "a record has no branch",
+    "ref-rewound": "a ref lacks commits that it had, because it went back silently or a person reset it",
+    "ref-missing": "a ref that existed is missing",
     "no-record": "a branch has no record",
     "no-genesis": "the agent has no spawn commit",
     "unknown-kind": "a commit has a kind that is not registered here",
@@ -259,7 +261,7 @@ def _type(name: str, parent: str | None) -> tuple[str, str, str]:
 
 def _findings() -> set[str]:
     """The codes that ``verify`` can report."""
-    codes = set()
+    codes = {lost_moves.REWOUND, lost_moves.MISSING}
     named = ("found", "_found", "_missing")
     for node in (
         node for module in (verification, federation_verification) for node in ast.walk(ast.parse(inspect.getsource(module)))

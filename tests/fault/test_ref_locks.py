@@ -163,6 +163,23 @@ def test_a_commit_is_not_lost_to_git_that_was_stopped_inside_of_the_lock(
     assert space.verify().clean
 
 
+def test_a_ref_that_git_is_packing_is_not_removed(root: Path, space: clia.Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``git pack-refs`` would write the value that it has read to the packed refs, and bring the ref back."""
+    monkeypatch.setattr(git_refs, "PATIENCE", 0.5)
+    head, packed = space.head("scout"), root / ".git/packed-refs"
+    lock = root / ".git/packed-refs.lock"
+    lock.write_text(f"# pack-refs with: peeled fully-peeled sorted \n{head} {HEAD}\n")  # as git before the rename
+    with pytest.raises(GitError) as caught:
+        space.archive("scout")
+    assert (caught.value.code, caught.value.fields["lock"]) == ("ref-locked", str(lock))
+    lock.rename(packed)
+    assert space.head("scout") == head
+    space.archive("scout")
+    assert git("for-each-ref", HEAD, cwd=root) == ""
+    assert (space.agents(), space.agents(archived=True)) == ([], ["scout"])
+    assert not lock.exists()
+
+
 def killed_with_lock(root: Path, more: clia.Settings) -> None:
     with clia.open(root, settings=more) as space:
         space.commit("scout", "finding", changes={"b": b"killed"})
@@ -250,7 +267,7 @@ def test_a_waiting_verb_says_who_holds_the_agent_and_gives_up(root: Path, monkey
             space.spawn_at("other", BRIEFING, "main")  # the others are not concerned
         assert (caught.value.code, caught.value.fields["pid"]) == ("agent-held", holder.pid)
         (notice,) = notices
-        assert notice.startswith(f"waiting for the agent 'scout', held by process {holder.pid} since ")
+        assert notice.startswith(f"waiting for the agent 'scout', held by process {holder.pid} (stopped) since ")
     finally:
         os.kill(holder.pid, signal.SIGCONT)
     result_of(holder, pipe)

@@ -79,7 +79,7 @@ class RemoteSpace(_Interface):
         return follow(self._connection, self._target("/events"), place)
 
     def doctor(self, *, repair: bool = False) -> list[Ailment]:
-        """Problems of sessions; with ``repair``, fix those that can be fixed."""
+        """Problems of sessions and refs; with ``repair``, fix those that can be fixed."""
         return self.sessions.repair() if repair else self.sessions.examine()
 
     # Requests

@@ -39,7 +39,7 @@ class SpaceHealth(NamedTuple):
     id: str | None = None  # id of the space
     agents: int = 0  # number of active agents
     error: CliaError | None = None
-    ailments: tuple[Ailment, ...] = ()  # problems of sessions
+    ailments: tuple[Ailment, ...] = ()  # problems of sessions and refs
     beside: int = 0  # live sessions in the repository's own store while another store is in use
     broken_checkouts: tuple[str, ...] = ()  # directories of checkouts that do not find the repository, because it was moved
 
@@ -88,7 +88,7 @@ def doctor(
     settings: Settings,
     path: str = WORKING_PATH,
     ceiling: str | None = CEILING,
-    repair: bool = flag("repair problems of sessions where possible"),
+    repair: bool = flag("repair problems of sessions and refs where possible"),
 ) -> Answer[FullReport]:
     """Check the installation, the space, sessions, hooks, peers, the hub and all identities.
 
@@ -183,7 +183,7 @@ def _show_health(report: HealthReport, others: Sequence[HealthRow]) -> None:
 
 
 def _show_problems(ailments: Sequence[Ailment], hooks: HooksHealth) -> None:
-    """Print the problems of sessions, and whether they were repaired; and why events of tools do not arrive."""
+    """Print the problems of sessions and refs, and whether they were repaired; and why events of tools do not arrive."""
     for ailment in ailments:
         mark = ("✓ repaired", "green") if ailment.repaired else ("✗ wrong", "bold red")
         where = f"{ailment.agent}, session {ailment.session}" if ailment.session else ailment.agent
@@ -200,7 +200,7 @@ def _space_row(space: SpaceHealth | None) -> HealthRow:
     if space.error is not None:
         return "space", one_line("; ".join([f"{space.error.code}: {space.error.message}", *space.error.hints])), False
     wrong = sum(not ailment.repaired for ailment in space.ailments)
-    problems = f", {counted(wrong, 'session problem')}" if wrong else ""
+    problems = f", {counted(wrong, 'problem')}" if wrong else ""
     return "space", f"{space.id}, {counted(space.agents, 'active agent')}{problems}", not wrong
 
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from clia.space.commits import CheckoutPlaces, Commits
     from clia.space.core import Core
     from clia.space.history import History
+    from clia.space.lost_moves import LostMoves
     from clia.space.merging import Landing, Merging, Relinking
     from clia.space.purging import Purging
     from clia.space.relations import Relations
@@ -143,6 +144,7 @@ class Components:
     merging: part[Merging] = built("clia.space.merging:Merging", "core envelope commits")
     landing: part[Landing] = built("clia.space.merging:Landing", "core envelope attributions")
     relations: part[Relations] = built("clia.space.relations:Relations", "core envelope")
+    lost_moves: part[LostMoves] = built("clia.space.lost_moves:LostMoves", "core envelope relations")
     line_diffs: part[GitLineDiffs] = built("clia.git.line_diff:GitLineDiffs", "git.handle")
     attribution_index: part[AttributionIndex] = built("clia.space.attribution_index:AttributionIndex", "core line_diffs")
     attributions: part[Attributions] = built("clia.space.attribution:Attributions", "core envelope line_diffs attribution_index")
@@ -155,7 +157,7 @@ class Components:
 
     checkouts: part[CheckoutPlaces] = built("clia.space.commits:CheckoutPlaces", "core commits porcelain")
     exchange: part[RemoteExchange] = built("clia.space.remotes:RemoteExchange", "core envelope porcelain")
-    checks: part[Checks] = built("clia.space.verification:Checks", "core envelope relations porcelain")
+    checks: part[Checks] = built("clia.space.verification:Checks", "core envelope relations lost_moves porcelain")
     maintenance: part[Upkeep] = built("clia.space.agents:Upkeep", "core agents landing porcelain")
     relinking: part[Relinking] = built("clia.space.merging:Relinking", "core traces porcelain attributions")
     purging: part[Purging] = built("clia.space.purging:Purging", "core envelope porcelain")
@@ -212,7 +214,7 @@ class Components:
 
         return Decisions(self.core, self.envelope, self.commits, self.lifecycle, answer_checker(self.config))
 
-    health: part[Health] = built("clia.sessions.health:Health", "core envelope agents checkpoints lifecycle")
+    health: part[Health] = built("clia.sessions.health:Health", "core envelope agents checkpoints lifecycle lost_moves")
     forks: part[Forks] = built("clia.sessions.forks:Forks", "core envelope agents traces checkpoints lifecycle")
 
     # Behaviours

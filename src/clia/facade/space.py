@@ -369,7 +369,7 @@ class Space:
         return self._components.maintenance.maintain(self._components.run_directories.move_all, archive_idle_days, dry_run=dry_run)
 
     def doctor(self, *, repair: bool = False) -> list[Ailment]:
-        """Problems of sessions; with ``repair``, fix those that can be fixed."""
+        """Problems of sessions and refs; with ``repair``, fix those that can be fixed."""
         return self.sessions.repair() if repair else self.sessions.examine()
 
     @verb("POST", "/publish", ADMIN, "upkeep")

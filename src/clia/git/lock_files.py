@@ -86,7 +86,7 @@ class LockFiles:
             held = True
             yield lock
         finally:
-            if held and _inode(path) == _inode(file):  # not published
+            if held and _inode(path) == _inode(file) is not None:  # not published
                 os.unlink(path)
             with suppress(OSError):
                 os.unlink(file)
@@ -110,14 +110,27 @@ class LockFiles:
         self._sharing.apply(file)
         return handle, file
 
+    def replace(self, path: str, data: bytes, *, durable: bool) -> None:
+        """Replace a file whose lock is held, and keep the lock."""
+        handle, file = self.create()
+        try:
+            HeldLock(file, handle).write(data, durable=durable)
+            os.rename(file, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(file)
+            raise
+        finally:
+            os.close(handle)
+
     def break_if_dead(self, path: str) -> bool:
         """Remove a lock that a dead process of clia left; return whether it is gone."""
         if self.owner(path) is None:
             return False
-        # One process at a time: another one may break the lock and take it again.
+        # One process at a time: another one may break the lock and take it again. It may also be stopped: do not wait for it.
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             owner = self.owner(path)
             if owner is None or not self._is_dead(owner):
                 return False

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from clia.git.reflogs import ReflogEntry
     from clia.verbs import Count
 
 NOT_COMMITTED = "0" * 40
@@ -116,6 +117,12 @@ class Refs(Protocol):
 
     def busy(self, name: str) -> str | None:
         """Return why a branch must not be moved now (a rebase is in progress), or None."""
+
+    def past(self, name: str) -> list[ReflogEntry]:
+        """Return the moves in a ref's reflog, oldest first; none if there is no reflog."""
+
+    def with_past(self, prefix: str) -> list[str]:
+        """Return the names below a prefix that have a reflog, sorted; the refs themselves may be missing."""
 
     def forget_past(self, name: str) -> None:
         """Remove the ref's reflog."""

@@ -54,36 +54,38 @@ class RefFiles:
             return True
 
     def publish(self, lock: HeldLock, name: str, old: str | None, new: str, why: str) -> None:
-        """Give a ref the value in its lock file."""
-        path, line = self.path(name), self._log_line(old, new, why)
-        self._log(name, line)
-        if name.startswith("refs/heads/") and self._is_head(name):
-            self._log("HEAD", line)
+        """Give a ref the value in its lock file, then log the move: the last line of a reflog never claims too much.
+
+        A log that cannot be written is not an error, because the ref has moved.
+        """
+        path = self.path(name)
         _over_empty_directories(path, lambda: lock.publish(path))
         self._sync(os.path.dirname(path))
+        line = self._log_line(old, new, why)
+        with suppress(OSError):
+            self._log(name, line)
+            if name.startswith("refs/heads/") and self._is_head(name):
+                self._log("HEAD", line)
 
     def remove(self, name: str) -> None:
-        """Remove a ref and its reflog; the caller holds its lock. First the packed value, which the loose one overrides."""
-        self._remove_packed(name)
-        for path in (self.path(name), os.path.join(self._common_dir, "logs", *name.split("/"))):
-            with suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
-                os.unlink(path)
-                self._sync(os.path.dirname(path))
+        """Remove a ref and its reflog; the caller holds its lock.
 
-    def _remove_packed(self, name: str) -> None:
-        path, end = os.path.join(self._common_dir, PACKED), f" {name}\n".encode("utf-8", "surrogateescape")
-        if end not in _content(path):
-            return
-        with self.locks.hold(f"{path}.lock") as lock:
-            kept: list[bytes] = []
-            removed = False
-            for line in _content(path).splitlines(keepends=True):
-                removed = line.endswith(end) if not line.startswith(b"^") else removed
-                if not removed:
-                    kept.append(line)
-            lock.write(b"".join(kept), durable=self._handle.durable)
-            lock.publish(path)
-        self._sync(self._common_dir)
+        The packed value goes first, because the loose one overrides it. Until the loose one is gone, too, the packed refs stay
+        locked: ``git pack-refs`` would pack it and bring the ref back.
+        """
+        packed = os.path.join(self._common_dir, PACKED)
+        with self.locks.hold(f"{packed}.lock"):
+            self._unlink(os.path.join(self._common_dir, "logs", *name.split("/")))  # as git: no log without its ref
+            remaining = _without(_content(packed), name)
+            if remaining is not None:
+                self.locks.replace(packed, remaining, durable=self._handle.durable)
+                self._sync(self._common_dir)
+            self._unlink(self.path(name))
+
+    def _unlink(self, path: str) -> None:
+        with suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            os.unlink(path)
+            self._sync(os.path.dirname(path))
 
     def _log(self, name: str, line: bytes) -> None:
         path = os.path.join(self._common_dir, "logs", *name.split("/"))
@@ -98,7 +100,8 @@ class RefFiles:
         def append() -> None:
             handle = os.open(path, flags | (os.O_CREAT if creates else 0), 0o666)
             try:
-                os.write(handle, line)
+                if 0 < (written := os.write(handle, line)) < len(line):  # the disk is full: leave no half of a line
+                    os.ftruncate(handle, os.fstat(handle).st_size - written)
             finally:
                 os.close(handle)
 
@@ -145,6 +148,20 @@ def _content(path: str) -> bytes:
             return file.read()
     except FileNotFoundError:
         return b""
+
+
+def _without(packed: bytes, name: str) -> bytes | None:
+    """Return packed refs without one of them; None if it is not there."""
+    end = f" {name}\n".encode("utf-8", "surrogateescape")
+    if end not in packed:
+        return None
+    kept: list[bytes] = []
+    removed = False
+    for line in packed.splitlines(keepends=True):
+        removed = line.endswith(end) if not line.startswith(b"^") else removed
+        if not removed:
+            kept.append(line)
+    return b"".join(kept)
 
 
 def _over_empty_directories(path: str, write: Callable[[], None]) -> None:

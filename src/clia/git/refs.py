@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from clia.git.command import GitCommand
     from clia.git.libgit2 import GitHandle
+    from clia.git.reflogs import ReflogEntry
 
 _FIRST_PAUSE, _LONGEST_PAUSE, PATIENCE = 0.0005, 0.05, 30.0
 _OURS = ("refs/heads/agents/", "refs/clia/", "refs/notes/clia/", "refs/clia-tracking/")
@@ -187,6 +188,14 @@ class GitRefs:
                 if _first_line(os.path.join(git_dir, doing, "head-name")) == name:
                     return "a rebase is in progress"
         return None
+
+    def past(self, name: str) -> list[ReflogEntry]:
+        from clia.git.reflogs import read_reflog  # only checks need it
+
+        return read_reflog(os.path.join(self._handle.common_dir, "logs", *name.split("/")))
+
+    def with_past(self, prefix: str) -> list[str]:
+        return sorted(name.removeprefix("logs/") for name in _names(self._handle.common_dir, f"logs/{prefix.rstrip('/')}"))
 
     def forget_past(self, name: str) -> None:
         try:

@@ -50,7 +50,7 @@ class HubRefs:
         self._reached = reached
         self.get, self.under, self.look = self._local.get, self._local.under, self._local.look
         self.followed_by, self.busy = self._local.followed_by, self._local.busy
-        self.forget_past = self._local.forget_past
+        self.past, self.with_past, self.forget_past = self._local.past, self._local.with_past, self._local.forget_past
 
     def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
         if not names.is_shared(name):

@@ -1,4 +1,4 @@
-"""Checks and repairs of sessions, for ``clia doctor``.
+"""Checks and repairs of sessions and refs, for ``clia doctor``.
 
 Invariant: checking changes nothing, except that an agent that only another machine has is fetched. Repairing derives rows and
 snapshots from events; events are never removed. After losing the store, sessions are restored as far as git has them, and what is
@@ -19,6 +19,8 @@ from clia.sessions.replay import LiveSession, read_replay_path
 from clia.sessions.transitions import StepSummary, feed_append, first_row
 from clia.space.core import FOREIGN
 from clia.space.events import read_events
+from clia.space.lost_moves import LostMove
+from clia.space.remotes import lock_of, owner_of, title_of
 from clia.values import refs as names
 from clia.values.types import DECISION
 
@@ -33,18 +35,19 @@ if TYPE_CHECKING:
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.envelope import Envelope
+    from clia.space.lost_moves import LostMoves
     from clia.store.interface import StreamEntry, Transaction
 
 REOPENED = "reopened"
 
 
 class Ailment(NamedTuple):
-    """A problem of a session; ``repaired`` if it was just repaired."""
+    """A problem of a session or of a ref; ``repaired`` if it was just repaired."""
 
     code: str  # kind of problem
     message: str  # one sentence for a person
-    agent: str  # the agent
-    session: str  # session id
+    agent: str  # the agent; of a ref of no agent: its name in parentheses
+    session: str  # session id; empty: it is about a ref
     repaired: bool = False  # whether it was repaired just now
 
 
@@ -54,6 +57,7 @@ class Health(NamedTuple):
     agents: Agents
     checkpoints: Checkpoints
     lifecycle: Lifecycle
+    lost_moves: LostMoves
 
     def examine(self, *, repair: bool = False) -> list[Ailment]:
         """Every problem, by agent and session; with ``repair``, after repairing."""
@@ -62,7 +66,17 @@ class Health(NamedTuple):
         sessions = sorted(set(map(records.split, keys)))
         ailments = [ailment for agent, session in sessions for ailment in self._session(agent, session, repair=repair)]
         ailments += self._numbers(sessions, repair=repair)
-        return ailments + [ailment for agent in self.agents.names() for ailment in self._lost(agent, repair=repair)]
+        ailments += [ailment for agent in self.agents.names() for ailment in self._lost(agent, repair=repair)]
+        return [*self._refs(repair=repair), *ailments]
+
+    def _refs(self, *, repair: bool) -> Iterator[Ailment]:
+        """Refs that went back or vanished."""
+        for loss in self.lost_moves.find():
+            owner = title_of(owner_of(lock_of(loss.ref)))
+            if isinstance(loss, LostMove):
+                yield Ailment(loss.code, loss.message(), owner, "", repair and self.lost_moves.repair(loss))
+            else:
+                yield Ailment(loss.error.code, loss.error.message, owner, "")
 
     def _numbers(self, sessions: list[tuple[str, str]], *, repair: bool) -> Iterator[Ailment]:
         """Compare an agent's session numbers with its sessions: no number may be reused."""

@@ -211,12 +211,12 @@ class SessionService:
 
     @verb("GET", "/doctor", VIEWER, "upkeep", "doctor")
     def examine(self) -> list[Ailment]:
-        """Problems of sessions."""
+        """Problems of sessions and refs."""
         return self._components.health.examine(repair=False)
 
     @verb("POST", "/doctor", ADMIN, "upkeep")
     def repair(self) -> list[Ailment]:
-        """Repair sessions where possible; return the problems."""
+        """Repair sessions and refs where possible; return the problems."""
         return self._components.health.examine(repair=True)
 
 

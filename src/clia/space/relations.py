@@ -36,6 +36,9 @@ _KIND = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 _READ = "read/"
 _SOURCES = (_READ + "agents/", _READ + "events/")
 _SEEN, _NEWEST = _READ + "seen", _READ + "newest"
+REWOUND = "rewound/"
+"""By source, the tips that were read and are not part of its history any more. ``rebuild`` forgets them."""
+_REWOUND_MAX = 100
 RECENT_MAX, RECENT_MIN = 1_000, 500
 _REFS = {names.ARCHIVE: "agents/", names.HEADS: "agents/", names.EVENTS: "events/"}
 
@@ -85,6 +88,11 @@ class Relations:
 
     def edges(self, touching: str | None = None) -> list[Edge]:
         return self._ask(lambda edges: edges.standing(touching))
+
+    def rewound(self) -> dict[str, list[str]]:
+        """The tips that refs had when they were read, by ref, and that are not part of their history any more."""
+        self.catch_up()
+        return {_ref_of(key.removeprefix(REWOUND)): list(cids) for key, cids in self._core.store.scan(REWOUND)}
 
     def newest(self, limit: int) -> list[str]:
         """The agents at work with the newest heads, newest first; all of them if the recency index is too short."""
@@ -142,8 +150,9 @@ class Relations:
         """Rebuild the index; returns the number of edges."""
         with self._core.store.writing() as transaction:
             transaction.edges.clear()
-            for key, _ in transaction.values.scan(_READ):
-                transaction.values.delete(key)
+            for prefix in (_READ, REWOUND):
+                for key, _ in transaction.values.scan(prefix):
+                    transaction.values.delete(key)
         self.catch_up(progress)
         with self._core.store.reading() as view:
             return len(view.edges.standing())
@@ -185,13 +194,13 @@ class Relations:
 
     def _read_source(self, transaction: Transaction, source: str, mark: str | None, tip: str | None) -> None:
         kind, _, name = source.partition("/")
+        if mark is not None and not (tip is not None and self._core.contains(tip, mark)):
+            transaction.edges.drop(source)  # the chain was rewritten, or removed
+            _remember(transaction, source, mark)
+            mark = None
         if tip is None:
-            transaction.edges.drop(source)
             transaction.values.delete(_READ + source)
             return
-        if mark is not None and not self._core.contains(tip, mark):
-            transaction.edges.drop(source)  # the chain was rewritten
-            mark = None
         if kind == "agents":
             transaction.edges.add(self._of_agent(name, tip, mark))
         else:
@@ -241,6 +250,18 @@ def _source_of(ref: str) -> str | None:
         if name != ref and names.is_name(name):
             return kind + name
     return None
+
+
+def _ref_of(source: str) -> str:
+    """The ref of the index's name for a chain; the head for an agent."""
+    kind, _, name = source.partition("/")
+    return names.events(name) if kind == "events" else names.head(name)
+
+
+def _remember(transaction: Transaction, source: str, mark: str) -> None:
+    """Note that a chain lost what was read, for ``verify``."""
+    cids = [cid for cid in _value(transaction, REWOUND + source) or [] if cid != mark]
+    transaction.values.put(REWOUND + source, [*cids, mark][-_REWOUND_MAX:])
 
 
 def _value(view: Transaction, key: str) -> Any:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from clia.errors import FileError, GitError, NoSuchObject
 from clia.space.behaviour_chains import VERSIONS, read_behaviour, read_state
 from clia.space.events import event_of
+from clia.space.lost_moves import LostMove
 from clia.space.relations import retracted, stated
 from clia.values import refs as names
 from clia.values.typed_objects import parse
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
+    from clia.errors import CliaError
     from clia.git.porcelain import GitPorcelain
     from clia.space.core import Core
     from clia.space.envelope import Envelope
+    from clia.space.lost_moves import LostMoves
     from clia.space.model import AgentCommit
     from clia.space.relations import Relations
     from clia.values.types import Types
@@ -62,10 +65,13 @@ class Report(NamedTuple):
 
 
 class Checks:
-    def __init__(self, core: Core, envelope: Envelope, relations: Relations, porcelain: GitPorcelain) -> None:
+    def __init__(
+        self, core: Core, envelope: Envelope, relations: Relations, lost_moves: LostMoves, porcelain: GitPorcelain
+    ) -> None:
         self._core = core
         self._envelope = envelope
         self._relations = relations
+        self._lost_moves = lost_moves
         self._porcelain = porcelain
 
     def verify(self, types: Types, progress: Say | None = None, *, complete: bool) -> Report:
@@ -87,6 +93,8 @@ class Checks:
                 check.found("unfinished", f"an operation on {name!r} was neither finished nor undone", names.head(name))
         say("index")
         check.attempt(None, self._check_index, check)
+        say("reflogs")
+        check.attempt(None, self._check_moves, check)
         say("git fsck")
         for complaint in self._porcelain.check():
             check.found("git-fsck", complaint)
@@ -106,6 +114,14 @@ class Checks:
             check.found("index-row", f"the index has {src} -{kind}-> {dst}, but git does not", cid=origin)
         for src, kind, dst, origin in sorted(expected - rows):
             check.found("index-gap", f"the index lacks {src} -{kind}-> {dst}", cid=origin)
+
+    def _check_moves(self, check: _Check) -> None:
+        """Compare the refs with what they were."""
+        for loss in self._lost_moves.find():
+            if not isinstance(loss, LostMove):
+                check.failed(loss.ref, loss.error)
+            elif not check.knows_missing(loss):
+                check.found(loss.code, loss.message(), loss.ref, loss.cid)
 
 
 class _Check:
@@ -159,10 +175,23 @@ class _Check:
         try:
             look(*arguments)
         except (NoSuchObject, GitError) as err:
-            if isinstance(err, NoSuchObject) and not self._whole:
-                self.unseen.add(f"{ref}: {err.message}" if ref else err.message)
-            else:
-                self.found(err.code, err.message, ref, err.fields.get("cid"))
+            self.failed(ref, err)
+
+    def failed(self, ref: str | None, err: CliaError) -> None:
+        """Report why a check could not be completed."""
+        if isinstance(err, NoSuchObject) and not self._whole:
+            self.unseen.add(f"{ref}: {err.message}" if ref else err.message)
+        else:
+            self.found(err.code, err.message, ref, err.fields.get("cid"))
+
+    def knows_missing(self, loss: LostMove) -> bool:
+        """Whether a lost value is that of an agent whose branch was found missing; the finding then names the value."""
+        name = loss.ref.removeprefix(names.HEADS)
+        for number, finding in enumerate(self.findings):
+            if finding.code == "no-branch" and finding.ref == names.record(name):
+                self.findings[number] = finding._replace(message=finding.message.replace(" COMMIT", f" {loss.cid}"), cid=loss.cid)
+                return True
+        return False
 
     def _history(self, name: str, head: str) -> None:
         genesis = None

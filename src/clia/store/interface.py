@@ -31,7 +31,7 @@ FEED = "feed"
 CLONE_LOCKS = ("@gate", "@space")
 """Locks about the files of one clone; other machines do not take them."""
 # Spelled out because the packages that define these names are above this one. A test checks that the list is complete.
-CLONE_KEYS = ("attribution/", "behaviours/", "feed/refs", "foreign/", "gate/", "read/", "sweep/")
+CLONE_KEYS = ("attribution/", "behaviours/", "feed/refs", "foreign/", "gate/", "read/", "rewound/", "sweep/")
 """Prefixes of keys that describe the refs and objects of one clone.
 
 Clones that share a store keep separate values for them, and separate edges and gates: a clone may be behind the others.

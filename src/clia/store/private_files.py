@@ -148,7 +148,7 @@ class FileLocks:
         thread.start()
         thread.join(min(NOTICE_SECONDS, self._patience))
         if thread.is_alive() and self._notify is not None and self._patience > NOTICE_SECONDS:
-            self._notify(f"waiting for {_subject(name)}, {_holder(handle)[0]}")
+            self._notify(f"waiting for {_subject(name)}, {describe_holder(handle)[0]}")
         thread.join(max(0.0, self._patience - NOTICE_SECONDS))
         if thread.is_alive():
             raise self._held(name, handle)
@@ -156,8 +156,8 @@ class FileLocks:
             raise FileError(f"{os.path.join(self._directory, name)}: {failures[0].strerror}") from None
 
     def _held(self, name: str, handle: int) -> Conflict:
-        said, fields = _holder(handle)
-        message = f"{_subject(name)} is busy, {said}; it was waited for {self._patience:g} s"
+        holder, fields = describe_holder(handle)
+        message = f"{_subject(name)} is busy, {holder}; it was waited for {self._patience:g} s"
         hints = ["it may be stopped or hang: the lock is released when it continues or ends"]
         if "pid" in fields:
             hints.append(f"look at it: ps -fp {fields['pid']}; continue it if it is stopped: kill -CONT {fields['pid']}")
@@ -193,14 +193,50 @@ def _sign(handle: int, *, clear: bool = False) -> None:
         os.pwrite(handle, b" " * 42 if clear else b"%-20d %-20d\n" % (os.getpid(), int(time.time())), 0)
 
 
-def _holder(handle: int) -> tuple[str, dict[str, int]]:
-    """Return who holds a lock exclusively, as a phrase and as fields."""
+def describe_holder(handle: int) -> tuple[str, dict[str, int]]:
+    """Return who holds the lock on a file, as a phrase and as fields."""
+    signed = _signature(handle)
+    pids = _holders(handle)
+    if signed is not None and (pids is None or signed[0] in pids):
+        pid, since = signed
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
+        return f"held by process {pid}{_state(pid)} since {at}", {"pid": pid, "since": since}
+    if pids:  # a lock that several processes can hold is not signed
+        others = f" and {len(pids) - 1} more" if len(pids) > 1 else ""
+        return f"held by process {pids[0]}{_state(pids[0])}{others}", {"pid": pids[0]}
+    return "held by another process", {}
+
+
+def _signature(handle: int) -> tuple[int, int] | None:
+    """Return the process that signed a lock last, and when; it may have died since."""
     try:
         pid, since = (int(word) for word in os.pread(handle, 64, 0).split())
     except (OSError, ValueError):
-        return "held by another process", {}
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
-    return f"held by process {pid} since {at}", {"pid": pid, "since": since}
+        return None
+    return pid, since
+
+
+def _holders(handle: int) -> list[int] | None:
+    """Return the processes that hold a lock on a file, stopped ones first; None if the system does not tell."""
+    inode = str(os.fstat(handle).st_ino)
+    try:
+        with open("/proc/locks", encoding="ascii") as file:
+            lines = [line.split() for line in file]
+    except (OSError, ValueError):
+        return None
+    # NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END; waiting processes have an arrow after the number.
+    locks = [words for words in lines if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode]
+    pids = {int(words[4]) for words in locks if words[4].isdigit() and int(words[4])} - {os.getpid()}
+    return sorted(pids, key=lambda pid: (not _state(pid), pid))
+
+
+def _state(pid: int) -> str:
+    """Return `` (stopped)`` for a process that is."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return " (stopped)" if file.read().rpartition(")")[2].split()[0] in ("T", "t") else ""
+    except (OSError, IndexError):
+        return ""
 
 
 def _subject(name: str) -> str:

@@ -26,7 +26,7 @@ from clia.store.sql_store import SqlStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from clia.store.sql_store import Connection, GuardedConnection
@@ -162,7 +162,8 @@ class SqliteStore(SqlStore):
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     return handle
                 if waited >= self._timeout:
-                    raise _locked(self.path, f"other processes kept writing for {self._timeout:g} s")
+                    holder, fields = private_files.describe_holder(handle)
+                    raise _locked(self.path, f"{holder}; it was waited for {self._timeout:g} s", fields)
                 time.sleep(pause)
                 waited += pause
                 pause = min(pause * 2, _LONGEST_PAUSE)
@@ -390,9 +391,9 @@ def _error(path: str, err: Exception) -> StoreError:
     return StoreError(f"{path}: store error: {err}", code=code, hints=hints, fields={"path": path, "reason": str(err)})
 
 
-def _locked(path: str, reason: str) -> StoreError:
+def _locked(path: str, reason: str, holder: Mapping[str, int] | None = None) -> StoreError:
     message, hints = f"{path}: the store is locked: {reason}", ["another program is using it; try again"]
-    error = StoreError(message, code="store-locked", hints=hints, fields={"path": path, "reason": reason})
+    error = StoreError(message, code="store-locked", hints=hints, fields={"path": path, "reason": reason, **(holder or {})})
     error.retryable = True
     return error
 

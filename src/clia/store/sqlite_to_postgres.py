@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _FOREIGN = "foreign/"
 _PROCESS_KEYS = ("claim/", "fleet/", "queue/")  # live processes write these again
-_NOT_IN_REFS = ("feed/refs", _FOREIGN, "sweep/")  # cannot be rebuilt from refs
+_NOT_IN_REFS = ("feed/refs", _FOREIGN, "rewound/", "sweep/")  # cannot be rebuilt from refs
 _REBUILT = tuple(key for key in CLONE_KEYS if key not in _NOT_IN_REFS)
 
 

@@ -1,0 +1,183 @@
+"""Refs that went back or vanished although a newer value of them is known.
+
+The refs of a space only go forward, except where ``clia trace purge`` rewrites notes. A program that ignores locks can undo a move,
+and people can reset a branch. What a ref was is known from its reflog, and from what the index of relations has read.
+
+Invariant: finding changes nothing. Repairing only moves a ref forward, to a value that its reflog proves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from clia.errors import CliaError
+from clia.space.model import agent_commit
+from clia.space.remotes import Adoption, lock_of
+from clia.values import refs as names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from clia.git.reflogs import ReflogEntry
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+    from clia.space.relations import Relations
+
+_NOTHING = "0" * 40
+_LOGGED = (names.BRANCHES, names.NOTES, "refs/clia/")
+_UNDO, _FOLLOWED = "clia: undo ", "clia: follow the hub"
+_PURGES = ("clia: purge", "clia: purged at the hub")
+REWOUND, MISSING = "ref-rewound", "ref-missing"
+ACCEPT = "git reflog expire --expire-unreachable=now {}, then clia rebuild"
+
+
+class LostMove(NamedTuple):
+    """A value that a ref had and is not part of its history any more."""
+
+    ref: str
+    cid: str  # the value
+    tip: str | None  # where the ref is now
+    why: str | None  # the logged move that took the value away; None: no program logged one
+    commits: int = 1  # commits of the agent that the ref lost
+    restorable: bool = False  # its reflog proves that moving it forward to the value restores it
+
+    @property
+    def code(self) -> str:
+        return MISSING if self.tip is None else REWOUND
+
+    def message(self) -> str:
+        """Say what happened, and how to restore the value."""
+        restore = f"restore it with: git update-ref {self.ref} {self.cid}"
+        if self.tip is None:
+            return f"{self.ref} is missing, and was {self.cid}; {restore}"
+        lacks = f"it lacks {self.commits} commits up to {self.cid}" if self.commits > 1 else f"it lacks {self.cid}"
+        if self.restorable:
+            return f"{self.ref} went back without a log entry: {lacks}; {restore}"
+        hints = f"keep the commits with: git branch NAME {self.cid}; if that was intended: {ACCEPT.format(self.ref)}"
+        if self.why is None:
+            return f"{self.ref} went back without a log entry, and on from there: {lacks}; {hints}"
+        return f"{self.ref} was moved ({self.why}): {lacks}; {hints}"
+
+
+class UncheckedRef(NamedTuple):
+    """A ref that could not be checked, for example because objects are missing."""
+
+    ref: str
+    error: CliaError
+
+
+class _Candidate(NamedTuple):
+    """A value that a ref had."""
+
+    cid: str
+    into: str | None  # the value that came after it
+    why: str | None
+    logged: bool = True
+
+
+class LostMoves:
+    def __init__(self, core: Core, envelope: Envelope, relations: Relations) -> None:
+        self._core = core
+        self._envelope = envelope
+        self._relations = relations
+
+    def find(self) -> Iterator[LostMove | UncheckedRef]:
+        """Every lost value, by ref."""
+        read = self._relations.rewound()
+        logged = {ref for prefix in _LOGGED for ref in self._core.refs.with_past(prefix) if names.is_shared(ref)}
+        for ref in sorted(logged | read.keys()):
+            try:
+                yield from self.of_ref(ref, read.get(ref, ()))
+            except CliaError as err:
+                yield UncheckedRef(ref, err)
+
+    def of_ref(self, ref: str, read: Iterable[str] = ()) -> list[LostMove]:
+        """The lost values of a ref, oldest first. ``read``: values that the index has read, and that the ref lost then."""
+        tip = self._core.refs.get(ref) or self._archived(ref)
+        candidates = {candidate.cid: candidate for candidate in _moves(self._core.refs.past(ref), tip)}
+        candidates = {cid: _Candidate(cid, None, None, logged=False) for cid in read} | candidates
+        unreached = self._unreached(tip, candidates)
+        losses: list[LostMove] = []
+        for candidate in reversed(list(candidates.values())):
+            loss = self._loss(ref, tip, candidate, [loss.cid for loss in losses]) if candidate.cid in unreached else None
+            losses += [] if loss is None else [loss]
+        return losses[::-1]
+
+    def repair(self, loss: LostMove) -> bool:
+        """Move a ref forward to the value that it lost; False if its reflog does not prove that, or it is checked out."""
+        core = self._core
+        if not loss.restorable or core.refs.followed_by(loss.ref) is not None:
+            return False
+        with self._envelope.at_work(lock_of(loss.ref)):
+            core.refs.move(loss.ref, loss.tip, loss.cid, "clia: repair")
+        return True
+
+    def _archived(self, ref: str) -> str | None:
+        name = ref.removeprefix(names.HEADS)
+        return self._core.refs.get(names.archived(name)) if name != ref else None
+
+    def _unreached(self, tip: str | None, cids: Iterable[str]) -> set[str]:
+        """Those of the commits that are not in a history."""
+        missing = set(cids)
+        if tip is None or not missing:
+            return missing
+        for commit in self._core.graph.first_parents(tip):
+            missing.discard(commit.cid)
+            if not missing:
+                return missing
+        return {cid for cid in missing if not self._core.contains(tip, cid)}
+
+    def _loss(self, ref: str, tip: str | None, candidate: _Candidate, lost: list[str]) -> LostMove | None:
+        """What a ref lost; None if the value went into a later one, was purged or repeated, or is kept under another name.
+
+        ``lost``: the values that were lost later.
+        """
+        core, cid, into, why = self._core, candidate.cid, candidate.into, candidate.why
+        if core.objects.kind(cid) != "commit":
+            return LostMove(ref, cid, tip, why)
+        if into is not None and core.objects.kind(into) == "commit" and core.contains(into, cid):
+            return None  # this move went forward; a later one is to blame
+        if ref.startswith(names.TRACES) and Adoption(core).was_purged(ref, cid):
+            return None
+        commits = 1
+        silent = candidate.logged and why is None
+        if ref.startswith(names.HEADS):
+            commits = self._count(ref.removeprefix(names.HEADS), cid, lost if tip is None else [tip, *lost], repeated=not silent)
+            renamed = why == _FOLLOWED or (not candidate.logged and core.refs.shared)
+            if not commits or (renamed and self._is_kept(ref, cid)):
+                return None
+        return LostMove(ref, cid, tip, why, commits, silent and (tip is None or core.contains(cid, tip)))
+
+    def _count(self, name: str, cid: str, others: list[str], *, repeated: bool) -> int:
+        """Count an agent's commits in one history that others lack, or, with ``repeated``, lack also as the copy of a rebase or an
+        amendment."""
+        gone = self._own(name, [cid], others)
+        copies = self._own(name, others, [cid]) if repeated else Counter()
+        return (gone - copies).total()
+
+    def _own(self, name: str, starts: list[str], hidden: list[str]) -> Counter[tuple[object, ...]]:
+        """Count an agent's commits by what a rebase and an amendment keep of them."""
+        commits = map(agent_commit, self._core.graph.walk(starts, hidden) if starts else ())
+        own = (commit for commit in commits if commit.agent == name and commit.kind is not None)
+        return Counter((commit.author, commit.kind, commit.subject, commit.request) for commit in own)
+
+    def _is_kept(self, ref: str, cid: str) -> bool:
+        """Whether another agent has a commit: our line of a fork has got another name."""
+        heads = (head for other, head in self._core.refs.under(names.HEADS) if other != ref)
+        return any(self._core.graph.descends(head, cid) for head in heads)
+
+
+def _moves(entries: list[ReflogEntry], tip: str | None) -> Iterator[_Candidate]:
+    """The values that a ref had since its last purge, by its reflog, each with the one that came after it."""
+    last_purge = max((number for number, entry in enumerate(entries) if entry.why in _PURGES), default=0)
+    value: str | None = None
+    for entry in entries[last_purge:]:
+        if value is not None and value != entry.old:
+            yield _Candidate(value, None if entry.old == _NOTHING else entry.old, None)
+        if entry.old != _NOTHING and entry.why not in _PURGES and not entry.why.startswith(_UNDO):
+            yield _Candidate(entry.old, entry.new, entry.why)
+        value = entry.new
+    if value not in (None, tip):
+        yield _Candidate(str(value), tip, None)
