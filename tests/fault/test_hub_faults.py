@@ -17,6 +17,7 @@ import clia
 from clia.errors import CliaError, StaleRef, TransportError
 from clia.git.libgit2 import GitHandle
 from clia.git.records import FILE, TreeEntry
+from clia.git.ref_files import RefFiles
 from clia.hub import remote as git_hub
 from clia.hub.fetch_marks import FetchMarks
 from clia.testing import components
@@ -31,6 +32,7 @@ from support.spaces import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from multiprocessing.process import BaseProcess
     from pathlib import Path
 
     from support.hub_clones import Clone
@@ -133,6 +135,52 @@ def test_all_locks_of_a_killed_fetch_are_broken_at_once(tmp_path: Path) -> None:
         assert all(lock_file.exists() for lock_file in lock_files)
         assert machine_two.hub.fetch()
         assert {ref for ref, _ in machine_two.hub.tracked_under("refs/heads/agents/")} == set(heads)
+
+
+def lock_and_signal(clone: Clone, ref: str, signal_: int) -> BaseProcess:
+    """Start a process that locks a ref as clia does, and then sends itself a signal."""
+
+    def lock() -> None:
+        with RefFiles(GitHandle(str(clone.root))).hold(ref, "1" * 40):
+            os.kill(os.getpid(), signal_)
+
+    process = FORK.Process(target=lock)
+    process.start()
+    return process
+
+
+def test_the_lock_of_a_dead_process_of_clia_on_a_tracking_ref_is_broken(tmp_path: Path) -> None:
+    with by_path(tmp_path) as hub:
+        machine_one, machine_two = (sharing(tmp_path / name, hub) for name in ("one", "two"))
+        machine_one.refs.move(HEAD, None, machine_one.commit("first"), "test")
+        assert machine_two.hub is not None
+        lock_and_signal(machine_two, tracking("hub", HEAD), signal.SIGKILL).join()
+        assert (machine_two.root / ".git" / f"{tracking('hub', HEAD)}.lock").exists()
+        assert machine_two.hub.fetch("scout")
+
+
+def test_the_lock_of_a_stopped_process_of_clia_on_a_tracking_ref_is_not_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even if a fetch was killed earlier."""
+    monkeypatch.setattr(git_hub, "_LOCKED_SECONDS", 1.5)
+    with by_path(tmp_path) as hub:
+        machine_one, machine_two = (sharing(tmp_path / name, hub) for name in ("one", "two"))
+        machine_one.refs.move(HEAD, None, machine_one.commit("first"), "test")
+        assert machine_two.hub is not None
+        marks = FetchMarks(GitHandle(str(machine_two.root)))
+        with marks.fetching():
+            marks.keep()
+        process = lock_and_signal(machine_two, tracking("hub", HEAD), signal.SIGSTOP)
+        assert process.pid is not None
+        try:
+            os.waitpid(process.pid, os.WUNTRACED)
+            assert not machine_two.hub.fetch("scout")
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+        process.join()
+        assert process.exitcode == 0, "the process no longer had its lock"
+        assert machine_two.hub.fetch("scout")
 
 
 def test_a_lock_of_another_program_on_a_tracking_ref_is_not_broken_and_the_hub_is_not_away(

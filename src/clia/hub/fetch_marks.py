@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager, suppress
+from math import inf
 
 from clia.git.lock_files import LockFiles
 
@@ -29,6 +30,7 @@ class FetchMarks:
     def __init__(self, handle: GitHandle) -> None:
         self._common_dir = handle.common_dir
         self._files = LockFiles(handle.common_dir, handle.sharing, _FOLDER)
+        self._ref_locks = LockFiles(handle.common_dir, handle.sharing)
         self._kept = False
 
     @contextmanager
@@ -49,28 +51,33 @@ class FetchMarks:
         self._kept = True
 
     def break_locks(self, below: str) -> None:
-        """Remove the locks below a folder of refs that killed fetches left."""
-        marks = [(file, since) for file in self._files.left() if (since := _changed(file)) is not None]
-        if not marks:
-            return
-        start, end = min(since for _, since in marks), time.time() - _GRACE_SECONDS
+        """Remove the locks below a folder of refs that killed fetches or dead processes of clia left."""
+        marks = {file: status.st_mtime for file in self._files.left() if (status := _status(file)) is not None}
+        start, end = min(marks.values(), default=inf), time.time() - _GRACE_SECONDS
         remaining = False
-        for directory, _, files in os.walk(os.path.join(self._common_dir, *below.split("/"))):
-            for path in (os.path.join(directory, name) for name in files if name.endswith(".lock")):
-                changed = _changed(path)
-                if changed is None or changed < start or not os.path.getsize(path):
-                    continue
-                remaining = remaining or changed > end
-                if changed <= end:
-                    with suppress(OSError):
-                        os.unlink(path)
-        for file, _ in [] if remaining else marks:
+        for path in self._locks(below):
+            if self._ref_locks.owner(path) is not None:  # clia itself moves tracking refs, too
+                self._ref_locks.break_if_dead(path)
+                continue
+            status = _status(path)
+            if status is None or status.st_mtime < start or not status.st_size:
+                continue
+            if status.st_mtime > end:
+                remaining = True
+                continue
+            with suppress(OSError):
+                os.unlink(path)
+        for file in [] if remaining else marks:
             with suppress(OSError):
                 os.unlink(file)
 
+    def _locks(self, below: str) -> Iterator[str]:
+        for directory, _, files in os.walk(os.path.join(self._common_dir, *below.split("/"))):
+            yield from (os.path.join(directory, name) for name in files if name.endswith(".lock"))
 
-def _changed(path: str) -> float | None:
+
+def _status(path: str) -> os.stat_result | None:
     try:
-        return os.stat(path).st_mtime
+        return os.stat(path)
     except OSError:
         return None
