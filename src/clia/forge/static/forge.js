@@ -27,37 +27,37 @@
   };
 
   // Presses. A click is lost if its target is replaced or moves between press and release. While a button or key is down,
-  // `rest` is a promise, and every automatic change to the page awaits it.
+  // `released` is a promise, and every automatic change to the page awaits it.
 
-  let rest = null;
-  let rested = null;
-  const down = new Set(); // ids of pressed pointers, and pressed keys that activate the focused element
-  const press = (what) => {
-    down.add(what);
-    if (!rest) rest = new Promise((done) => { rested = done; });
+  let released = null;
+  let resolveReleased = null;
+  const pressed = new Set(); // ids of pressed pointers, and pressed keys that activate the focused element
+  const press = (id) => {
+    pressed.add(id);
+    if (!released) released = new Promise((resolve) => { resolveReleased = resolve; });
   };
-  const freed = () => {
-    if (!rest || down.size) return;
-    rest = null;
-    rested();
+  const resume = () => {
+    if (!released || pressed.size) return;
+    released = null;
+    resolveReleased();
   };
-  const release = (what) => {
-    down.delete(what);
-    if (rest && !down.size) setTimeout(freed, 0); // after the click event, which follows the release
+  const release = (id) => {
+    pressed.delete(id);
+    if (released && !pressed.size) setTimeout(resume, 0); // after the click event, which follows the release
   };
-  const releaseAll = () => [...down].forEach(release);
-  const hands = (name, act) => addEventListener(name, act, { capture: true, passive: true });
-  hands("pointerdown", (event) => press(event.pointerId));
-  hands("pointerup", (event) => release(event.pointerId));
-  hands("pointercancel", (event) => release(event.pointerId));
-  hands("pointermove", (event) => {
+  const releaseAll = () => [...pressed].forEach(release);
+  const onInput = (name, handler) => addEventListener(name, handler, { capture: true, passive: true });
+  onInput("pointerdown", (event) => press(event.pointerId));
+  onInput("pointerup", (event) => release(event.pointerId));
+  onInput("pointercancel", (event) => release(event.pointerId));
+  onInput("pointermove", (event) => {
     if (!event.buttons) release(event.pointerId); // released over a menu or a scroll bar, without an event
   });
-  hands("contextmenu", releaseAll);
-  hands("keydown", (event) => {
+  onInput("contextmenu", releaseAll);
+  onInput("keydown", (event) => {
     if ((event.key === "Enter" || event.key === " ") && !event.metaKey) press(event.key); // with Meta held, browsers send no keyup
   });
-  hands("keyup", (event) => release(event.key));
+  onInput("keyup", (event) => release(event.key));
   addEventListener("blur", releaseAll); // the window lost focus
 
   // Ages, formatted as the server does
@@ -68,21 +68,21 @@
     const unit = UNITS.find(([size]) => seconds >= size);
     return unit ? `${Math.floor(seconds / unit[0])} ${unit[1]}` : `${seconds} s`;
   };
-  const age = async () => {
-    await rest;
-    for (const each of document.querySelectorAll("time[datetime][title]")) {
-      const seconds = Math.floor((Date.now() + skew - Date.parse(each.dateTime)) / 1000);
-      if (seconds >= 60) each.textContent = span(seconds);
+  const updateAges = async () => {
+    await released;
+    for (const time of document.querySelectorAll("time[datetime][title]")) {
+      const seconds = Math.floor((Date.now() + skew - Date.parse(time.dateTime)) / 1000);
+      if (seconds >= 60) time.textContent = span(seconds);
     }
   };
-  setInterval(age, 30000);
+  setInterval(updateAges, 30000);
 
   // Notices
 
-  let lost = false;
+  let disconnected = false;
   const say = async (text, action) => {
     if (!live) return;
-    await rest;
+    await released;
     live.textContent = text;
     if (!action) return;
     const button = document.createElement("button");
@@ -99,16 +99,16 @@
 
   // The badge in the navigation and the title
 
-  const badge = (count) => {
-    const found = document.getElementById("inbox-badge");
-    if (!found || !Number.isInteger(count)) return;
-    found.hidden = count === 0;
-    found.querySelector(".count").textContent = String(count);
+  const showBadge = (count) => {
+    const badge = document.getElementById("inbox-badge");
+    if (!badge || !Number.isInteger(count)) return;
+    badge.hidden = count === 0;
+    badge.querySelector(".count").textContent = String(count);
     document.title = (count ? `(${count}) ` : "") + document.title.replace(/^\(\d+\) /, "");
   };
-  const badgeOf = (page) => {
-    const found = page.getElementById("inbox-badge");
-    if (found) badge(Number(found.querySelector(".count").textContent));
+  const showBadgeOf = (page) => {
+    const badge = page.getElementById("inbox-badge");
+    if (badge) showBadge(Number(badge.querySelector(".count").textContent));
     else document.title = page.title; // the list of spaces shows the total only in its title
   };
 
@@ -126,44 +126,44 @@
   // Applying updates
 
   const load = async (address) => {
-    const answer = await fetch(address, { headers: { accept: "text/html" }, credentials: "same-origin" });
-    if (new URL(answer.url).pathname === "/login") {
+    const response = await fetch(address, { headers: { accept: "text/html" }, credentials: "same-origin" });
+    if (new URL(response.url).pathname === "/login") {
       say("You are logged out.", ["Log in", () => location.reload()]);
       return null;
     }
-    if (!answer.ok) return null;
-    const date = Date.parse(answer.headers.get("date") || "");
+    if (!response.ok) return null;
+    const date = Date.parse(response.headers.get("date") || "");
     if (date) skew = date - Date.now();
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    await rest; // the caller inserts it immediately
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    await released; // the caller inserts it immediately
     return page;
   };
 
-  const settled = (element) => {
+  const activate = (element) => {
     if (window.htmx) window.htmx.process(element);
-    for (const each of element.matches("[data-request]") ? [element] : element.querySelectorAll("[data-request]")) refold(each);
+    for (const card of element.matches("[data-request]") ? [element] : element.querySelectorAll("[data-request]")) refold(card);
   };
 
-  const replace = (old, found) => {
-    const fresh = document.importNode(found, true);
-    for (const each of old.querySelectorAll("details[id]")) {
-      const twin = fresh.querySelector(`details[id="${CSS.escape(each.id)}"]`);
-      if (twin) twin.open = each.open;
+  const replace = (old, received) => {
+    const fresh = document.importNode(received, true);
+    for (const details of old.querySelectorAll("details[id]")) {
+      const twin = fresh.querySelector(`details[id="${CSS.escape(details.id)}"]`);
+      if (twin) twin.open = details.open;
     }
     const focused = old.contains(document.activeElement) ? document.activeElement : null;
     const href = focused && focused.getAttribute("href");
     old.replaceWith(fresh);
-    settled(fresh);
+    activate(fresh);
     if (!focused) return;
-    const again = focused.id ? document.getElementById(focused.id)
-      : href && [...fresh.querySelectorAll("a[href]")].find((each) => each.getAttribute("href") === href);
-    (again || document.getElementById("main")).focus({ preventScroll: true });
+    const target = focused.id ? document.getElementById(focused.id)
+      : href && [...fresh.querySelectorAll("a[href]")].find((link) => link.getAttribute("href") === href);
+    (target || document.getElementById("main")).focus({ preventScroll: true });
   };
 
   // An answered question stays in place and shows who answered; typed text is kept.
-  const closed = (card, found) => {
+  const close = (card, received) => {
     const old = card.querySelector(".request-answer");
-    const answer = found.querySelector(".request-answer");
+    const answer = received.querySelector(".request-answer");
     if (card.hasAttribute("data-answered") || !old || !answer) return;
     const fresh = document.importNode(answer, true);
     const busy = isBusy(card);
@@ -172,45 +172,45 @@
     card.classList.remove("folded");
     if (busy) {
       old.before(fresh);
-      for (const each of old.querySelectorAll("button")) each.disabled = true;
+      for (const button of old.querySelectorAll("button")) button.disabled = true;
     } else {
       old.replaceWith(fresh);
     }
-    for (const each of card.querySelectorAll("input[name=pick]")) each.closest(".pick").remove();
-    settled(card);
+    for (const checkbox of card.querySelectorAll("input[name=pick]")) checkbox.closest(".pick").remove();
+    activate(card);
   };
 
   // Whether a question can be answered in a group depends on the other questions.
   const repick = (card, twin) => {
-    const [old, found] = [card, twin].map((each) => each.querySelector(".pick"));
-    if (old && !found && !old.querySelector(":checked")) old.remove();
-    if (!old && found && !card.hasAttribute("data-answered")) card.querySelector(".request-head").prepend(document.importNode(found, true));
+    const [old, fresh] = [card, twin].map((element) => element.querySelector(".pick"));
+    if (old && !fresh && !old.querySelector(":checked")) old.remove();
+    if (!old && fresh && !card.hasAttribute("data-answered")) card.querySelector(".request-head").prepend(document.importNode(fresh, true));
   };
 
-  const reconcile = async (list, found) => {
-    for (const card of [...list.children].filter((each) => each.id)) {
-      const twin = found.querySelector(`[id="${CSS.escape(card.id)}"]`);
+  const reconcile = async (list, received) => {
+    for (const card of [...list.children].filter((child) => child.id)) {
+      const twin = received.querySelector(`[id="${CSS.escape(card.id)}"]`);
       if (twin) {
-        if (twin.hasAttribute("data-answered")) closed(card, twin);
+        if (twin.hasAttribute("data-answered")) close(card, twin);
         else repick(card, twin);
       } else if (!card.hasAttribute("data-request")) {
         card.remove();
       } else if (!card.hasAttribute("data-answered") && card.dataset.address) {
         const page = await load(card.dataset.address);
         const answered = page && page.getElementById(card.id);
-        if (answered && answered.hasAttribute("data-answered")) closed(card, answered);
+        if (answered && answered.hasAttribute("data-answered")) close(card, answered);
       }
     }
-    let before = null;
-    for (const each of found.children) {
-      let here = document.getElementById(each.id);
-      if (!here && (each.hasAttribute("data-request") || !list.querySelector("[data-request]"))) {
-        here = document.importNode(each, true);
-        if (before) before.after(here);
-        else list.prepend(here);
-        settled(here);
+    let previous = null;
+    for (const child of received.children) {
+      let element = document.getElementById(child.id);
+      if (!element && (child.hasAttribute("data-request") || !list.querySelector("[data-request]"))) {
+        element = document.importNode(child, true);
+        if (previous) previous.after(element);
+        else list.prepend(element);
+        activate(element);
       }
-      before = here || before;
+      previous = element || previous;
     }
   };
 
@@ -221,14 +221,14 @@
   };
 
   const refresh = async (entries) => {
-    const sections = [...document.querySelectorAll("[data-live][id]")].filter((each) =>
-      entries === null || entries.some((entry) => matches(each, entry)));
+    const sections = [...document.querySelectorAll("[data-live][id]")].filter((section) =>
+      entries === null || entries.some((entry) => matches(section, entry)));
     if (!sections.length) {
-      if (space && (entries === null || entries.some((each) => each.event === "session"))) {
-        const answer = await fetch(`/s/${encodeURIComponent(space)}/waiting`, { credentials: "same-origin" });
-        const found = answer.ok ? await answer.json() : null;
-        await rest;
-        if (found) badge(found.waiting);
+      if (space && (entries === null || entries.some((entry) => entry.event === "session"))) {
+        const response = await fetch(`/s/${encodeURIComponent(space)}/waiting`, { credentials: "same-origin" });
+        const inbox = response.ok ? await response.json() : null;
+        await released;
+        if (inbox) showBadge(inbox.waiting);
       }
       return;
     }
@@ -236,93 +236,93 @@
     address.searchParams.delete("decided");
     const page = await load(address);
     if (!page) return;
-    badgeOf(page);
+    showBadgeOf(page);
     for (const section of sections) {
-      const found = page.getElementById(section.id);
-      if (!found || !section.isConnected) continue;
-      if (section.hasAttribute("data-live-list")) await reconcile(section, found);
+      const received = page.getElementById(section.id);
+      if (!received || !section.isConnected) continue;
+      if (section.hasAttribute("data-live-list")) await reconcile(section, received);
       else if (isBusy(section)) say("This page has changed.", reload);
-      else replace(section, found);
+      else replace(section, received);
     }
-    age();
+    updateAges();
   };
 
   // Events that arrive together cause one refresh, and refreshes run in order.
   const PAUSE = 400;
-  let waiting = [];
-  let everything = false;
+  let queue = [];
+  let refreshAll = false;
   let timer = 0;
-  let running = false;
-  const soon = (entry) => {
-    if (entry) waiting.push(entry);
-    else everything = true;
-    if (!timer && !running) timer = setTimeout(now, PAUSE);
+  let refreshing = false;
+  const schedule = (entry) => {
+    if (entry) queue.push(entry);
+    else refreshAll = true;
+    if (!timer && !refreshing) timer = setTimeout(refreshNow, PAUSE);
   };
-  const now = async () => {
+  const refreshNow = async () => {
     timer = 0;
-    running = true;
-    const entries = everything ? null : waiting;
-    waiting = [];
-    everything = false;
+    refreshing = true;
+    const entries = refreshAll ? null : queue;
+    queue = [];
+    refreshAll = false;
     try {
       await refresh(entries);
     } catch { /* the connection handler reports it and reloads later */ }
-    running = false;
-    if (everything || waiting.length) timer = setTimeout(now, PAUSE);
+    refreshing = false;
+    if (refreshAll || queue.length) timer = setTimeout(refreshNow, PAUSE);
   };
 
   // Poll for what has no event, such as a worker that stops sending heartbeats, while the page is visible.
-  const watched = document.querySelector("[data-every]");
-  if (watched) {
+  const polled = document.querySelector("[data-every]");
+  if (polled) {
     setInterval(() => {
-      if (!document.hidden) soon({ event: "beat" });
-    }, 1000 * Number(watched.dataset.every));
+      if (!document.hidden) schedule({ event: "beat" });
+    }, 1000 * Number(polled.dataset.every));
   }
 
   // The feed. One connection per browser: the tab that holds the lock listens and tells the others.
 
-  const heard = (message) => {
+  const receive = (message) => {
     if (message.place) stored("sessionStorage", "clia-place", message.place);
     if (message.type === "lost") {
-      lost = true;
+      disconnected = true;
       say("Connection lost, reconnecting.");
     } else if (message.type === "back" || message.type === "reset") {
-      if (lost) say("");
-      lost = false;
-      soon(null);
+      if (disconnected) say("");
+      disconnected = false;
+      schedule(null);
     } else if (message.type === "change" && (!space || message.entry.space === space)) {
-      news(message.entry);
-      soon(message.entry);
+      announceQuestions(message.entry);
+      schedule(message.entry);
     }
   };
 
-  const news = (entry) => {
+  const announceQuestions = (entry) => {
     if (entry.event !== "session" || !entry.asked || !entry.asked.length) return;
-    const kinds = new Map(entry.waits.map((each) => [each.id, each.kind]));
+    const kinds = new Map(entry.waits.map((request) => [request.id, request.kind]));
     const count = entry.asked.filter((id) => /^(human(-|$)|suspend$)/.test(kinds.get(id) || "")).length;
     if (count) announce(`${count} new ${count === 1 ? "question" : "questions"} from ${entry.agent}`);
   };
 
   const listen = (tell) => {
     let source = null;
-    let broken = false;
-    let known = stored("sessionStorage", "clia-place");
+    let failed = false;
+    let hasPlace = Boolean(stored("sessionStorage", "clia-place"));
     const connect = () => {
       const place = stored("sessionStorage", "clia-place");
       source = new EventSource(body.dataset.events + (place ? `?last_event_id=${encodeURIComponent(place)}` : ""));
       source.addEventListener("hello", (event) => {
         // A page without a feed position may have missed events while it loaded.
-        tell({ type: broken || !known ? "back" : "hello", place: event.lastEventId });
-        broken = false;
-        known = "known";
+        tell({ type: failed || !hasPlace ? "back" : "hello", place: event.lastEventId });
+        failed = false;
+        hasPlace = true;
       });
       source.addEventListener("change", (event) => {
         tell({ type: "change", entry: JSON.parse(event.data), place: event.lastEventId });
       });
       source.addEventListener("reset", (event) => tell({ type: "reset", place: event.lastEventId }));
       source.addEventListener("error", () => {
-        if (!broken) tell({ type: "lost" });
-        broken = true;
+        if (!failed) tell({ type: "lost" });
+        failed = true;
         if (source.readyState !== EventSource.CLOSED) return; // the browser reconnects
         try {
           sessionStorage.removeItem("clia-place"); // the server may have rejected the position
@@ -337,7 +337,7 @@
   const start = () => {
     if (!body.dataset.events || !window.EventSource) return;
     if (!navigator.locks || !window.BroadcastChannel) {
-      listen(heard);
+      listen(receive);
       return;
     }
     const channel = new BroadcastChannel("clia");
@@ -348,16 +348,16 @@
         const place = stored("sessionStorage", "clia-place");
         if (leading && place) channel.postMessage({ type: "place", place });
       } else if (message.type === "place") {
-        const mine = stored("sessionStorage", "clia-place");
-        if (!leading && mine !== message.place) heard({ type: "back", place: message.place });
+        const place = stored("sessionStorage", "clia-place");
+        if (!leading && place !== message.place) receive({ type: "back", place: message.place });
       } else if (!leading) {
-        heard(message);
+        receive(message);
       }
     });
     navigator.locks.request("clia-live", () => {
       leading = true;
       listen((message) => {
-        heard(message);
+        receive(message);
         channel.postMessage(message);
       });
       return new Promise(() => {}); // hold the lock until the page closes
@@ -379,25 +379,25 @@
     }
   };
   const fold = (card, on) => {
-    const all = folded();
+    const keys = folded();
     const key = `${space}/${card.id}`;
-    if (on) all.add(key);
-    else all.delete(key);
-    stored("sessionStorage", "clia-later", JSON.stringify([...all].slice(-500)));
+    if (on) keys.add(key);
+    else keys.delete(key);
+    stored("sessionStorage", "clia-later", JSON.stringify([...keys].slice(-500)));
     refold(card);
   };
   const refold = (card) => {
     const on = !card.hasAttribute("data-answered") && folded().has(`${space}/${card.id}`) && Boolean(card.querySelector("[data-later]"));
     card.classList.toggle("folded", on);
-    let again = card.querySelector("[data-again]");
-    if (on && !again) {
-      again = document.createElement("button");
-      again.type = "button";
-      again.dataset.again = "";
-      again.textContent = "Show again";
-      card.querySelector(".request-head").append(again);
-    } else if (!on && again) {
-      again.remove();
+    const button = card.querySelector("[data-again]");
+    if (on && !button) {
+      const show = document.createElement("button");
+      show.type = "button";
+      show.dataset.again = "";
+      show.textContent = "Show again";
+      card.querySelector(".request-head").append(show);
+    } else if (!on && button) {
+      button.remove();
     }
   };
   const cards = () => [...document.querySelectorAll("[data-request]")];
@@ -448,8 +448,8 @@
   const move = (step, from) => {
     const all = cards();
     if (!all.length) return;
-    const at = all.indexOf(from || (document.activeElement && document.activeElement.closest("[data-request]")));
-    const next = all[at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + step, 0), all.length - 1)];
+    const index = all.indexOf(from || (document.activeElement && document.activeElement.closest("[data-request]")));
+    const next = all[index < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(Math.max(index + step, 0), all.length - 1)];
     next.focus({ preventScroll: true });
     next.scrollIntoView({ block: "nearest" });
   };
@@ -481,19 +481,19 @@
   });
 
   // Add the CSRF token to htmx requests, and insert responses only when nothing is pressed.
-  const patient = async (...wanted) => {
-    const answer = await fetch(...wanted);
-    const text = await answer.text();
-    answer.text = async () => {
-      await rest;
+  const patientFetch = async (...options) => {
+    const response = await fetch(...options);
+    const text = await response.text();
+    response.text = async () => {
+      await released;
       return text;
     };
-    return answer;
+    return response;
   };
   document.addEventListener("htmx:config:request", (event) => {
     const context = event.detail && event.detail.ctx;
     const request = context && context.request;
-    if (context) context.fetch = patient;
+    if (context) context.fetch = patientFetch;
     const token = document.querySelector('meta[name="csrf-token"]');
     if (request && request.headers && token) request.headers["X-CSRF-Token"] = token.content;
   });
