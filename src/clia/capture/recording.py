@@ -332,7 +332,7 @@ class Recorder:
         """The directory as a session or turn found it, without the files that it may have changed since."""
         now = self._look(hook, live) if named_files(hook.later_calls()) is not None and not live.captured.shared else None
         # Again, after reading the directory: later calls do not matter.
-        named = named_files([*hook.later_calls(), *calls_in_transcript(live, hook.record.at)])
+        named = None if now is None else named_files([*hook.later_calls(), *calls_in_transcript(live, hook.record.at)])
         if now is None or named is None:
             return DirectoryChange(None)  # the turn commits them
         return self._captures.without(DirectoryChange(now, live.captured.tree), paths_inside(live.captured.place, named))
