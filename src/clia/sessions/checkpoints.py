@@ -10,10 +10,8 @@ from typing import NamedTuple
 
 from clia.errors import CorruptJournal, NotFound
 from clia.sessions import records
-from clia.sessions.model import FAILED, FINISHED
 from clia.sessions.records import ASK, CHECKPOINT, COUNTS, ENDED, LIVE, Journal, is_sound, resumed_json, sound_rows
 from clia.space.envelope import Binding
-from clia.space.events import read_events
 from clia.values import refs as names
 from clia.values.typed_objects import as_bytes, parse
 from clia.values.types import DECISION
@@ -144,6 +142,8 @@ class Checkpoints:
 
     def _begun_on(self, name: str, commit: str) -> CheckpointedSession | None:
         """The session that started when this commit was the head, at its start; a later checkpoint also names that commit."""
+        from clia.sessions.model import FAILED, FINISHED  # not needed to write a commit
+
         core = self._core
         with core.store.reading() as view:
             for prefix in (LIVE, ENDED):
@@ -226,6 +226,8 @@ def _broken(name: str, commit: str, problem: str) -> CorruptJournal:
 
 def last_number(core: Core, name: str) -> int:
     """The highest session number that git knows of: after losing the store, no number is reused."""
+    from clia.space.events import read_events  # as above
+
     bodies = [event.body for event in read_events(core, core.refs.get(names.events(name)))]
     sessions = [body.get("session") for body in bodies if body.get("event") == "session-ended"]
     if core.refs.get(names.sessions(name)) is not None:

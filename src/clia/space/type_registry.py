@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from clia.errors import Conflict, InvalidInput, NoSuchObject, NotFound, StaleRef, UnknownKind
 from clia.git.records import FILE, TreeEntry
-from clia.space.events import append_event, read_events
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
 from clia.values.typed_objects import as_bytes, as_object
@@ -36,6 +35,8 @@ class Registry:
         """The types as of the ref's current value."""
         tip = self._core.refs.get(names.TYPES)
         if tip != self._read[0]:
+            from clia.space.events import read_events  # most spaces register no types
+
             bodies = [event.body for event in read_events(self._core, tip) if event.body.get("event") == "type"]
             pairs = [(body.get("name"), body.get("parent")) for body in bodies]
             self._read = (tip, Types((name, parent) for name, parent in pairs if isinstance(name, str) and isinstance(parent, str)))
@@ -50,8 +51,12 @@ class Registry:
         core.fresh(TYPES_LOCK)
         with self._envelope.among_others(), core.locks.hold(TYPES_LOCK):
             core.sought(lambda: self.types().check_new(name, parent), NotFound)
-            body = {"event": "type", "name": name, "parent": parent}
-            append_event(core, names.TYPES, core.person_stamp(), body, f"type: {name} is a {parent}")
+            self._append({"event": "type", "name": name, "parent": parent}, f"type: {name} is a {parent}")
+
+    def _append(self, body: Mapping[str, Any], message: str) -> None:
+        from clia.space.events import append_event
+
+        append_event(self._core, names.TYPES, self._core.person_stamp(), body, message)
 
     def learn(self, name: str, parent: str, cid: str, origin: str) -> bool:
         """Adopt another space's type; returns whether it was new. ``Conflict`` if the name is taken by another type."""
@@ -72,7 +77,7 @@ class Registry:
                 message = f"the type {name} would be a kind of {parent}, whose commits are created by their own verb"
                 raise InvalidInput(message, code="reserved-kind", fields={"type": name, "parent": parent})
             body = {"event": "type", "name": name, "parent": parent, "cid": cid, "from": origin}
-            append_event(core, names.TYPES, core.person_stamp(), body, f"type: {name} is a {parent}, by {origin}")
+            self._append(body, f"type: {name} is a {parent}, by {origin}")
             return True
 
     def write(self, thing: TypedObject | Mapping[str, Any]) -> str:
