@@ -96,18 +96,18 @@ def work(space: Space, effects: Mapping[str, Handler] | None = None) -> WorkerSt
     from clia.workers.setup import make_tools
     from clia.workers.worker import Worker, WorkerDependencies
 
-    running = space.running
+    clock = space.local.clock
     config = Config(worker=WorkerOptions(backoff_seconds=0.01, backoff_max_seconds=0.05, poll_seconds=0.05))
-    tools, handlers = make_tools(running.clock, {}), Effects(config, {}, others=effects)
+    tools, handlers = make_tools(clock, {}), Effects(config, {}, others=effects)
     kinds = frozenset(handlers) - {"timer"}
-    worker = Worker(WorkerDependencies(space, handlers, running.queue, tools, config, "fake", kinds=kinds))
+    worker = Worker(WorkerDependencies(space, handlers, space.local.queue, tools, config, "fake", kinds=kinds))
     while True:
         status = worker.run(until_idle=True)
         timers = [request for request in space.pending() if request.kind == "timer"]
         if not timers:
             return status
         for request in timers:
-            space.resume(request.agent, {"at": timestamp(running.clock())}, request.id, by="worker fake")
+            space.resume(request.agent, {"at": timestamp(clock())}, request.id, by="worker fake")
 
 
 def replace_parts(space: Space, **parts: object) -> None:

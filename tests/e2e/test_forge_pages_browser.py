@@ -136,7 +136,7 @@ def work_on(space: clia.Space) -> None:
         beat(LONG, seen_at=now, clock=now, kinds=kinds, machine="ip-10-0-0-17.eu-central-1.compute.internal", clone="c3"),
     ]
     put(space, *rows)
-    space.local.session_backend.queue.claim([Task("scout", "1.1", "command", now)], LONG, now, 3600.0)
+    space.local.queue.claim([Task("scout", "1.1", "command", now)], LONG, now, 3600.0)
 
 
 @pytest.fixture(scope="module")

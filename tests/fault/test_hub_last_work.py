@@ -70,7 +70,7 @@ def test_a_flow_that_merges_waits_for_the_last_work(tmp_path: Path, hub: Hub, wa
     with (
         machine(tmp_path / "one", hub._replace(url=str(way)), store) as machine_one,
         machine(tmp_path / "two", hub, store) as machine_two,
-        closing(machine_two.local.session_backend.queue),
+        closing(machine_two.local.queue),
     ):
         machine_one.define("merges", MERGES)
         for name in ("lead", "sub"):
@@ -184,7 +184,7 @@ def test_work_continues_while_the_server_cannot_write(tmp_path: Path, hub: Hub, 
     server.write_text(FULL)
     server.chmod(0o755)
     full = tmp_path / "receive.full"
-    with machine(tmp_path / "one", hub, store) as machine_one, closing(machine_one.local.session_backend.queue):
+    with machine(tmp_path / "one", hub, store) as machine_one, closing(machine_one.local.queue):
         git("config", "remote.hub.receivepack", str(server), cwd=tmp_path / "one")
         machine_one.define("commits", COMMITS)
         machine_one.spawn("scout", BRIEFING)
@@ -204,7 +204,7 @@ def test_work_continues_while_the_server_cannot_write(tmp_path: Path, hub: Hub, 
 
 
 def test_a_temporary_refusal_by_the_hub_fails_no_session(tmp_path: Path, hub: Hub, store: str) -> None:
-    with machine(tmp_path / "one", hub, store) as machine_one, closing(machine_one.local.session_backend.queue):
+    with machine(tmp_path / "one", hub, store) as machine_one, closing(machine_one.local.queue):
         machine_one.define("commits", COMMITS)
         machine_one.spawn("scout", BRIEFING)
         machine_one.start("scout", "commits")

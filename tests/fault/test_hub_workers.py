@@ -49,7 +49,7 @@ def test_a_worker_skips_agents_with_unpublished_work_elsewhere(tmp_path: Path, h
         begin(machine_one, "far", "near")
         way.unlink()
         work(machine_one, "far", "alone")
-        with closing(machine_two.local.session_backend.queue):
+        with closing(machine_two.local.queue):
             run(machine_two, tmp_path / "two", step)
             assert agents == ["near"]
             way.symlink_to(hub.repository)
@@ -70,7 +70,7 @@ def test_a_request_of_a_missing_agent_waits_for_the_hub(tmp_path: Path, hub: Hub
     with (
         machine(tmp_path / "one", hub, store) as machine_one,
         machine(tmp_path / "two", hub, store) as machine_two,
-        closing(machine_two.local.session_backend.queue),
+        closing(machine_two.local.queue),
     ):
         begin(machine_one, "scout")
         if has_come:
@@ -79,7 +79,7 @@ def test_a_request_of_a_missing_agent_waits_for_the_hub(tmp_path: Path, hub: Hub
         with away(hub):
             for _ in range(3):
                 assert run(machine_two, tmp_path / "two", step).given_up == 0
-            assert [task.attempts for task in machine_two.local.session_backend.queue.waiting()] == [0]
+            assert [task.attempts for task in machine_two.local.queue.waiting()] == [0]
             assert machine_two.elsewhere(["scout"]) == {"scout"}  # known by now, so it is not attempted
             count = len(tried)
             assert run(machine_two, tmp_path / "two", step).retried == 0
@@ -95,7 +95,7 @@ def test_an_answer_that_cannot_be_recorded_is_recorded_when_the_hub_is_back(tmp_
     with (
         machine(tmp_path / "one", hub, store) as machine_one,
         machine(tmp_path / "two", hub, store) as machine_two,
-        closing(machine_two.local.session_backend.queue),
+        closing(machine_two.local.queue),
     ):
         begin(machine_one, "scout")
         machine_two.hub_sync()
@@ -110,8 +110,7 @@ def test_an_answer_that_cannot_be_recorded_is_recorded_when_the_hub_is_back(tmp_
         status = run(machine_two, tmp_path / "two", step)
         assert (status.given_up, status.answered) == (0, 0)
         assert [
-            (task.attempts, "does not have the last work" in str(task.error))
-            for task in machine_two.local.session_backend.queue.waiting()
+            (task.attempts, "does not have the last work" in str(task.error)) for task in machine_two.local.queue.waiting()
         ] == [(0, True)]
         moved[0].rename(hub.repository)
         machine_two.hub_sync()
@@ -155,7 +154,7 @@ def test_a_commit_of_an_attempt_on_another_machine_is_not_repeated(tmp_path: Pat
     with (
         machine(tmp_path / "one", hub, store) as machine_one,
         machine(tmp_path / "two", hub, store) as machine_two,
-        closing(machine_two.local.session_backend.queue),
+        closing(machine_two.local.queue),
     ):
         machine_one.define("commits", COMMIT)
         machine_one.spawn("scout", BRIEFING)
@@ -174,7 +173,7 @@ def test_a_late_attempt_leaves_one_commit(tmp_path: Path, hub: Hub, store: str) 
     with (
         machine(tmp_path / "one", hub, store) as machine_one,
         machine(tmp_path / "two", hub, store) as machine_two,
-        closing(machine_two.local.session_backend.queue),
+        closing(machine_two.local.queue),
     ):
         machine_one.define("commits", COMMIT)
         machine_one.spawn("scout", BRIEFING)
@@ -199,7 +198,7 @@ def test_types_and_flows_of_another_machine_are_fetched_when_needed(tmp_path: Pa
     with (
         machine(tmp_path / "one", hub, store) as machine_one,
         machine(tmp_path / "two", hub, store) as machine_two,
-        closing(machine_two.local.session_backend.queue),
+        closing(machine_two.local.queue),
     ):
         machine_one.define("commits", COMMIT)
         machine_one.define("spawns", SPAWN)
@@ -238,7 +237,7 @@ def test_missing_definitions_fail_no_session_while_the_hub_is_unreachable(tmp_pa
     with (
         machine(tmp_path / "one", hub, store) as machine_one,
         machine(tmp_path / "two", hub, store) as machine_two,
-        closing(machine_two.local.session_backend.queue),
+        closing(machine_two.local.queue),
     ):
         machine_one.define("commits", COMMIT)
         machine_one.spawn("scout", BRIEFING)
@@ -265,7 +264,7 @@ def test_an_agent_with_a_checked_out_branch_is_left_to_another_machine(tmp_path:
     with (
         machine(tmp_path / "one", hub, store) as machine_one,
         machine(tmp_path / "two", hub, store) as machine_two,
-        closing(machine_two.local.session_backend.queue),
+        closing(machine_two.local.queue),
     ):
         begin(machine_one, "scout")
         machine_two.hub_sync()
@@ -274,7 +273,7 @@ def test_an_agent_with_a_checked_out_branch_is_left_to_another_machine(tmp_path:
         for _ in range(3):
             assert run(machine_two, tmp_path / "two", step).given_up == 0
         assert called == []
-        with closing(machine_one.local.session_backend.queue):
+        with closing(machine_one.local.queue):
             assert run(machine_one, tmp_path / "one", step, to_the_end=True).answered == 1
 
 
@@ -282,7 +281,7 @@ def test_a_worker_that_runs_until_idle_waits_for_the_hub(tmp_path: Path, hub: Hu
     with (
         machine(tmp_path / "one", hub, store) as machine_one,
         machine(tmp_path / "two", hub, store) as machine_two,
-        closing(machine_two.local.session_backend.queue),
+        closing(machine_two.local.queue),
     ):
         begin(machine_one, "scout")
         looks: list[bool] = []
@@ -298,9 +297,7 @@ def test_a_worker_that_runs_until_idle_waits_for_the_hub(tmp_path: Path, hub: Hu
         (tmp_path / "gone").rename(hub.repository)
         assert machine_two.elsewhere(["scout"]) == {"scout"}
         handlers = {"step": lambda _, payload: payload}
-        worker = worker_for(
-            machine_two, tmp_path / "two", handlers, Config(worker=ONCE), queue=machine_two.local.session_backend.queue, wait=wait
-        )
+        worker = worker_for(machine_two, tmp_path / "two", handlers, Config(worker=ONCE), queue=machine_two.local.queue, wait=wait)
         assert worker.run(until_idle=True).answered == 1
         assert looks
 

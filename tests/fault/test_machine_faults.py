@@ -183,7 +183,7 @@ def worker_on(space: clia.Space, root: Path, name: str, handlers: dict[str, Any]
     """A worker with the clock of its space, like ``clia worker``."""
     tools = make_tools(space.local.clock, {})
     config = Config(worker=QUICK._replace(lease_seconds=lease))
-    return worker_for(space, root, handlers, config, queue=space.local.session_backend.queue, tools=tools, name=name, **more)
+    return worker_for(space, root, handlers, config, queue=space.local.queue, tools=tools, name=name, **more)
 
 
 def done_in_time(worker: Worker) -> None:
@@ -238,7 +238,7 @@ def lease_is_respected(machines: Machines, holds: clia.Space, looks: clia.Space,
         holds.spawn(agent, BRIEFING)
         holds.start(agent, f"steps-{prefix}", 1)
     lost_task = Task(agents[1], "1.1", "step")
-    assert holds.local.session_backend.queue.claim([lost_task], "gone", holds.local.clock().timestamp(), 0.6) is not None
+    assert holds.local.queue.claim([lost_task], "gone", holds.local.clock().timestamp(), 0.6) is not None
     observed, tried = Looks(), list[str]()
 
     def step(context: Context, payload: Any) -> Any:
@@ -246,7 +246,7 @@ def lease_is_respected(machines: Machines, holds: clia.Space, looks: clia.Space,
         assert context.agent != agents[0] or observed.enough.wait(PATIENCE)
         return payload
 
-    with Renewals(holds.local.session_backend.queue) as renewals:
+    with Renewals(holds.local.queue) as renewals:
         first = worker_on(holds, machines.root("one"), "holds", {"step": step}, lease, kinds=frozenset(["step"]))
         thread = in_background(first, until_idle=True)
         wait_for(lambda: agents[0] in tried)

@@ -54,7 +54,7 @@ def work(machines: Machines, machine: str, name: str) -> None:
             never.wait(0.02)
         return payload * 10
 
-    with machines.open(machine) as space, closing(space.local.session_backend.queue) as queue, periodic_sync(space, 0.5):
+    with machines.open(machine) as space, closing(space.local.queue) as queue, periodic_sync(space, 0.5):
         worker = worker_for(space, machines.root(machine), {"step": step}, Config(worker=OPTIONS), queue=queue, name=name)
         status = worker.run(until_idle=True)
     machines.paper.note("ended", name, str(status.answered), str(status.gone), str(status.given_up))

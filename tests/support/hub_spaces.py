@@ -72,7 +72,7 @@ def run(
 ) -> WorkerStatus:
     """Run a worker with the built-in effects, once or until it is idle; return its status."""
     handlers = {} if step is None else {"step": step}
-    worker = worker_for(space, root, handlers, Config(worker=ONCE), queue=space.local.session_backend.queue)
+    worker = worker_for(space, root, handlers, Config(worker=ONCE), queue=space.local.queue)
     return worker.run(once=not to_the_end, until_idle=to_the_end)
 
 

@@ -94,7 +94,7 @@ def work(machines: Machines, machine: str, name: str) -> None:
         return payload * 10
 
     config = Config(worker=OPTIONS)
-    with machines.open(machine) as space, closing(space.local.session_backend.queue) as queue, periodic_sync(space, 0.5):
+    with machines.open(machine) as space, closing(space.local.queue) as queue, periodic_sync(space, 0.5):
         worker_for(space, machines.root(machine), {"step": step}, config, queue=queue, name=name).run(until_idle=True)
 
 

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from clia.programs.run_directories import RunDirectories
     from clia.sessions.checkpoints import CheckpointedSession
     from clia.sessions.model import Session
-    from clia.sessions.service import SessionBackend
     from clia.space.core import Person
     from clia.space.feed import Feed
-    from clia.store.interface import Store
+    from clia.store.interface import Queue, Store
     from clia.values.clock import Clock
 
 
@@ -41,7 +40,7 @@ class LocalService:
     @property
     def config(self) -> Config:
         """The operator's configuration."""
-        return self._components.session_backend.config
+        return self._components.config
 
     @property
     def clock(self) -> Clock:
@@ -59,9 +58,9 @@ class LocalService:
         return self._components.core.store
 
     @property
-    def session_backend(self) -> SessionBackend:
-        """What sessions run on, for workers."""
-        return self._components.session_backend
+    def queue(self) -> Queue:
+        """The requests that wait for workers."""
+        return self._components.queue
 
     @property
     def run_directories(self) -> RunDirectories:

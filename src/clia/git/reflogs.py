@@ -30,7 +30,7 @@ class ReflogEntry(NamedTuple):
 
     @property
     def replayed(self) -> bool:
-        """Whether the new commit, if it is no merge and amends nothing, repeats another one: it has that one's author and date."""
+        """Whether the new commit repeats another one with its author and date, unless it is a merge or an amended commit."""
         return bool(_REPLAYED.match(self.why))
 
 

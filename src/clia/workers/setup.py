@@ -64,8 +64,7 @@ def open_worker(
     if overrides.name is not None and (not overrides.name.strip() or not overrides.name.isprintable()):
         raise InvalidInput("a worker name must be one line of printable text", code="invalid-name", fields={"field": "name"})
     with open_space(path, settings=settings) as space:
-        running = space.local.session_backend
-        config = running.config
+        config, queue = space.local.config, space.local.queue
         if overrides.concurrency is not None:
             config = config._replace(worker=config.worker._replace(concurrency=overrides.concurrency))
         effects = Effects(config, environment, entry_points=installed())
@@ -74,17 +73,17 @@ def open_worker(
             message = f"cannot handle requests of kind {unknown[0]!r}: {effects.problems.get(unknown[0], 'no effect handles it')}"
             hints, fields = [f"handled here: {', '.join(effects)}"], {"kind": unknown[0], "handled": list(effects)}
             raise InvalidInput(message, code="unknown-effect", hints=hints, fields=fields)
-        tools = make_tools(running.clock, environment, redact=settings.redact)
+        tools = make_tools(space.local.clock, environment, redact=settings.redact)
         name = overrides.name or new_name()
-        worker = Worker(WorkerDependencies(space, effects, running.queue, tools, config, name, tell, kinds=overrides.kinds))
+        worker = Worker(WorkerDependencies(space, effects, queue, tools, config, name, tell, kinds=overrides.kinds))
         kinds = tuple(kind for kind in effects if overrides.kinds is None or kind in overrides.kinds)
         process = ProcessInfo(WORKER, name, kinds, config.worker.concurrency)
         with (
-            closing(running.queue),
+            closing(queue),
             _background_ingest(space, settings, environment),
             heartbeat(space, process, worker.status),
             periodic_sync(space, config.worker.hub_seconds),
-            wake_on_notifications(space, running.queue, worker.wake),
+            wake_on_notifications(space, queue, worker.wake),
         ):
             yield worker
 

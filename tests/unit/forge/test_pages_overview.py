@@ -149,7 +149,7 @@ def test_health_shows_session_problems_and_failed_attempts(forge: OpenForge) -> 
     space.define("question", QUESTION)
     space.start("scout", "question", {"kind": "llm", "payload": {}})
     request = space.pending()[0]
-    queue = space.local.session_backend.queue
+    queue = space.local.queue
     claim = queue.claim([Task("scout", request.id, "llm")], "worker", 0.0, 60.0)
     assert claim is not None
     queue.retry(claim, 0.0, f"no answer {ATTACK}")

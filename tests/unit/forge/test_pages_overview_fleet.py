@@ -48,7 +48,7 @@ def test_machines_workers_leases_and_waiting_requests_are_shown_as_text(empty_fo
         space.spawn(name, BRIEFING)
         space.start(name, "question", {"kind": kind, "payload": {"question": "Go?"}})
     now = space.fleet().at
-    space.local.session_backend.queue.claim([Task("scout", "1.1", "echo", now)], "w1", now + 1, 300.0)
+    space.local.queue.claim([Task("scout", "1.1", "echo", now)], "w1", now + 1, 300.0)
     doing = Underway("scout", "1.1", "echo", 2, now - 70)
     rows = [
         beat(seen_at=now, clock=now + 90, running=[doing], answered=41, forks=[]),

@@ -305,7 +305,7 @@ def test_waiting_requests_are_counted_by_kind_and_the_oldest_is_named(place: Fle
         space.spawn(name, BRIEFING)
         space.start(name, "question", {"kind": kind, "payload": payload})
         clock.at += 1
-    queue = space.local.session_backend.queue
+    queue = space.local.queue
     claimed = queue.claim([Task("a", "1.1", "echo", NOW)], "w1", clock.at, 30.0)
     failed = queue.claim([Task("b", "1.1", "echo", NOW)], "nobody", clock.at, 30.0)
     assert claimed is not None
