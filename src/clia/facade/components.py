@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from clia.space.relations import Relations
     from clia.space.remotes import RemoteExchange
     from clia.space.traces import Traces
+    from clia.space.tree_merging import TreeMerging
     from clia.space.type_registry import Registry
     from clia.space.verification import Checks
     from clia.store.interface import Queue
@@ -141,8 +142,8 @@ class Components:
     agents: part[Agents] = built("clia.space.agents:Agents", "core envelope checkpoints")
     traces: part[Traces] = built("clia.space.traces:Traces", "core envelope options.redact_chunk options.entry_max")
     commits: part[Commits] = built("clia.space.commits:Commits", "core envelope registry traces checkpoints")
-    merging: part[Merging] = built("clia.space.merging:Merging", "core envelope commits")
-    landing: part[Landing] = built("clia.space.merging:Landing", "core envelope attributions")
+    merging: part[Merging] = built("clia.space.merging:Merging", "core envelope commits tree_merging")
+    landing: part[Landing] = built("clia.space.merging:Landing", "core envelope attributions tree_merging")
     relations: part[Relations] = built("clia.space.relations:Relations", "core envelope")
     lost_moves: part[LostMoves] = built("clia.space.lost_moves:LostMoves", "core envelope relations")
     line_diffs: part[GitLineDiffs] = built("clia.git.line_diff:GitLineDiffs", "git.handle")
@@ -154,6 +155,14 @@ class Components:
         from clia.space.history import History
 
         return History(self.core, self.agents, self.traces, self.porcelain, lambda: self.attributions, lambda: self.line_diffs)
+
+    @part
+    def tree_merging(self) -> TreeMerging:
+        """Merges of trees, in which journals are joined entry by entry."""
+        from clia.identities.journal_union import is_journal, merge_journals
+        from clia.space.tree_merging import FileRule, TreeMerging
+
+        return TreeMerging(self.core, (FileRule(is_journal, merge_journals),))
 
     checkouts: part[CheckoutPlaces] = built("clia.space.commits:CheckoutPlaces", "core commits porcelain")
     exchange: part[RemoteExchange] = built("clia.space.remotes:RemoteExchange", "core envelope porcelain")

@@ -27,10 +27,10 @@ AGENTS = ".clia/agents"
 ARCHIVE = "legacy-imports"  # holds the files of consolidated identities
 
 
-_CONTEXT_KEYS = {"directory": "path", "link": "link?", "real_path": "realPath?"}
+_CONTEXT_KEYS = {"directory": "path", "more_journals": "moreJournals?", "link": "link?", "real_path": "realPath?"}
 
 
-@json_form("prefix", "directory", "reasons", "documents", "link", "real_path", **_CONTEXT_KEYS)
+@json_form("prefix", "directory", "reasons", "documents", "more_journals", "link", "real_path", **_CONTEXT_KEYS)
 class IdentityContext(NamedTuple):
     """A directory with documents of the identity."""
 
@@ -40,6 +40,13 @@ class IdentityContext(NamedTuple):
     prefix: str  # short name: the first part of the names of its files
     reasons: tuple[str, ...]  # why it counts: `ancestor`, `submodule-root`, `symlink`, `root-chain` or `local`
     documents: Mapping[str, str | None]  # path of the document of each kind, as found
+    more_journals: tuple[str, ...] | None = None  # further agency documents in the directory, by name; all of them are merged
+
+    def paths(self, kind: str) -> tuple[str, ...]:
+        """The documents of one kind. Only the agency can have several."""
+        path = self.documents[kind]
+        more = self.more_journals if kind == AGENCY else None
+        return () if path is None else (path, *(more or ()))
 
     @property
     def link(self) -> str | None:
@@ -110,15 +117,17 @@ class ContextSearch:
         if not inside(real_home, boundary) or (linked and any(inside(real_home, sibling) for sibling in self.place.siblings)):
             self._refuse(home, "symlink-outside", "symlink-escape", f"{home} leads to {real_home}, outside {boundary}")
             return None
-        documents = {kind: self._pick(home, entries, boundary, kind) for kind in KINDS}
-        paths = [path for path in documents.values() if path]
-        if not self._check_owner(directory, home, paths):
+        usable = {kind: self._usable_documents(home, entries, boundary, kind) for kind in KINDS}
+        if not self._check_owner(directory, home, [path for paths in usable.values() for path in paths]):
             return None
-        if not paths:
+        documents = {kind: paths[0] if paths else None for kind, paths in usable.items()}
+        first = next((path for path in documents.values() if path), None)
+        if first is None:
             self.excluded.append(ExcludedPath(home, "no-documents"))
             return None
         shown = (*reasons, "symlink") if linked else tuple(reasons)
-        return IdentityContext(directory, home, real_home, paths[0].rpartition("/")[2].partition(".")[0], shown, documents)
+        prefix, journals = first.rpartition("/")[2].partition(".")[0], tuple(usable[AGENCY][1:])
+        return IdentityContext(directory, home, real_home, prefix, shown, documents, journals or None)
 
     def boundary(self, directory: str) -> str:
         """The directory that links must stay in: the enclosing repository, or the directory itself."""
@@ -140,18 +149,18 @@ class ContextSearch:
         self._refuse(home, "untrusted-owner", "untrusted-owner", message)
         return False
 
-    def _pick(self, home: str, entries: Sequence[DirectoryEntry], boundary: str, kind: str) -> str | None:
+    def _usable_documents(self, home: str, entries: Sequence[DirectoryEntry], boundary: str, kind: str) -> list[str]:
+        """The documents of one kind that count: all journals, or the first document of another kind."""
         names, legacy = candidates(entries, kind)
         usable = [name for name, entry_kind in names if self._usable(f"{home}/{name}", entry_kind, boundary)]
-        if not usable:
-            return None
-        first = f"{home}/{usable[0]}"
-        if len(usable) > 1:
-            listed = ", ".join(usable)
-            self.diagnostics.append(diagnostic("ambiguous-triad", first, f"{home} has several {kind} documents: {listed}"))
-        if legacy:
-            self.diagnostics.append(diagnostic("legacy-name", first, f"{first} uses the old name for {kind} documents"))
-        return first
+        paths = [f"{home}/{name}" for name in usable]
+        if len(usable) > 1 and kind != AGENCY:
+            message = f"{home} has several {kind} documents: {', '.join(usable)}"
+            self.diagnostics.append(diagnostic("ambiguous-triad", paths[0], message))
+            paths = paths[:1]
+        if legacy and paths:
+            self.diagnostics.append(diagnostic("legacy-name", paths[0], f"{paths[0]} uses the old name for {kind} documents"))
+        return paths
 
     def _usable(self, path: str, kind: str, boundary: str) -> bool:
         if kind == LINK:

@@ -52,7 +52,7 @@ _TABLE = (
     ("unsafe-submodule-path", WARNING, "A submodule path in .gitmodules is unsafe and was ignored",
      "use a relative path below the repository"),
     ("invalid-gitmodules", WARNING, ".gitmodules is not valid git configuration", "fix the line; git refuses it too"),
-    ("ambiguous-triad", WARNING, "A directory has several documents of one kind", "keep one; the first by name is used"),
+    ("ambiguous-triad", WARNING, "A directory has several agent or agenda documents", "keep one; the first by name is used"),
     ("legacy-name", WARNING, "A document uses the old name without `.triad`",
      "rename it: *.agent.triad.json, *.agenda.triad.json, *.agency.triad.json"),
     # Inheritance

@@ -97,11 +97,10 @@ def build_layers(
         before = sum(depth(other.directory) <= depth(context.directory) for other in chain[:-1])
         return before, 0, context.directory
 
-    own = {reader.real(path) for context in chain if (path := context.documents[kind])}
+    own = {reader.real(path) for context in chain for path in context.paths(kind)}
     builder = _LayerBuilder(reader, kind, own)
     for context in sorted([*chain, *pinned], key=order):
-        path = context.documents[kind]
-        if path is not None:
+        for path in context.paths(kind):
             builder.add(path, context.directory, None if context.real_home in rank else frozenset(["guardrails"]))
     return builder.layers
 

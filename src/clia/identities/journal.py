@@ -1,8 +1,9 @@
 """The journal: entries in an identity's agency, and their transfer to an enclosing directory.
 
-Invariant: a write goes to exactly one directory, and links cannot lead it elsewhere. Entries are appended to the file that reading
-selects, under the directory's lock, in one atomic replacement; existing bytes never change. An idempotency key gives one entry.
-Transfer copies entries unchanged, so that a merge still sees one entry; its receipt is written last.
+Invariant: a write goes to exactly one directory, and links cannot lead it elsewhere. Entries are appended to the directory's first
+agency file, under its lock, in one atomic replacement; existing bytes never change. An idempotency key gives one entry. A new file
+is named after the repository, not after a worktree of it, so that all worktrees write one file. Transfer copies entries unchanged,
+so that a merge still sees one entry; its receipt is written last.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from clia.errors import FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
 from clia.files import FILE, LINK, MISSING, DirectoryEntry, LocalFiles, WritableLocalFiles
 from clia.identities.contexts import AGENCY, AGENTS, candidates
-from clia.identities.working_path import WorkingPath, below, inside, no_repository
+from clia.identities.working_path import WorkingPath, below, domain_name, inside, no_repository
 from clia.values import documents
 from clia.values.canonical import digest
 from clia.values.clock import timestamp
@@ -55,7 +56,7 @@ def write_target(
     home = files.real(below(real, slug))
     if not inside(home, real):
         raise UnsafePath(f"{below(real, slug)} leads to {home}, outside {real}", fields={"path": home, "boundary": real})
-    return WriteTarget(domain, home, _short_name(domain), real, True)
+    return WriteTarget(domain, home, _unicode(domain_name(files, domain)), real, True)
 
 
 def target_at(files: LocalFiles, place: WorkingPath, directory: str, slug: str) -> WriteTarget:
@@ -66,29 +67,30 @@ def target_at(files: LocalFiles, place: WorkingPath, directory: str, slug: str) 
     if not inside(home, boundary) or "/.git/" in f"{home.removeprefix(boundary)}/":
         hints, fields = ["nothing was written; replace the link with a directory"], {"path": home, "boundary": boundary}
         raise UnsafePath(f"{path} leads to {home}, outside {boundary}", hints=hints, fields=fields)
-    return WriteTarget(directory, home, _short_name(directory), boundary, False)
+    return WriteTarget(directory, home, _unicode(domain_name(files, directory)), boundary, False)
 
 
-def _short_name(directory: str) -> str:
-    """A directory's name; bytes that are not Unicode are escaped, because it becomes part of a document."""
-    return (directory.rpartition("/")[2] or "root").encode("utf-8", "backslashreplace").decode("utf-8")
+def _unicode(name: str) -> str:
+    """A name with bytes that are not Unicode escaped, because it becomes part of a document."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 SCHEMA_VERSION = "0.4.0"
 
 
-def agency_path(files: LocalFiles, target: WriteTarget) -> str | None:
-    """The agency document that reading selects, links resolved; None if it does not exist yet."""
+def agency_paths(files: LocalFiles, target: WriteTarget) -> list[str]:
+    """The agency documents that reading merges, links resolved; entries are appended to the first."""
     names, _ = candidates(files.entries(target.home) or (), AGENCY)
+    paths: list[str] = []
     for name, kind in names:
         path = f"{target.home}/{name}"
         real = files.real(path) if kind == LINK else path
         if not inside(real, target.boundary) or not candidates([DirectoryEntry(real.rpartition("/")[2], FILE)], AGENCY)[0]:
             message = f"{path} leads to {real}, which is outside {target.boundary} or not an agency document"
             raise UnsafePath(message, fields={"path": path})
-        if files.kind(real) == FILE:
-            return real
-    return None
+        if files.kind(real) == FILE and real not in paths:
+            paths.append(real)
+    return paths
 
 
 def agency_entries(files: LocalFiles, path: str) -> tuple[list[Any], str]:
@@ -106,16 +108,16 @@ def agency_entries(files: LocalFiles, path: str) -> tuple[list[Any], str]:
 def append_entries(
     files: WritableLocalFiles, target: WriteTarget, slug: str, choose: Callable[[list[Any]], Sequence[dict[str, Any]]]
 ) -> tuple[str, bool, tuple[dict[str, Any], ...]]:
-    """Append the entries that ``choose`` returns for the present ones; it is called under the lock.
+    """Append the entries that ``choose`` returns for those of all agency files; it is called under the lock.
 
     Returns the path, whether the file is new, and the added entries.
     """
     files.make_directory(target.home)
-    path = agency_path(files, target)
+    paths = agency_paths(files, target)
     # Lock the file's real directory, so that two links to one file share the lock.
-    with files.exclusive(path.rpartition("/")[0] if path else target.home):
-        path = agency_path(files, target)
-        if path is None:
+    with files.exclusive(paths[0].rpartition("/")[0] if paths else target.home):
+        paths = agency_paths(files, target)
+        if not paths:
             path = f"{target.home}/{slug}@{target.prefix}.agency.triad.json"
             added = tuple(choose([]))
             if added:
@@ -123,8 +125,9 @@ def append_entries(
                 documents.check_size(len(data), path)
                 files.create(path, data)
             return path, bool(added), added
+        path = paths[0]
         present, text = agency_entries(files, path)
-        added = tuple(choose(present))
+        added = tuple(choose([*present, *(entry for other in paths[1:] for entry in agency_entries(files, other)[0])]))
         if added:
             data = append_to_array(text, "entries", added).encode("utf-8")
             if documents.parse(data, path).get("entries") != [*present, *added]:
@@ -248,13 +251,13 @@ def plan_transfer(files: LocalFiles, slug: str, source: WriteTarget, target: Wri
     if source.directory == target.directory or not inside(source.directory, target.directory):
         message = f"{target.directory} does not enclose {source.directory}: entries can only be copied upwards"
         raise InvalidInput(message, code="not-enclosing", fields={"from": source.directory, "to": target.directory})
-    path = agency_path(files, source)
-    if path is None:
+    paths = agency_paths(files, source)
+    if not paths:
         raise NotFound(f"{source.home} has no agency document", fields={"path": source.home})
-    present, _ = agency_entries(files, path)
+    path = paths[0]
+    present = [entry for journal in paths for entry in agency_entries(files, journal)[0]]
     chosen = _select_entries([entry for entry in present if isinstance(entry, dict)], selectors, path)
-    target_path = agency_path(files, target)
-    present_digests = {digest(entry) for entry in (agency_entries(files, target_path)[0] if target_path else ())}
+    present_digests = {digest(entry) for other in agency_paths(files, target) for entry in agency_entries(files, other)[0]}
     name = digest([source.prefix, slug, [digest(entry) for entry in chosen]])[:16]
     receipt = f"{target.home}/receipts/transfer-{name}.json"
     if files.real(receipt) != receipt:

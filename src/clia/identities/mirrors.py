@@ -124,8 +124,7 @@ def _pages(
 ) -> Iterator[tuple[str, str, str]]:
     """The file name, source and content of each mirror of one identity."""
     for kind in KINDS:
-        path = context.documents[kind]
-        if path is not None:
+        for path in context.paths(kind):
             document = documents.parse(files.read(path, documents.MAX_BYTES) or b"", path)
             yield path.rpartition("/")[2].removesuffix(".json") + ".md", shown(path), _document_page(slug, kind, document)
     if merged:

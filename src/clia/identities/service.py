@@ -99,7 +99,7 @@ class VisibleIdentities(NamedTuple):
     diagnostics: tuple[DocumentFinding, ...]  # problems of their documents
 
 
-@json_form(link="link?", real_path="realPath?")
+@json_form(more_journals="moreJournals?", link="link?", real_path="realPath?")
 class ContextView(NamedTuple):
     """A directory with documents of the identity."""
 
@@ -107,6 +107,7 @@ class ContextView(NamedTuple):
     path: str  # the domain directory, with `.clia`
     reasons: tuple[str, ...]  # why it counts: `ancestor`, `submodule-root`, `symlink`, `root-chain` or `local`
     documents: Mapping[str, str | None]  # path of the document of each kind
+    more_journals: tuple[str, ...] | None = None  # further agency documents in the directory, by name; all of them are merged
     link: str | None = None  # the directory of the identity, if it is behind a link
     real_path: str | None = None  # where the link leads
 
@@ -156,9 +157,10 @@ class IdentityService:
         )
 
     def _context(self, context: IdentityContext) -> ContextView:
-        fields = (context.prefix, context.directory, context.reasons, context.documents, context.link, context.real_path)
-        prefix, path, reasons, documents, link, real_path = self._paths.in_json(fields)
-        return ContextView(prefix, path, tuple(reasons), documents, link, real_path)
+        fields = (context.prefix, context.directory, context.reasons, context.documents, context.more_journals or ())
+        prefix, path, reasons, documents, journals = self._paths.in_json(fields)
+        link, real_path = self._paths.in_json((context.link, context.real_path))
+        return ContextView(prefix, path, tuple(reasons), documents, tuple(journals) or None, link, real_path)
 
     def _origin(self, origin: ValueOrigin) -> ValueOrigin:
         return origin._replace(path=self._paths.short(origin.path))

@@ -114,8 +114,7 @@ class Approvals:
                 continue
             home = f"{agents}/{agent.name}"
             names, _ = candidates(self._files.entries(home) or (), AGENCY)
-            path = next((f"{home}/{name}" for name, kind in names if kind == FILE), None)
-            for entry in self._agency_entries(path) if path else ():
+            for entry in (entry for name, kind in names if kind == FILE for entry in self._agency_entries(f"{home}/{name}")):
                 yield digest(entry), _author(entry, agent.name)
 
     def _agency_entries(self, path: str) -> list[dict[str, Any]]:

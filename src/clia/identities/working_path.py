@@ -91,6 +91,43 @@ def is_repository(files: LocalFiles, directory: str) -> bool:
         return False
 
 
+def domain_name(files: LocalFiles, directory: str) -> str:
+    """The short name of a domain directory: the repository's name, also in a linked worktree, or the directory's own."""
+    name = directory.rpartition("/")[2] or "root"
+    try:
+        main = _main_git_directory(files, directory)
+    except FileError:
+        return name
+    if main is None:
+        return name
+    parent, _, last = main.rpartition("/")
+    if last == ".git":  # of a repository with a worktree
+        return parent.rpartition("/")[2] or "root"
+    return last.removesuffix(".git") or name  # a bare repository, or a submodule's git directory
+
+
+_MAX_LINK = 8192
+
+
+def _main_git_directory(files: LocalFiles, directory: str) -> str | None:
+    """The git directory that a linked worktree belongs to; None for anything else."""
+    path = below(directory, ".git")
+    if files.kind(path) != FILE:
+        return None
+    link = (files.read(path, _MAX_LINK) or b"").decode("utf-8", "surrogateescape").strip()
+    if not link.startswith("gitdir:"):
+        return None
+    git_directory = files.real(_joined(directory, link.removeprefix("gitdir:").strip()))
+    common = files.read(f"{git_directory}/commondir", _MAX_LINK)
+    if common is None:
+        return None  # a submodule
+    return files.real(_joined(git_directory, common.decode("utf-8", "surrogateescape").strip()))
+
+
+def _joined(directory: str, path: str) -> str:
+    return path if path.startswith("/") else below(directory, path)
+
+
 def repositories_above(files: LocalFiles, directory: str, trusted: frozenset[int] | None = None) -> list[str]:
     """The repository roots that enclose a directory, innermost first."""
     repositories = [parent for parent in reversed(parents(directory)) if is_repository(files, parent)]

@@ -47,16 +47,18 @@ if TYPE_CHECKING:
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit, Content
     from clia.space.traces import Traces
+    from clia.space.tree_merging import TreeMerging
 
 FAST_FORWARD, MERGE, SQUASH = "fast-forward", "merge", "squash"
 PATCH, TREE = "patch-id", "tree"
 
 
 class Merging:
-    def __init__(self, core: Core, envelope: Envelope, commits: Commits) -> None:
+    def __init__(self, core: Core, envelope: Envelope, commits: Commits, trees: TreeMerging) -> None:
         self._core = core
         self._envelope = envelope
         self._commits = commits
+        self._trees = trees
 
     def merge(self, into: str, from_: str, words: CommitText) -> Merged | UpToDate | Conflicts:
         core = self._core
@@ -67,7 +69,7 @@ class Merging:
             ours, theirs = core.own_head(into), core.source_head(from_)
             if core.graph.descends(ours, theirs):
                 return UpToDate(ours)
-            merged = core.graph.merge(ours, theirs)
+            merged = self._trees.merge(ours, theirs)
             if merged.conflicts:
                 conflicts = Conflicts(into, from_, ours, theirs, conflict_paths(core, merged))
                 self._record_refusal(conflicts)
@@ -101,7 +103,7 @@ class Merging:
             if files is not None:
                 tree = self._commits.snapshots.full(into, core.objects.commit(heads[0]).tree, files)
             else:
-                tree = self._resolved(core.graph.merge(*heads), changes or {})
+                tree = self._resolved(self._trees.merge(*heads), changes or {})
             return self._conclude(into, from_, heads, tree, cleaned)
 
     def conflicts(self, into: str, from_: str) -> Conflicts | None:
@@ -109,7 +111,7 @@ class Merging:
         core = self._core
         _check_two(into, from_)
         ours, theirs = core.require_head(into), core.source_head(from_)
-        merged = core.graph.merge(ours, theirs)
+        merged = self._trees.merge(ours, theirs)
         return Conflicts(into, from_, ours, theirs, conflict_paths(core, merged)) if merged.conflicts else None
 
     def last_refused(self, into: str, from_: str) -> tuple[str, str] | None:
@@ -178,10 +180,11 @@ LandingEvent = Annotated[dict[str, Any], LandingFields]
 
 
 class Landing:
-    def __init__(self, core: Core, envelope: Envelope, attributions: Attributions) -> None:
+    def __init__(self, core: Core, envelope: Envelope, attributions: Attributions, trees: TreeMerging) -> None:
         self._core = core
         self._envelope = envelope
         self._attributions = attributions
+        self._trees = trees
 
     def land(
         self, name: str, onto: str, *, squash: bool = False, no_ff: bool = False, message: str = ""
@@ -199,7 +202,7 @@ class Landing:
             if tip is not None:
                 if core.graph.descends(tip, head) or self._is_landed(name, ref, tip, head):
                     return UpToDate(tip)
-                merged = core.graph.merge(tip, head, self._landed_before(name, ref, tip, head))
+                merged = self._trees.merge(tip, head, self._landed_before(name, ref, tip, head))
                 if merged.conflicts:
                     return Conflicts(onto, name, tip, head, conflict_paths(core, merged))
                 tree = merged.tree

@@ -44,6 +44,19 @@ def test_a_directory_reached_twice_keeps_its_inner_position(tree: Tree) -> None:
     assert scout.profile()["title"] == "inner"
 
 
+def test_all_journals_of_a_directory_are_merged_by_name(tree: Tree) -> None:
+    tree.repository("w")
+    for name, texts in (("b", ["second"]), ("a", ["first"]), ("c", ["second", "third"])):
+        entries = [{"summary": text} for text in texts]
+        tree.document("w", "scout", "agency", {"entries": entries}, name=f"scout@{name}.agency.triad.json")
+    scout = lineage(tree.path("w"), "scout")
+    assert [entry["summary"] for entry in scout.agency()["entries"]] == ["first", "second", "third"]
+    assert scout.agency().diagnostics == ()
+    (context,) = scout.context().to_json()["chain"]
+    assert [os.path.basename(path) for path in context["moreJournals"]] == [f"scout@{name}.agency.triad.json" for name in "bc"]
+    assert scout.agency().explain("/entries/1").contributors[1].path.endswith("scout@c.agency.triad.json")
+
+
 def test_a_linked_git_directory_is_a_boundary_too(tree: Tree) -> None:
     tree.directory("w")
     (tree.root / "w/.git").symlink_to(tree.directory("elsewhere"))

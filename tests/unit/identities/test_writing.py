@@ -14,7 +14,7 @@ from clia.errors import AgentNotFound, AlreadyExists, InvalidDocument, InvalidIn
 from clia.identities.journal import Note
 from clia.identities.writing import NewIdentity, WriteLocation, consolidate, init, journal, transfer
 from clia.values.canonical import digest
-from support import clia
+from support import clia, git
 from support.fake_secrets import HEX
 
 if TYPE_CHECKING:
@@ -52,6 +52,38 @@ def test_an_entry_has_time_signature_context_and_summary(tree: Tree) -> None:
 def test_the_signature_defaults_to_the_slug(tree: Tree, signature: str, expected: str) -> None:
     tree.repository("w")
     assert write(tree, "w", Note("n", signature=signature)).entry["signature"] == expected
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["with a worktree", "bare"])
+def test_a_journal_in_a_linked_worktree_is_named_after_the_repository(tree: Tree, bare: bool) -> None:
+    repository = tree.path("acme.git" if bare else "acme")
+    git("init", "--quiet", *(["--bare"] if bare else []), repository, cwd=tree.root)
+    tree_id = git("hash-object", "-t", "tree", "-w", "/dev/null", cwd=repository).strip()
+    commit = git("commit-tree", "-m", "start", tree_id, cwd=repository).strip()
+    git("worktree", "add", "--quiet", "--detach", tree.path("elsewhere/scratch"), commit, cwd=repository)
+    tree.directory("elsewhere/scratch/src")
+    result = write(tree, "elsewhere/scratch/src")
+    assert Path(result.path) == tree.root / "elsewhere/scratch/.clia/agents/scout/scout@acme.agency.triad.json"
+    assert result.entry["source"] == "acme"
+    assert write(tree, "elsewhere/scratch/src", scope="local").entry["source"] == "src"
+
+
+@pytest.mark.parametrize("link", ["", "gitdir:", "gitdir: ../missing", "nonsense", "\0", "gitdir: \0"])
+def test_a_git_file_that_names_no_worktree_does_not_change_the_name(tree: Tree, link: str) -> None:
+    tree.directory("w")
+    tree.write("w/.git", link)
+    assert write(tree, "w").entry["source"] == "w"
+
+
+def test_an_idempotency_key_counts_in_all_journals_of_a_directory(tree: Tree) -> None:
+    tree.repository("w")
+    second = tree.document("w", "scout", "agency", {"entries": []}, name="scout@z.agency.triad.json")
+    first = write(tree, "w", Note("one", idempotency_key="k"))
+    tree.document("w", "scout", "agency", {"entries": []}, name="scout@a.agency.triad.json")
+    repeated = write(tree, "w", Note("two", idempotency_key="k"))
+    assert Path(first.path) == second
+    assert not repeated.appended
+    assert repeated.entry["summary"] == "one"
 
 
 @pytest.mark.parametrize(
