@@ -11,7 +11,6 @@ from clia.git.records import FILE, TreeEntry
 from clia.redaction.secrets import check_public_name
 from clia.space.envelope import Intent, RefMove
 from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PARENT, PROFILE, TYPE, AgentState, Maintained, Spawned
-from clia.space.remotes import fetch_rules
 from clia.space.traces import stream
 from clia.values import refs as names
 from clia.values.commit_messages import check_count, check_text
@@ -238,6 +237,8 @@ class Upkeep:
         archived = [] if archive_idle_days is None else self._finished(archive_idle_days)
         if not dry_run:
             archived = [name for name in archived if self._put_away(name)]
+            from clia.space.remotes import fetch_rules  # every verb loads this module, and only upkeep needs them
+
             for remote in self._porcelain.remotes():
                 self._porcelain.remove_fetch_rules(remote, fetch_rules(remote))  # earlier versions added them
             self._porcelain.pack()
