@@ -681,13 +681,19 @@ def test_diff_prints_a_patch_that_git_applies(history: RecordedHistory, tmp_path
     assert history.place.run("diff", "scout", "scout").out == ""
 
 
-def test_blame_takes_the_path_first_and_head_by_default_and_authorship_counts(tmp_path: Path) -> None:
+def agents_lines_in_a_persons_commit(tmp_path: Path) -> Path:
+    """A space with a commit of a person that has two lines of ``scout`` and one of the person."""
     root = tmp_path / "shop"
     assert clia("init", str(root), cwd=tmp_path).code == 0
     assert clia("spawn", "scout", "-t", "Count", cwd=root).code == 0
     (tmp_path / "work.txt").write_text("one\ntwo\n")
     assert clia("commit", "scout", "finding", "--set", f"a.txt={tmp_path}/work.txt", cwd=root).code == 0
     commit_file(root, "a.txt", "one\ntwo\nthree\n")
+    return root
+
+
+def test_blame_takes_the_path_first_and_head_by_default_and_authorship_counts(tmp_path: Path) -> None:
+    root = agents_lines_in_a_persons_commit(tmp_path)
     texts = [clia("blame", *words, cwd=root).out for words in (["a.txt"], ["main", "a.txt"], ["a.txt", "main"])]
     assert texts[0] == texts[1] == texts[2]
     assert [line.split()[1] for line in texts[0].splitlines()] == ["scout", "scout", "(Tess)"]
@@ -702,6 +708,19 @@ def test_spawn_and_run_take_a_briefing_by_the_same_names(tmp_path: Path) -> None
         assert clia("run", f"b{number}", option, "Every box.", "--", "true", cwd=tmp_path / "shop").code == 0
         for agent in (f"a{number}", f"b{number}"):
             assert clia("show", agent, "--json", cwd=tmp_path / "shop").json()["briefing"]["text"] == "Every box."
+
+
+def test_authorship_prints_agent_trace_records(tmp_path: Path) -> None:
+    root = agents_lines_in_a_persons_commit(tmp_path)
+    ran = clia("authorship", "--format", "agent-trace", "--forge", "https://forge.example.org/s/shop", cwd=root)
+    (record,) = map(json.loads, ran.out.splitlines())
+    agent, person = record["files"][0]["conversations"]
+    assert (agent["contributor"], person["contributor"]) == ({"type": "ai"}, {"type": "human"})
+    assert agent["url"].startswith("https://forge.example.org/s/shop/commits/")
+    for words in (["--forge", "https://forge.example.org"], ["--format", "agent-trace", "--forge", "forge.example"]):
+        refused = clia("authorship", *words, cwd=root)
+        assert refused.code == 2
+        assert "--forge" in refused.err
 
 
 def test_blame_takes_paths_as_git_does(tmp_path: Path) -> None:

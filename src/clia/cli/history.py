@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import NamedTuple
 
+from clia import __version__
 from clia.cli.agents import no_agents
 from clia.cli.command import ASCII, PATH, Answer, arg, command, flag, opt, several
-from clia.cli.inputs import line_range, positive
-from clia.cli.output import console, counted, one_line, write
+from clia.cli.inputs import invalid_option, line_range, positive
+from clia.cli.output import console, counted, emit_json, one_line, write
 from clia.cli.rendering import (
     facts_table,
     json_text,
@@ -36,7 +38,7 @@ from clia.values.records import EMBED, json_form
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any, TypeVar
+    from typing import Annotated, Any, TypeVar
 
     from rich.console import RenderableType
     from rich.text import Text
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _TITLE_WIDTH = 30
+AGENT_TRACE = "agent-trace"
+AUTHORSHIP_FORMATS = ("text", "json", AGENT_TRACE)
 
 
 @json_form(commit=EMBED)
@@ -348,23 +352,43 @@ def _cut(title: str) -> str:
 @command("authorship")
 def authorship(
     space: Space,
+    json_output: bool,
     text: str = arg("COMMIT|A..B", "history of a branch or commit, or a range (default: HEAD)", nargs="?", default="HEAD"),
-    number: int = opt("N", "maximum number of commits (default: 1000)", "-n --number", type=positive, default=1000),
-) -> Answer[Authorship]:
+    number: int | None = opt("N", "maximum number of commits (default: 1000, for agent-trace all)", "-n --number", type=positive),
+    output_format: str | None = opt(None, "output format (default: text)", "--format", choices=AUTHORSHIP_FORMATS),
+    forge: str | None = opt("URL", "address of the space on a forge, for links (agent-trace): https://forge.example.org/s/shop"),
+) -> Annotated[int, Authorship]:
     """Show how many of the lines that commits add were written by agents.
 
-    The last line is the sum. Lines of a commit that people made are compared with those that agents wrote; see clia blame.
+    The last line is the sum. Lines of a commit that people made are compared with those that agents wrote; see clia blame. The
+    format agent-trace prints one Agent Trace record a line for each commit with lines by agents.
     """
-    summary = space.history.authorship(text, limit=number)
+    form = output_format or ("json" if json_output else "text")
+    if forge is not None and form != AGENT_TRACE:
+        raise invalid_option("--forge goes with --format agent-trace", option="--forge")
+    if form == AGENT_TRACE:
+        from clia.telemetry.agent_trace import AgentTraceExport
 
-    def show() -> None:
-        for commit in summary.commits:
-            who = f"{one_line(commit.author)}  {one_line(commit.subject)}"
-            show_line((short(commit.commit), "yellow"), f"  {in_words(commit)}  ", (who, "dim"))
-        more = f" in the newest {counted(number, 'commit')}" if summary.more else ""
-        show_line((f"{in_words(summary)}{more}", "bold"))
+        for record in AgentTraceExport(space, __version__, _forge_address(forge)).records(text, number):
+            write(json_text(record._asdict()) + "\n")
+        return 0
+    limit = number or 1000
+    summary = space.history.authorship(text, limit=limit)
+    if form == "json":
+        emit_json(summary)
+        return 0
+    for commit in summary.commits:
+        who = f"{one_line(commit.author)}  {one_line(commit.subject)}"
+        show_line((short(commit.commit), "yellow"), f"  {in_words(commit)}  ", (who, "dim"))
+    more = f" in the newest {counted(limit, 'commit')}" if summary.more else ""
+    show_line((f"{in_words(summary)}{more}", "bold"))
+    return 0
 
-    return Answer(summary, show)
+
+def _forge_address(address: str | None) -> str | None:
+    if address is None or re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", address):
+        return address
+    raise invalid_option("--forge takes an http:// or https:// address without a query", option="--forge")
 
 
 class ShownNode(NamedTuple):

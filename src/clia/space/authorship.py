@@ -9,6 +9,7 @@ from typing import NamedTuple
 from clia.errors import CliaError, NoSuchObject
 from clia.git.records import NOT_COMMITTED
 from clia.space.attribution_index import FILE_MAX
+from clia.space.attribution_notes import LineAuthor
 from clia.space.line_matching import added_lines
 from clia.space.model import BlamedLine
 from clia.values import refs as names
@@ -16,13 +17,12 @@ from clia.values.typed_objects import Briefing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from clia.git.line_diff import ChangedFile, GitLineDiffs
     from clia.git.records import LineOrigin
     from clia.space.attribution import Attributed, Attributions
-    from clia.space.attribution_notes import LineAuthor
     from clia.space.core import Core
     from clia.space.model import AgentCommit
     from clia.space.traces import Traces
@@ -174,8 +174,26 @@ def in_words(summary: Authorship | CommitAuthorship) -> str:
     return f"{summary.by_agents:,} of {lines} by {by}{''.join(parts)}"
 
 
+class AddedLines(NamedTuple):
+    """The lines that a commit adds to a file, and their authors. Lines count from 1."""
+
+    path: str
+    blob: str  # the file
+    added: list[int]  # the lines
+    by_agents: Mapping[int, LineAuthor]  # the agents' lines among them
+    unknown: bool  # whether the lines could not be compared
+
+
+class CommitLines(NamedTuple):
+    """The lines that a commit adds. Those of a merge are in none of its parents."""
+
+    commit: AgentCommit
+    files: list[AddedLines]
+    missing: int  # changed files that a partial clone lacks
+
+
 class LineCounting:
-    """Counts the lines that commits add, by author."""
+    """Finds and counts the lines that commits add, by author."""
 
     def __init__(self, core: Core, attributions: Attributions, diffs: GitLineDiffs) -> None:
         self._core = core
@@ -183,50 +201,59 @@ class LineCounting:
         self._diffs = diffs
 
     def summary(self, commits: Sequence[AgentCommit], *, more: bool) -> Authorship:
-        with suppress(CliaError):  # the repository may be read-only
-            self._attributions.catch_up([commits[0].cid] if commits else [])
-        own = self._attributions.agents_own(commits)
-        attributed = _attributed(self._core, self._attributions, [commit.cid for commit in commits if commit.cid not in own])
-        counts = [self._count(commit, commit.agent if commit.cid in own else None, attributed) for commit in commits]
+        counts = list(map(_counted, self.lines(commits)))
         agents = Counter[str]()
         for count in counts:
             agents.update(count.agents)
         lines, unknown, missing = (sum(getattr(count, field) for count in counts) for field in ("lines", "unknown", "missing"))
         return Authorship(lines, agents.total(), dict(agents.most_common()), unknown, missing, counts, more)
 
-    def _count(self, commit: AgentCommit, owner: str | None, attributed: Attributed) -> CommitAuthorship:
-        agents: Counter[str] = Counter()
-        lines = unknown = missing = 0
-        note = attributed.commits.get(commit.cid)
+    def lines(self, commits: Sequence[AgentCommit]) -> Iterator[CommitLines]:
+        """The lines that each commit adds, and their authors."""
+        with suppress(CliaError):  # the repository may be read-only
+            self._attributions.catch_up([commits[0].cid] if commits else [])
+        own = self._attributions.agents_own(commits)
+        attributed = _attributed(self._core, self._attributions, [commit.cid for commit in commits if commit.cid not in own])
+        for commit in commits:
+            owner = LineAuthor(commit.agent, commit.cid) if commit.agent is not None and commit.cid in own else None
+            yield self._lines_of(commit, owner, attributed)
+
+    def _lines_of(self, commit: AgentCommit, owner: LineAuthor | None, attributed: Attributed) -> CommitLines:
         try:
             files = self._diffs.changed_files(commit.cid)
         except NoSuchObject:  # it cannot be compared with a parent, or renames cannot be found
-            files, missing = [], 1
+            return CommitLines(commit, [], 1)
+        note = attributed.commits.get(commit.cid)
+        found: list[AddedLines] = []
+        missing = 0
         for file in files:
             try:
-                added = set(self._added(file))
+                added = [line + 1 for line in sorted(self._added(file))]
             except NoSuchObject:
                 missing += 1
                 continue
-            lines += len(added)
-            if owner is not None:
-                agents[owner] += len(added)
-            elif commit.cid in attributed.unknown or (note is not None and file.path in note.unknown):
-                unknown += len(added)
-            elif note is not None:
-                authors = note.files.get(file.path, {})
-                agents.update(authors[line + 1].agent for line in added if line + 1 in authors)
-        ordered = {agent: count for agent, count in agents.most_common() if count}
-        return CommitAuthorship(commit.cid, commit.subject, commit.author.name, lines, ordered, unknown, missing)
+            authors = {} if note is None else note.files.get(file.path, {})
+            by_agents = {line: owner or authors[line] for line in added if owner is not None or line in authors}
+            unknown = owner is None and (commit.cid in attributed.unknown or (note is not None and file.path in note.unknown))
+            found.append(AddedLines(file.path, file.blob, added, by_agents, unknown))
+        return CommitLines(commit, found, missing)
 
-    def _added(self, file: ChangedFile) -> Iterator[int]:
+    def _added(self, file: ChangedFile) -> Iterable[int]:
         """The indexes of the lines that a commit adds to a file; a binary file has none."""
         objects = self._core.objects
         data = objects.blob(file.blob)
         if b"\0" in data[:8000]:
-            return
+            return ()
         old = [None if previous.blob is None else objects.blob(previous.blob) for previous in file.previous]
         if len(data) <= FILE_MAX:
-            yield from added_lines(data, old)
-        else:  # too large to compare; the number is at least right for a file that grew
-            yield from range(max(0, data.count(b"\n") - max([text.count(b"\n") for text in old if text is not None], default=0)))
+            return added_lines(data, old)
+        # Too large to compare; the number is at least right for a file that grew.
+        return range(max(0, data.count(b"\n") - max([text.count(b"\n") for text in old if text is not None], default=0)))
+
+
+def _counted(lines: CommitLines) -> CommitAuthorship:
+    agents = Counter(author.agent for file in lines.files if not file.unknown for author in file.by_agents.values())
+    unknown = sum(len(file.added) for file in lines.files if file.unknown)
+    commit, count = lines.commit, sum(len(file.added) for file in lines.files)
+    ordered = dict(agents.most_common())
+    return CommitAuthorship(commit.cid, commit.subject, commit.author.name, count, ordered, unknown, lines.missing)

@@ -14,18 +14,21 @@ from clia.values.paths import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from clia.git.line_diff import GitLineDiffs
     from clia.git.porcelain import GitPorcelain
-    from clia.git.records import FileChange
+    from clia.git.records import Commit, FileChange
     from clia.space.agents import Agents
     from clia.space.attribution import Attributions
-    from clia.space.authorship import Authorship
+    from clia.space.authorship import Authorship, CommitLines, LineCounting
     from clia.space.blame import FileBlame, RunningTurn
     from clia.space.core import Core
     from clia.space.model import AgentCommit, BlamedLine, Content
     from clia.space.traces import Traces
+
+_AT_ONCE = 200
+"""Commits whose lines are compared in one go."""
 
 
 class History:
@@ -166,20 +169,35 @@ class History:
 
     def authorship(self, text: str, limit: int) -> Authorship:
         """Who wrote the lines that the newest commits of a history, or of a range ``A..B``, add."""
-        from clia.space.authorship import LineCounting
-
         check_count(limit, "limit")
+        found = list(islice(self._commits(text, limit + 1), limit + 1))
+        commits = list(map(agent_commit, found[:limit]))
+        self._fetch_promised(commits)
+        return self._counting().summary(commits, more=len(found) > limit)
+
+    def added_lines(self, text: str, limit: int | None = None) -> Iterator[CommitLines]:
+        """The lines that the newest commits of a history, or of a range ``A..B``, add, and their authors."""
+        if limit is not None:
+            check_count(limit, "limit")
+        found = islice(self._commits(text, limit), limit)
+        while commits := list(map(agent_commit, islice(found, _AT_ONCE))):
+            self._fetch_promised(commits)
+            yield from self._counting().lines(commits)
+
+    def _commits(self, text: str, limit: int | None) -> Iterable[Commit]:
+        """The commits of a history or of a range ``A..B``, the newest first; ``limit``: how many the caller reads at most."""
         start, dots, end = text.partition("..")
         if end.startswith("."):
             raise InvalidInput(f"{text!r} is not a range: write A..B with two dots", code="invalid-range", fields={"text": text})
         graph = self._core.graph
         if dots:
-            found = list(islice(graph.walk([self.find(end or "HEAD")], [self.find(start or "HEAD")]), limit + 1))
-        else:
-            found = graph.newest([self.find(text)], limit + 1)
-        commits = list(map(agent_commit, found[:limit]))
-        self._fetch_promised(commits)
-        return LineCounting(self._core, self._attributions(), self._diffs()).summary(commits, more=len(found) > limit)
+            return graph.walk([self.find(end or "HEAD")], [self.find(start or "HEAD")])
+        return graph.walk([self.find(text)]) if limit is None else graph.newest([self.find(text)], limit)
+
+    def _counting(self) -> LineCounting:
+        from clia.space.authorship import LineCounting
+
+        return LineCounting(self._core, self._attributions(), self._diffs())
 
     def _fetch_promised(self, commits: Sequence[AgentCommit]) -> None:
         """In a partial clone, fetch what tells who wrote the lines of commits: notes, their files and those of agents."""

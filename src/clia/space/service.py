@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clia.api.parameters import Agent, From, Into, Other, Paths, Revision
     from clia.facade.components import Components
     from clia.git.records import FileChange
-    from clia.space.authorship import Authorship
+    from clia.space.authorship import Authorship, CommitLines
     from clia.space.blame import RunningTurn
     from clia.space.merging import LandingEvent, Relinked
     from clia.space.model import AgentCommit, BlamedLine, BoundTrace, Conflicts, TraceChange, TraceHit
@@ -145,6 +145,10 @@ class HistoryService:
     def authorship(self, text: str, *, limit: int = 1000) -> Authorship:
         """Who wrote the lines that the newest commits of a history, or of a range ``A..B``, add: agents or people."""
         return self._components.history.authorship(text, limit)
+
+    def added_lines(self, text: str, *, limit: int | None = None) -> Iterator[CommitLines]:
+        """The lines that each commit of a history, or of a range ``A..B``, adds, newest first, with the agents that wrote them."""
+        return self._components.history.added_lines(text, limit)
 
     @verb("GET", "/agents/{name}/landings", VIEWER, "commits")
     def landings(self, name: Agent) -> list[LandingEvent]:
