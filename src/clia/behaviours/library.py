@@ -166,12 +166,12 @@ class BehaviourLibrary:
         return self._core.sought(lambda: self._version(text, name), NotFound)
 
     def _version(self, text: str, name: str | None) -> BehaviourVersion:
-        named = name is None and names.is_name(text) and self._core.refs.get(names.behaviour(text)) is not None
-        if named and not names.is_start_of_id(text):
+        is_name = name is None and names.is_name(text) and self._core.refs.get(names.behaviour(text)) is not None
+        if is_name and not names.is_start_of_id(text):
             return self.current(text)
         behaviours = self.all() if name is None else [self._get(name)]
         matches = {version.cid: version for behaviour in behaviours for version in behaviour.versions if _begins(version.cid, text)}
-        if named and not names.is_id(text):  # a name that looks like an id, from another clone or plain git
+        if is_name and not names.is_id(text):  # a name that looks like an id, from another clone or plain git
             if matches:
                 raise Ambiguous(f"{text!r} is both a behaviour and the start of a version id", fields={"matches": sorted(matches)})
             return self.current(text)
@@ -226,13 +226,13 @@ class BehaviourLibrary:
     def _put(self, name: str, behaviour: Behaviour, event: str, by: Stamp, why: str, details: dict[str, Any]) -> BehaviourVersion:
         core = self._core
         text = core.clean.text(why, "why")
-        put: list[str] = []
+        version_ids: list[str] = []
 
         def decide(state: ChainState) -> ChainChange | None:
             self._check_kind(name, state, behaviour.kind)
             existing = self._same(state, behaviour, event)
             cid = existing or core.objects.blob_id(as_bytes(behaviour.to_object()))
-            put[:] = [cid]
+            version_ids[:] = [cid]
             is_known = (
                 event == PROPOSE and existing is not None and not (details.get("evidence") and self._is_new(state, cid, details))
             )
@@ -242,7 +242,7 @@ class BehaviourLibrary:
             return ChainChange(event, cid, by, text, None if existing else as_bytes(behaviour.to_object()), all_details)
 
         self._chains.change(name, decide)
-        return self.version(put[0], name)
+        return self.version(version_ids[0], name)
 
     def _same(self, state: ChainState, new: Behaviour, event: str) -> str | None:
         """The existing version with the same body, if its notes can be used: a person's version needs the person's notes."""

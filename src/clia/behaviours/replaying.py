@@ -51,17 +51,17 @@ def past_in_git(core: Core, checkpoints: Checkpoints, agent: str, head: str, ses
 
     That commit may be a decision of the session. ``NotFound`` if no commit was made while it was live.
     """
-    ended = _session_ends(core, agent)
+    endings = _session_ends(core, agent)
     for commit in core.own_commits(agent, head):
         checkpoint = checkpoints.at(agent, commit.cid)
         if checkpoint is not None and session in (None, checkpoint.session):
             origin, resumes = checkpoint.journal
             journal = Journal(origin, [*resumes, *_decision_answer(commit, checkpoint.session)])
-            status, count = ended.get(checkpoint.session, (LOST, None))
+            status, count = endings.get(checkpoint.session, (LOST, None))
             return PastSession(agent, checkpoint.session, journal, status, in_part=status == LOST or count != len(journal.resumes))
-    if session in ended:
+    if session in endings:
         raise NotFound(
-            f"session {session} of {agent!r} is {ended[session][0]}, but its requests are not recorded in git",
+            f"session {session} of {agent!r} is {endings[session][0]}, but its requests are not recorded in git",
             code="session-lost",
             hints=["git records requests only with commits made while the session is live"],
             fields={"agent": agent, "session": session},

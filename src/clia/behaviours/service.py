@@ -223,9 +223,9 @@ class BehaviourService:
             versions = {version.cid: version for version in self._versions_of(text)}
             sums, cids = self._components.observations.sums(versions, progress), [*versions]
         pairs = ((cid, versions.get(cid) or self._components.library.stray(cid)) for cid in cids if names.is_id(cid))
-        nothing = self._components.observations.nothing()
+        unobserved = self._components.observations.nothing()
         return [
-            stats_of(cid, version.name if version else None, version.state if version else None, sums.get(cid, nothing), over)
+            stats_of(cid, version.name if version else None, version.state if version else None, sums.get(cid, unobserved), over)
             for cid, version in pairs
         ]
 

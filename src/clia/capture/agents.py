@@ -13,8 +13,16 @@ from typing import NamedTuple
 from clia.capture.events import NOTE, ToolEvent, digest, time_field
 from clia.capture.service import CapturedSession, row_key
 from clia.capture.tools import TOOLS
-from clia.capture.transcript_owner import OwnTranscripts
-from clia.capture.transcripts import TranscriptCursor, TranscriptEvents, copied_lines, first_lines, read_bytes, read_on, restart
+from clia.capture.transcripts import (
+    OwnTranscripts,
+    TranscriptCursor,
+    TranscriptEvents,
+    copied_lines,
+    first_lines,
+    read_bytes,
+    read_on,
+    restart,
+)
 from clia.errors import Conflict, InvalidInput
 from clia.git.libgit2 import find_repository
 from clia.values.refs import is_name

@@ -51,8 +51,8 @@ class FamilyTool(NamedTuple):
             return _message(fields)
         report = claude_code.from_hook(fields)
         # Some tools report an empty prompt whenever they return results to the model.
-        kept = tuple(event for event in report.events if event.what != events.PROMPT or event.text.strip())
-        return report._replace(events=kept)
+        remaining = tuple(event for event in report.events if event.what != events.PROMPT or event.text.strip())
+        return report._replace(events=remaining)
 
     def from_line(self, line: Line) -> list[ToolEvent]:
         at = events.time_field(line, "timestamp")

@@ -29,8 +29,7 @@ from clia.capture.hook_tools import (
     settings_in,
     switched_off,
 )
-from clia.capture.tool_trust import distrust, mcp_problem
-from clia.capture.tool_versions import spelled
+from clia.capture.installed_tools import distrust, mcp_problem, spelled
 from clia.capture.transcripts import first_lines, list_folder
 from clia.errors import CliaError
 from clia.facade.settings import Settings, clock_of
@@ -45,9 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from clia.capture.hook_tools import CliaProgram, HookTool
+    from clia.capture.hook_tools import CliaProgram, HookTool, Version
     from clia.capture.service import CapturedSession
-    from clia.capture.tool_versions import Version
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 PLUGIN = "plug-in"
@@ -282,17 +280,17 @@ def _tool_findings(
 
 def _event_findings(tool: HookTool, place: HookPlace, version: Version | None) -> Iterator[HookFinding]:
     """Events that are missing in a settings file, or that the installed version does not know."""
-    known, hint = tool.known(version), f"clia hook install {tool.name} --scope {place.scope}"
-    missing = [event for event in place.missing if event in known]
+    known_events, hint = tool.known(version), f"clia hook install {tool.name} --scope {place.scope}"
+    missing = [event for event in place.missing if event in known_events]
     if missing:
         message = f"{place.path} runs clia for some events of {tool.title} only; missing: {', '.join(missing)}"
         yield HookFinding("events-missing", WARNING, tool.name, message, hint)
     if version is None:
         return
-    if "SessionStart" not in known:
+    if "SessionStart" not in known_events:
         message = f"{tool.title} {spelled(version)} is too old: it does not report the start of a session"
         yield HookFinding("tool-too-old", ERROR, tool.name, message, f"update {tool.title}, then: {hint}")
-    unknown = [event for event in place.events if event not in known]
+    unknown = [event for event in place.events if event not in known_events]
     if unknown and version < tool.tolerant and place.scope != PLUGIN:
         message = f"{tool.title} {spelled(version)} does not know {', '.join(unknown)}, and therefore ignores all of {place.path}"
         yield HookFinding("events-unknown", ERROR, tool.name, message, f"{hint}; or update {tool.title}")

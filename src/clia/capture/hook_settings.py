@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from clia.capture import hook_tools
 from clia.capture.hook_tools import PROJECT, SCOPES, SERVER, TOOLS, USER, command_of, placed_in, runs_server
-from clia.capture.tool_versions import spelled
+from clia.capture.installed_tools import spelled
 from clia.errors import AlreadyExists, Conflict, FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
 from clia.files import LINK, MISSING, WritableLocalFiles
 from clia.git.libgit2 import find_repository
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from clia.capture.hook_tools import CliaProgram, HookTool, PlacedHook
-    from clia.capture.tool_versions import Version
+    from clia.capture.hook_tools import CliaProgram, HookTool, PlacedHook, Version
 
 _BOM = b"\xef\xbb\xbf"
 _NEW = "{\n}\n"
@@ -195,15 +194,15 @@ class _SettingsEdit:
         return documents.parse(self.text.encode(), self.path)
 
     def install_hooks(self, word: str, version: Version | None = None) -> None:
-        settings, known = self._read(), self.tool.known(version)
+        settings, known_events = self._read(), self.tool.known(version)
         if "hooks" not in settings:
             self.text = edits.add(self.text, (), self.tool.hooks(command_of(self.tool, word), version), "hooks")
-            self.what += known
+            self.what += known_events
             return
         self._check_shape(settings)
-        for event in known:
+        for event in known_events:
             self._install_event(event, word)
-        unknown = [placed for placed in placed_in(self._read()) if placed.event not in known and placed.hook.ours]
+        unknown = [placed for placed in placed_in(self._read()) if placed.event not in known_events and placed.hook.ours]
         self._drop(unknown)
         self.what += dict.fromkeys(placed.event for placed in unknown)
 

@@ -264,12 +264,12 @@ class _ProgramRun:
         """The program's exit code, and why its output could not be traced completely."""
         work = self._work
         console = ConsoleRecorder(work.space, work.agent)
-        ended = work.programs.attend(self._order(), work.place, self._world.user, console.heard)
+        result = work.programs.attend(self._order(), work.place, self._world.user, console.heard)
         try:
-            console.end(ended.code)
+            console.end(result.code)
         except CliaError as err:
-            return ended.code, err
-        return ended.code, None
+            return result.code, err
+        return result.code, None
 
     # After
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.capture.events import ToolEvent
+    from clia.capture.tools import ToolReader
 
     LineParser = Callable[[Mapping[str, Any]], list[ToolEvent]]
 
@@ -29,6 +31,7 @@ PIECE = 1024 * 1024
 _SEPARATORS = ("", "\n", "\n\n")
 _JOINED = "joined:"
 _TEXTS_MAX = 8
+_HEAD, _MORE = 1 << 16, 1 << 20
 
 
 class TranscriptCursor(NamedTuple):
@@ -246,4 +249,43 @@ def has_grown(path: str, offset: int) -> bool:
     try:
         return os.path.isabs(path) and os.stat(path).st_size > offset
     except (OSError, ValueError):
+        return False
+
+
+class OwnTranscripts:
+    """The transcripts that one ingest may read; a positive result is kept.
+
+    Invariant: a transcript is read only if its own lines name the session (or the sub-agent) of the event, and a directory of this
+    repository. An event can name any file: that of another project would bring its conversation into this record.
+    """
+
+    def __init__(self, is_here: Callable[[str], bool]) -> None:
+        self._is_here = is_here
+        self._own: set[tuple[str, str, str]] = set()
+
+    def is_own(self, tool: ToolReader, path: str, session: str, sub: str = "") -> bool | None:
+        """Whether a transcript belongs to a session or its sub-agent; None while the file is missing or empty."""
+        key = (path, session, sub)
+        if key not in self._own:
+            result = self._check(tool, path, {sub, session} if sub else {session})
+            if not result:
+                return result
+            self._own.add(key)
+        return True
+
+    def _check(self, tool: ToolReader, path: str, wanted: set[str]) -> bool | None:
+        try:
+            status = os.lstat(path)
+        except (OSError, ValueError):
+            return None
+        if not stat.S_ISREG(status.st_mode) or not os.path.isabs(path):
+            return False
+        if not status.st_size:
+            return None
+        # The first lines usually have both. Those of a resumed session may name an earlier one.
+        for size, offset in ((_HEAD, 0), (_MORE, 0), (_MORE, max(0, status.st_size - _MORE))):
+            owners = [tool.owner(line) for line in first_lines(path, size, offset)]
+            places = [place for _, place in owners if place]
+            if wanted.intersection(name for name, _ in owners) and (places or size == _MORE):
+                return all(self._is_here(place) for place in places[:1])
         return False

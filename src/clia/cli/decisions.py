@@ -128,10 +128,10 @@ def _ask_person(space: Space, agent: str, request_id: str | None, by: str | None
 def _choose_request(space: Space, agent: str, request_id: str | None) -> Request:
     candidates = _candidates(space, agent, request_id)
     if not candidates:
-        what = "pending request" if request_id is None else f"pending request {request_id!r}"
+        subject = "pending request" if request_id is None else f"pending request {request_id!r}"
         hints = ["list pending questions with: clia inbox", f"show past answers with: clia session show {agent} --journal"]
         fields = {"agent": agent, "request": request_id}
-        raise NotFound(f"agent {agent!r} has no {what}", code="nothing-pending", hints=hints, fields=fields)
+        raise NotFound(f"agent {agent!r} has no {subject}", code="nothing-pending", hints=hints, fields=fields)
     if len(candidates) == 1:
         return candidates[0]
     for number, request in enumerate(candidates, 1):

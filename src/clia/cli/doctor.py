@@ -97,7 +97,7 @@ def doctor(
     from functools import partial
 
     from clia.capture import hook_health
-    from clia.capture.tool_versions import installed_version
+    from clia.capture.installed_tools import installed_version
 
     settings = settings._replace(environment=os.environ)
     report = _health(path, ceiling, settings, repair=repair)

@@ -228,8 +228,8 @@ def remotes(
     if agents or behaviours:
         return Answer(value, lambda: show_remotes(agents, behaviours))
     name = peer or "PEER"
-    what, grant = ("behaviours", f"{name} behaviour behaviour") if only_behaviours else ("agents", f"{name} --follow")
-    return Answer(value, f"no {what} of peers are tracked; accept some with: clia cap grant {grant}, then clia sync {name}")
+    nouns, grant = ("behaviours", f"{name} behaviour behaviour") if only_behaviours else ("agents", f"{name} --follow")
+    return Answer(value, f"no {nouns} of peers are tracked; accept some with: clia cap grant {grant}, then clia sync {name}")
 
 
 def show_remotes(agents: Sequence[Remote], behaviours: Sequence[RemoteBehaviour]) -> None:

@@ -192,8 +192,8 @@ def _show_users(users: Sequence[UserInfo]) -> None:
     rows = []
     for user, _, tokens in users:
         for token in tokens:
-            used, end = (minute(time) or "never" for time in (token.last_used_at, token.expires_at))
-            rows.append((user.name, token.id, token.label, token.role, minute(token.created_at), used, end))
+            last_used, end = (minute(time) or "never" for time in (token.last_used_at, token.expires_at))
+            rows.append((user.name, token.id, token.label, token.role, minute(token.created_at), last_used, end))
     if rows:
         console().print()
         show_table(("user", "token", "label", "role", "since (UTC)", "last used", "expires"), rows)

@@ -75,7 +75,7 @@ def hook_install(
     """
     from clia.capture.hook_settings import install, target
     from clia.capture.hook_tools import tool_named
-    from clia.capture.tool_versions import installed_version
+    from clia.capture.installed_tools import installed_version
 
     where = target(scope, path, os.environ)
     chosen = [tool_named(name) for name in dict.fromkeys(tools)] or _tools_found(where)

@@ -166,8 +166,8 @@ def _show_synced(synced: Sequence[HubSynced], hints: Sequence[str]) -> None:
         return
     rows = []
     for result in synced:
-        what = styled(_WORDS.get(result.what, result.what), "green" if result.what in _DONE else "yellow")
-        rows.append((what, result.ref, short(result.cid) or "-"))
+        outcome = styled(_WORDS.get(result.what, result.what), "green" if result.what in _DONE else "yellow")
+        rows.append((outcome, result.ref, short(result.cid) or "-"))
     show_rows(("what", "ref", "commit"), rows, limit=MAX_ROWS)
     refused: dict[str, list[str]] = {}  # one line per reason, because a server often refuses many refs alike
     for result in synced:

@@ -123,9 +123,9 @@ def _entries(entries: list[Any]) -> list[RenderableType]:
     table = Table.grid(padding=(0, 2))
     for entry in entries[-_NEWEST:]:
         fields = entry if isinstance(entry, dict) else {"summary": entry}
-        what = fields.get("summary") or fields.get("title") or merge_rules.projected_text(entry)
+        text = fields.get("summary") or fields.get("title") or merge_rules.projected_text(entry)
         when = fields.get("timestamp") or fields.get("date") or ""
-        table.add_row(Text(plain(when), style="dim"), Text(plain(fields.get("signature") or ""), style="cyan"), Text(plain(what)))
+        table.add_row(Text(plain(when), style="dim"), Text(plain(fields.get("signature") or ""), style="cyan"), Text(plain(text)))
     note = counted(len(entries), "entry", "entries") + (f", the last {_NEWEST} of them" if len(entries) > _NEWEST else "")
     return [_heading(note), _indented(table)]
 
@@ -233,5 +233,5 @@ def _bullets() -> Table:
     return table
 
 
-def _indented(what: RenderableType) -> Padding:
-    return Padding(what, (0, 0, 0, 2))
+def _indented(renderable: RenderableType) -> Padding:
+    return Padding(renderable, (0, 0, 0, 2))

@@ -215,14 +215,14 @@ def peer_share(
 
     The options replace what was shared before: what they do not name is no longer shared.
     """
-    something = bool(agents or behaviours or traces or sessions)
-    if nothing and something:
+    has_options = bool(agents or behaviours or traces or sessions)
+    if nothing and has_options:
         raise invalid_option("--nothing excludes all other options", option="--nothing")
     if (traces or sessions) and not agents:
         hints = [f"clia peer share {peer} --agent '*' --traces", "what is not named is no longer shared"]
         raise invalid_option("--traces and --sessions need --agent", hints, option="--agent")
     unknown: list[str] = []
-    if something or nothing:
+    if has_options or nothing:
         agents, behaviours = list(dict.fromkeys(agents)), list(dict.fromkeys(behaviours))
         changed = space.peers.share(peer, agents=agents, behaviours=behaviours, traces=traces, sessions=sessions)
         unknown = _unknown_names(space, agents, behaviours)
@@ -232,7 +232,7 @@ def peer_share(
     def show() -> None:
         write(one_line(f"shared with {changed.name}: {share_text(changed.share)}") + "\n")
         write("".join(f"note: {one_line(note)}\n" for note in unknown), sys.stderr)
-        if something or nothing:
+        if has_options or nothing:
             write(f"next: clia announce {changed.name}\n")
 
     return Answer(changed.share, show)

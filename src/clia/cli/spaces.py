@@ -1,4 +1,4 @@
-"""Commands about the space itself: init, types; and shell completion."""
+"""Commands about the space itself: init, types, verify, rebuild, relink, maintain; and shell completion."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from clia.cli.command import Answer, arg, command, flag, many, opt
 from clia.cli.hub import heads_option, restart_hints, show_forks_and_elsewhere, show_standing
 from clia.cli.inputs import invalid_option
 from clia.cli.output import counted, one_line, write
-from clia.cli.rendering import only_ascii, progress_bar, short, show_hints, show_line, show_lines
+from clia.cli.rendering import only_ascii, progress_bar, short, show_hints, show_line, show_lines, show_table, spinner
 from clia.errors import InvalidInput, NotFound, TransportError
 from clia.hub.model import ELSEWHERE, PUBLISHED, REMOVED
 from clia.space.remotes import AHEAD, NEW, UNITED, Adopted
 from clia.values import refs as names
+from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.hub.joining import HubTarget
     from clia.hub.model import HubStatus
+    from clia.space.merging import Relinked
+    from clia.space.model import Maintained
+    from clia.space.verification import Report
 
 
 class FetchedRemote(NamedTuple):
@@ -119,8 +123,8 @@ def _init(
     hints = None if target is None else _set_hub(directory, settings, target)
     exists = hints is not None  # then hub_sync publishes everything, with a progress bar
     news = adopt and not exists
-    done = set_up(directory, settings=settings, adopt=adopt, news=news, keep_store=move, hub=None if exists else target)
-    with done.space as space:
+    result = set_up(directory, settings=settings, adopt=adopt, news=news, keep_store=move, hub=None if exists else target)
+    with result.space as space:
         synced = []
         if exists:
             with progress_bar("Syncing", hidden=json_output) as progress:
@@ -128,12 +132,12 @@ def _init(
         for name in claims:
             space.agents.claim(name)
         fetched = (item for item in synced if item.what not in (PUBLISHED, ELSEWHERE))
-        adopted = (*done.adopted, *(Adopted(item.ref, item.what, item.cid or "") for item in fetched))
+        adopted = (*result.adopted, *(Adopted(item.ref, item.what, item.cid or "") for item in fetched))
         published = [item.ref for item in synced if item.what == PUBLISHED]
-        published += [names.SPACE] if done.created and target is not None else []
-        remotes = [FetchedRemote(*rules) for rules in done.rules]
+        published += [names.SPACE] if result.created and target is not None else []
+        remotes = [FetchedRemote(*rules) for rules in result.rules]
         status = space.hub.status() if space.has_hub else None
-        report = Initialized(space.id, done.path, done.created, adopted, remotes, status, published, moved)
+        report = Initialized(space.id, result.path, result.created, adopted, remotes, status, published, moved)
     return report, hints or []
 
 
@@ -153,8 +157,8 @@ def _set_hub(directory: str, settings: Settings, target: HubTarget) -> list[str]
 
 def _show_report(report: Initialized) -> None:
     adopted_space = any(item.ref == names.SPACE and item.what == "new" for item in report.adopted)
-    what = "new space" if report.created else "adopted the space" if adopted_space else "space"
-    show_line(f"{what} ", (report.space, "bold"), f" in {one_line(report.path)}")
+    title = "new space" if report.created else "adopted the space" if adopted_space else "space"
+    show_line(f"{title} ", (report.space, "bold"), f" in {one_line(report.path)}")
     for item in report.adopted:
         style = "green" if item.what in (NEW, AHEAD, UNITED, REMOVED) else "yellow"
         show_line("  ", (f"{item.what:<8}", style), f" {one_line(item.ref)}  {short(item.cid)}")
@@ -213,3 +217,95 @@ def completion(
 
     script: str = shtab.complete(group_parser(whole=True), shell)
     return Answer(CompletionScript(shell, script), lambda: write(script))
+
+
+# Checks and upkeep
+
+
+@json_form(report=EMBED)
+class Verified(NamedTuple):
+    clean: bool  # whether nothing was found
+    report: Report
+
+
+@command("verify")
+def verify(space: Space, json_output: bool) -> Answer[Verified]:
+    """Check that all recorded objects exist and are consistent.
+
+    Exit code 1 if something is wrong.
+    """
+    with spinner("Checking", hidden=json_output) as say:
+        report = space.verify(progress=say)
+    return Answer(Verified(report.clean, report), lambda: _show_verified(report), exit_code=0 if report.clean else 1)
+
+
+def _show_verified(report: Report) -> None:
+    if report.findings:
+        show_table(("finding", "what", "ref"), [(finding.code, finding.message, finding.ref or "") for finding in report.findings])
+    if report.unseen:
+        write("not in this clone, so not checked:\n" + "".join(f"  {one_line(name)}\n" for name in report.unseen))
+    counts = ((report.agents, "agent"), (report.commits, "commit"), (report.traces, "trace"), (report.edges, "relation"))
+    result = counted(len(report.findings), "finding") if report.findings else "nothing found"
+    write(f"{', '.join(counted(*count) for count in counts)}: {result}\n")
+
+
+class Rebuilt(NamedTuple):
+    edges: int  # relations
+
+
+@command("rebuild")
+def rebuild(space: Space, json_output: bool) -> Answer[Rebuilt]:
+    """Rebuild the index from git."""
+    with progress_bar("Reading git", hidden=json_output) as progress:
+        edges = space.rebuild(progress=progress)
+    behaviours = ", and the observations of behaviours" if not json_output and space.behaviours() else ""
+    return Answer(Rebuilt(edges), f"rebuilt the index: {counted(edges, 'relation')}{behaviours}")
+
+
+@command("relink")
+def relink(
+    space: Space, json_output: bool, onto: str | None = opt("BRANCH", "look only on this branch (default: all branches)")
+) -> Answer[list[Relinked]]:
+    """Attach traces to the commits that a squash or rebase created from traced ones."""
+    with spinner("Comparing commits", hidden=json_output):
+        links = space.traces.relink(onto=onto)
+    if not links:
+        return Answer([], "nothing to relink: no commit with a trace was squashed or rebased")
+    rows = [(short(link.commit), link.agent, " ".join(map(short, link.sources)), link.by) for link in links]
+    return Answer(links, lambda: show_table(("commit", "agent", "trace of", "same"), rows))
+
+
+@json_form(report=EMBED)
+class Maintenance(NamedTuple):
+    report: Maintained
+    dry_run: bool  # whether nothing was changed
+
+
+@command("maintain")
+def maintain(
+    space: Space,
+    json_output: bool,
+    archive_idle: int | None = opt(
+        "DAYS", "archive agents that were idle for this long and whose work was merged or landed", type=int
+    ),
+    dry_run: bool = flag("change nothing; show what would be done"),
+) -> Answer[Maintenance]:
+    """Pack the repository and archive finished agents."""
+    with spinner("Packing", hidden=json_output):
+        report = space.maintain(archive_idle_days=archive_idle, dry_run=dry_run)
+
+    def show() -> None:
+        from rich.filesize import decimal
+
+        if archive_idle is not None:
+            write(f"{'would archive' if dry_run else 'archived'}: {', '.join(report.archived) or 'no agent'}\n")
+        if report.moved:
+            write(f"moved {counted(len(report.moved), 'worktree')} out of the git directory\n")
+        if report.left:
+            write(f"not moved, a program may be using it: the worktree of {', '.join(report.left)}\n")
+        if dry_run:
+            write(f"objects take {decimal(report.before)}; nothing was changed\n")
+        else:
+            write(f"objects took {decimal(report.before)}, now {decimal(report.after)}\n")
+
+    return Answer(Maintenance(report, dry_run), show)

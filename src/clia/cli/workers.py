@@ -250,9 +250,9 @@ def _hub_standing(hub: HubStanding | None) -> str:
         return ""
     forks = f"forked: {', '.join(hub.forks)}" if hub.forks else ""
     more = f" and {len(hub.owed) - _MAX_LISTED} more" if len(hub.owed) > _MAX_LISTED else ""
-    owed = f"owes {', '.join(map(title_of, hub.owed[:_MAX_LISTED]))}{more}" if hub.owed else ""
+    unpublished = f"owes {', '.join(map(title_of, hub.owed[:_MAX_LISTED]))}{more}" if hub.owed else ""
     away = "away" if hub.away_since is not None else ""
-    return "; ".join(filter(None, (away, owed, forks))) or "in sync"
+    return "; ".join(filter(None, (away, unpublished, forks))) or "in sync"
 
 
 def _show_workers(processes: Sequence[Process]) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from clia.hub.joining import Reached
     from clia.store.sqlite_store import SqliteStore
 
-_TAKEN = (NEW, AHEAD, UNITED)
+_ADOPTED = (NEW, AHEAD, UNITED)
 
 
 def init_space(
@@ -84,10 +84,10 @@ def _set_up(
         _move_store(git, existing, chosen)  # before the hub: until then the store on the server belongs to this clone alone
     with nullcontext() if hub is None else restored_on_failure(git):
         reached = None if hub is None else reach(git, hub)
-        taken = [] if reached is None else reached.adopted
+        adoptions = [] if reached is None else reached.adopted
         remotes = git.porcelain.remotes() if adopt else []
         if git.refs.get(names.SPACE) is None:
-            taken += [adopted for remote in remotes if remote != git.setting(HUB) for adopted in _fetch_space(git, remote)]
+            adoptions += [adopted for remote in remotes if remote != git.setting(HUB) for adopted in _fetch_space(git, remote)]
         tip = git.refs.get(names.SPACE) or _create(git, chosen)
         if hub is not None and reached is not None:
             tip = _settle(git, hub, reached, tip, chosen)
@@ -99,12 +99,12 @@ def _set_up(
     space = assemble(git, space_id_of(git, tip), chosen, os.path.abspath(path))
     others = [remote for remote in remotes if remote != git.setting(HUB)]
     for remote in others:
-        taken += space.adopt(remote, fetch=news and existing is not None)
+        adoptions += space.adopt(remote, fetch=news and existing is not None)
     if space.has_hub and (hub is not None or news):
-        taken += [Adopted(move.ref, move.what, move.cid or "") for move in space.hub.sync() if move.what in _TAKEN]
+        adoptions += [Adopted(move.ref, move.what, move.cid or "") for move in space.hub.sync() if move.what in _ADOPTED]
     rules = tuple((remote, tuple(fetch_rules(remote))) for remote in others)
-    created = existing is None and all(adopted.ref != names.SPACE for adopted in taken)
-    return SetUp(space, git.handle.path, created, tuple(taken), rules)
+    created = existing is None and all(adopted.ref != names.SPACE for adopted in adoptions)
+    return SetUp(space, git.handle.path, created, tuple(adoptions), rules)
 
 
 @contextmanager

@@ -85,8 +85,8 @@ class Capabilities:
 
     def _revoke(self, subject: str, **filters: str | None) -> list[Grant]:
         with self._envelope.among_others(), self._core.locks.hold(CAPABILITIES_LOCK):
-            wanted = {field: value for field, value in filters.items() if value is not None}.items()
-            grants = [grant for grant in self.all() if wanted <= grant._asdict().items()]
+            conditions = {field: value for field, value in filters.items() if value is not None}.items()
+            grants = [grant for grant in self.all() if conditions <= grant._asdict().items()]
             if grants:
                 self._append({"event": "revoke", "grants": [grant.cid for grant in grants]}, subject.format(len(grants)))
         return grants
@@ -105,8 +105,8 @@ class Capabilities:
             grant = self._read(event.body, event.cid, peer_names)
             if grant is not None:
                 grants[grant.cid] = grant
-        standing = (grant for grant in grants.values() if grant.cid not in revoked)
-        return sorted(standing, key=lambda grant: (grant.peer, grant.type, grant.trigger, grant.cid))
+        valid = (grant for grant in grants.values() if grant.cid not in revoked)
+        return sorted(valid, key=lambda grant: (grant.peer, grant.type, grant.trigger, grant.cid))
 
     def _read(self, body: Mapping[str, Any], commit: str, peer_names: Mapping[str, str]) -> Grant | None:
         grant = body.get("capability") if body.get("event") == "grant" else None

@@ -97,11 +97,11 @@ class GitPorcelain(GitWorktrees):
         out = self._command.attempt(*words, data="".join(f"{cid}\n" for cid in commits).encode("ascii")).out
         commits_and_parents = out.decode("ascii").split()
         words = ("log", "--stdin", "--no-walk=unsorted", "--format=%T")
-        named = "".join(f"{cid}\n" for cid in dict.fromkeys(commits_and_parents)).encode("ascii")
-        return set(self._command.attempt(*words, data=named).out.decode("ascii").split()) if named else set()
+        ids = "".join(f"{cid}\n" for cid in dict.fromkeys(commits_and_parents)).encode("ascii")
+        return set(self._command.attempt(*words, data=ids).out.decode("ascii").split()) if ids else set()
 
-    def _fetch_missing(self, wanted: set[str]) -> None:
-        missing = "".join(f"{cid}\n" for cid in sorted(wanted) if cid not in self._handle.repo)
+    def _fetch_missing(self, ids: set[str]) -> None:
+        missing = "".join(f"{cid}\n" for cid in sorted(ids) if cid not in self._handle.repo)
         for remote in self.remotes() if missing else ():
             if self._settings_of(remote, "promisor"):
                 # As git itself fetches missing objects: all of them in one step, without a search for common commits.

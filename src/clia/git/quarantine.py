@@ -70,7 +70,7 @@ class RemoteAddress(NamedTuple):
 
     url: str
     pass_: str | None
-    told: str | None = None  # prefix of our refs that the other side may know
+    known_prefix: str | None = None  # prefix of our refs that the other side may know
 
 
 class _TransferProblem(NamedTuple):
@@ -242,7 +242,7 @@ class GitQuarantine:
 
     def _git(self, limits: TransferLimits, *words: str, stdin: Sequence[str] = ()) -> GitResult:
         # Otherwise git tells the other side the targets of all our refs.
-        settings = _SETTINGS | {"core.alternateRefsPrefixes": self._way.told or _NO_REFS}
+        settings = _SETTINGS | {"core.alternateRefsPrefixes": self._way.known_prefix or _NO_REFS}
         if self._way.pass_ is not None:
             settings["http.extraHeader"] = f"Authorization: Bearer {self._way.pass_}"
         env = {"GIT_CONFIG_COUNT": str(len(settings)), "GIT_ALLOW_PROTOCOL": PROTOCOLS, "GIT_NO_LAZY_FETCH": "1", **self._reaching}

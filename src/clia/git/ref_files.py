@@ -155,13 +155,13 @@ def _without(packed: bytes, name: str) -> bytes | None:
     end = f" {name}\n".encode("utf-8", "surrogateescape")
     if end not in packed:
         return None
-    kept: list[bytes] = []
+    lines_kept: list[bytes] = []
     removed = False
     for line in packed.splitlines(keepends=True):
         removed = line.endswith(end) if not line.startswith(b"^") else removed
         if not removed:
-            kept.append(line)
-    return b"".join(kept)
+            lines_kept.append(line)
+    return b"".join(lines_kept)
 
 
 def _over_empty_directories(path: str, write: Callable[[], None]) -> None:

@@ -68,9 +68,9 @@ class Reflogs:
     def in_removed_worktrees(self, start: int, end: int) -> list[ReflogEntry]:
         """Return the moves of branches between two times, in seconds, that the reflog of no worktree has."""
         admins = (self._common_dir, *admin_dirs(self._common_dir))
-        known = {entry.new for admin in admins for entry in read_reflog(os.path.join(admin, "logs", "HEAD"))}
+        logged = {entry.new for admin in admins for entry in read_reflog(os.path.join(admin, "logs", "HEAD"))}
         moves = [entry for log in self._of_branches(start) for entry in read_reflog(log)]
-        return [entry for entry in moves if start <= entry.at <= end and entry.new not in known]
+        return [entry for entry in moves if start <= entry.at <= end and entry.new not in logged]
 
     def fetched(self) -> list[str]:
         """Return the commits that the last ``git fetch`` or ``git pull`` in the main worktree got."""

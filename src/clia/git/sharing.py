@@ -53,9 +53,9 @@ class Sharing(NamedTuple):
         with suppress(OSError):
             status = os.lstat(path)
             mode = stat.S_IMODE(status.st_mode)
-            wanted = self.directory_mode(mode) if stat.S_ISDIR(status.st_mode) else self.file_mode(mode)
-            if mode != wanted and status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode):
-                os.chmod(path, wanted)
+            shared_mode = self.directory_mode(mode) if stat.S_ISDIR(status.st_mode) else self.file_mode(mode)
+            if mode != shared_mode and status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode):
+                os.chmod(path, shared_mode)
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its missing parents."""

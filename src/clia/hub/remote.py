@@ -382,8 +382,8 @@ def _refusal(result: GitResult) -> str | None:
 
 def _is_contended(result: GitResult) -> bool:
     """Return whether another process held a ref, here or at the hub."""
-    said = f"{result.err}\n{result.out.decode('utf-8', 'replace')}"
-    return bool(result.code) and not result.late and _CONTENDED.search(said) is not None
+    output = f"{result.err}\n{result.out.decode('utf-8', 'replace')}"
+    return bool(result.code) and not result.late and _CONTENDED.search(output) is not None
 
 
 def _reason(result: GitResult) -> str:

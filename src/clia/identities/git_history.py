@@ -127,9 +127,9 @@ def _removals(raw: bytes) -> Iterator[tuple[str, str]]:
     A document that reappears in the same change with the same slug, kind and content was moved, not removed.
     """
     for change in _changes(raw):
-        came = {(match.groups(), content) for status, match, content in change if status == "A"}
+        additions = {(match.groups(), content) for status, match, content in change if status == "A"}
         for status, match, content in change:
-            if status == "D" and (match.groups(), content) not in came:
+            if status == "D" and (match.groups(), content) not in additions:
                 yield match.string, content
 
 

@@ -87,9 +87,9 @@ def _item_statements(item: Any, at: str, top: Any) -> Iterator[RuleStatement]:
                 yield from _item_statements(child, f"{at}/items/{index}", top)
         elif label_of(item):
             name, word = item.get("id"), item.get("level")
-            named = name if isinstance(name, str) and name.strip() else None
+            checked_name = name if isinstance(name, str) and name.strip() else None
             level = REQUIRED if word is None or not str(word).strip() else LEVELS.get(str(word).strip().lower())
-            yield RuleStatement(at, label_of(item), *_split(label_of(item)), level, named, top)
+            yield RuleStatement(at, label_of(item), *_split(label_of(item)), level, checked_name, top)
 
 
 def _is_weaker_force(inner: int, outer: int) -> bool:

@@ -167,9 +167,9 @@ def _ordered_fields(document: dict[str, Any]) -> tuple[list[str], list[str], lis
 
 def _marked(source: str, content: str) -> bytes:
     """The page below a line that marks it as generated."""
-    named = markdown.one_line(source).replace("--", "-\\u{2d}")  # a name must not end the comment
+    source_name = markdown.one_line(source).replace("--", "-\\u{2d}")  # a name must not end the comment
     note = 'edits here are lost; change the documents, then run "clia agents mirrors"'
-    return f"{_MARK}{named}: {note} -->\n\n{content}".encode()
+    return f"{_MARK}{source_name}: {note} -->\n\n{content}".encode()
 
 
 def _with_state(files: LocalFiles, mirror: Mirror) -> Mirror:

@@ -58,8 +58,8 @@ class _Sessions(StreamableHTTPSessionManager):
     """Limits each user to a quarter of the sessions."""
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
-        taken = sum(owner == requestor for owner in self._session_owners.values())
-        return None if taken >= SESSIONS_EACH else super()._admit_session(requestor)
+        count = sum(owner == requestor for owner in self._session_owners.values())
+        return None if count >= SESSIONS_EACH else super()._admit_session(requestor)
 
 
 def user_of(context: Context) -> User:

@@ -19,7 +19,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from clia.errors import CliaError, FileError, InvalidInput
-from clia.mcp import behaviour_tools, decisions, lineage_tools, resources, session_tools, space_tools
+from clia.mcp import behaviour_tools, decisions, lineage_tools, resources, space_tools
 from clia.mcp.caller import origin_of
 from clia.mcp.calls import Caller, Exchange, ToolCall
 from clia.mcp.toolbox import Tool, arguments, broken, input_schema, output_schema, protocol_error, refused
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Context = ServerRequestContext[Any, Any]
     R = TypeVar("R")
 
-_MODULES = (lineage_tools, space_tools, decisions, session_tools, behaviour_tools)
+_MODULES = (lineage_tools, space_tools, decisions, behaviour_tools)
 TOOLS = {tool.name: tool for module in _MODULES for tool in vars(module).values() if isinstance(tool, Tool)}
 NAME = "clia"
 _THREADS = 16

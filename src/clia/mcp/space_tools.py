@@ -1,7 +1,8 @@
-"""Tools for agents, commits, traces, merges, relations and peers.
+"""Tools for agents, commits, traces, merges, relations, peers, flows and sessions.
 
 Invariant: a tool calls one verb of the space and truncates results that are too long, with a note. No tool pins, grants,
-announces or syncs: people decide whom a space trusts, because an agent may have read what a peer wrote.
+announces or syncs: people decide whom a space trusts, because an agent may have read what a peer wrote. No tool answers a question
+to people.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Annotated, Any
 
 from clia.api.shapes import Listed
 from clia.errors import InvalidInput, NoSuchObject
-from clia.mcp.toolbox import ResultShape, served, tool
+from clia.mcp.toolbox import ABSENT, ResultShape, served, tool
+from clia.sessions.model import Request, is_for_people, question_of
+from clia.sessions.service import SessionRecord
 from clia.space.model import File, Link, Submodule
 from clia.values.typed_objects import Briefing
 from clia.verbs import Count
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from clia.api.parameters import Meta
     from clia.mcp.calls import ToolCall
+    from clia.sessions.model import Session
     from clia.space.model import Content, Spawned
     from clia.space.verification import Report
 
@@ -235,3 +239,63 @@ remotes = served(
 def verify(call: ToolCall) -> Report:
     """No findings means that the record is complete and consistent."""
     return call.space.verify(progress=call.say)
+
+
+# Flows and sessions
+
+_PENDING = ResultShape(request=Request, question=str, for_people=bool, rule="rule", url=str | None)
+
+
+@tool("Pending requests", "pending", returns=ResultShape(requests=Listed(_PENDING)))
+def pending(call: ToolCall, agent: str | None = None) -> Mapping[str, Any]:
+    """A person's decision answers those that are for_people; resume answers the others."""
+    requests = [
+        {
+            "request": request,
+            "question": question_of(request),
+            "for_people": is_for_people(request),
+            "rule": call.space.sessions.rule(request),
+            "url": call.place.inbox(request.agent, request.id),
+        }
+        for request in call.space.pending(agent)
+    ]
+    return {"requests": requests}
+
+
+flow = served("flow", "One flow", "Includes its source and versions.", names={"text": "name"})
+start = served("start", "Start a session", "The session survives restarts.", you="agent", slow="running the flow")
+
+
+@tool("One session", "session", you="agent", returns=ResultShape(session="session", given=SessionRecord | None))
+def session(
+    call: ToolCall, agent: str, given: Annotated[bool, "include input and answers"] = False, **arguments: Any
+) -> Mapping[str, Any]:
+    """Includes status, pending requests, result or failure; with given also its input and all answers."""
+    session = call.space.session(agent, **arguments)
+    return {"session": session, "given": call.space.sessions.record(agent, session.id) if given else None}
+
+
+@tool("Answer a request of a session", "resume", you="agent", slow="running the flow")
+def resume(
+    call: ToolCall,
+    agent: str,
+    value: Any = ABSENT,
+    error: Annotated[str | None, "error message, instead of a value"] = None,
+    request_id: str | None = None,
+) -> Session:
+    """Then the flow continues; an error, instead of a value, is raised in the flow. Questions to people are refused: only a person
+    can decide them."""
+    by = call.caller.by
+    if error is not None and value is not ABSENT:
+        raise InvalidInput("value and error are mutually exclusive", code="invalid-field", fields={"field": "error"})
+    if error is not None:
+        return call.space.sessions.give_up(agent, error, request_id, by=by)
+    if value is ABSENT:
+        raise InvalidInput("value is missing", code="missing-field", fields={"field": "value"})
+    return call.space.resume(agent, value, request_id, by=by)
+
+
+cancel = served(
+    "cancel", "Cancel a session", "Its pending requests are closed. This cannot be undone.", you="agent", destructive=True
+)
+fork = served("fork", "Fork a session", "Use it to try an alternative.", you="agent", slow="replaying the session")

@@ -193,15 +193,15 @@ def served(verb: str, title: str, text: str = "", *, name: str = "", key: str = 
 
 def _params(function: Callable[..., Any], verb: Verb | None) -> Iterator[Param]:
     """The parameters of a tool: those of its verb that the function takes, then its own."""
-    taken = {param.name: param for param in params_of(function, {})}
+    own_params = {param.name: param for param in params_of(function, {})}
     takes_rest = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in signature(function).parameters.values())
     for param in () if verb is None else verb.params:
-        own = taken.pop(param.name, None)
+        own = own_params.pop(param.name, None)
         if own is not None:
             yield own._replace(description=own.description or param.description)
         elif takes_rest and param.name != "by":
             yield param
-    yield from taken.values()
+    yield from own_params.values()
 
 
 def _param(param: Param, you: str, names: Mapping[str, str]) -> Param:

@@ -41,9 +41,9 @@ def main(words: list[str]) -> int:
         _become(words[3:], (control, lock), terminal)
     os.close(starting)
     os.read(started, 1)
-    nothing = os.open(os.devnull, os.O_RDWR)
+    null = os.open(os.devnull, os.O_RDWR)
     for number in range(3):  # the program's channels end with the program
-        os.dup2(nothing, number)
+        os.dup2(null, number)
     code = _watch(child, control, awake, grace)
     _signal(child, signal.SIGKILL)
     return code

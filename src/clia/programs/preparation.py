@@ -124,15 +124,15 @@ class WorktreePreparation(NamedTuple):
         self._note(f"$ {setup}")
         output = TracedOutput(lambda text: self._trace(text, "console", stream="stdout"), lambda _, state: ("", state))
         command = ProgramCommand(("sh", "-c", setup), work.directory, self.environment, b"", _SECONDS)
-        ended = work.programs.run(command, work.place, output.add, work.cancelled)
+        result = work.programs.run(command, work.place, output.add, work.cancelled)
         output.end()
-        self._trace(f"exit code {ended.code}")
-        if ended.code:
+        self._trace(f"exit code {result.code}")
+        if result.code:
             raise BackendError(
-                f"the setup command failed with exit code {ended.code} in {work.directory}",
+                f"the setup command failed with exit code {result.code} in {work.directory}",
                 code="setup-failed",
                 hints=[f"see its output with: clia trace pending {work.agent}", "it is run again at the next use of the worktree"],
-                fields={"directory": work.directory, "exit_code": ended.code},
+                fields={"directory": work.directory, "exit_code": result.code},
             )
         work.space.captures.record_prepared(work.directory, prepared._replace(setup=_digest(setup)))
 

@@ -172,11 +172,11 @@ def _listen(
 ) -> str:
     """Pass on output until the guard has ended or it is time to stop. A daemon may keep the stream open."""
     while True:
-        ended = started.poll() is not None
-        ready, _, _ = select.select([out], [], [], 0.0 if ended else _LOOK)
+        has_ended = started.poll() is not None
+        ready, _, _ = select.select([out], [], [], 0.0 if has_ended else _LOOK)
         data = os.read(out, _CHUNK) if ready else b""
         on_output(data)
-        if ended and not data:
+        if has_ended and not data:
             return EXITED
         if ready and not data:
             time.sleep(_LOOK / 10)  # the stream is closed, but the program still runs
@@ -190,13 +190,13 @@ def _pass_on(started: subprocess.Popen[bytes], channels: ProgramChannels, on_out
     """Show and pass on output until the guard has ended. A daemon may keep a stream open and continue to print."""
     last = None
     while True:
-        ended = started.poll() is not None
-        if ended:
+        has_ended = started.poll() is not None
+        if has_ended:
             last = last or time.monotonic() + _LAST_WORDS
         elif not channels.open:
             with suppress(subprocess.TimeoutExpired):
                 started.wait(_LOOK)
-        printed = channels.pass_on(0.0 if ended else _LOOK, on_output)
+        printed = channels.pass_on(0.0 if has_ended else _LOOK, on_output)
         if last is not None and (not printed or time.monotonic() >= last):
             return
 

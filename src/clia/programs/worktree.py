@@ -51,10 +51,10 @@ class ProgramWorktree(NamedTuple):
         environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
         command = ProgramCommand((*_QUIET, *words), directory or self.directory, environment, b"", _GIT_SECONDS)
         into = bytearray() if output is None else output
-        ended = self.programs.run(command, self.place, into.extend, self.cancelled)
-        if ended.how == CANCELLED:
+        result = self.programs.run(command, self.place, into.extend, self.cancelled)
+        if result.how == CANCELLED:
             raise Conflict(f"git was cancelled in {command.directory}", code="cancelled", fields={"path": command.directory})
-        return ended.code
+        return result.code
 
     def checkout(self) -> Checkout | None:
         """Return the record of the worktree; None if the directory is not the agent's worktree."""

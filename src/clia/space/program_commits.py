@@ -71,9 +71,9 @@ class AdoptedCommits(ABC):
         """The newest of the commits that are neither in known histories nor kept before the agent's head."""
         kept_tip = self._kept_before(head)
         hidden = [*known_tips, *([kept_tip] if kept_tip is not None else [])]
-        found = list(self._core.graph.walk(sorted(commits), hidden)) if commits else []
-        parents = {parent for commit in found for parent in commit.parents}
-        return [commit.cid for commit in found if commit.cid in commits and commit.cid not in parents]
+        commits_found = list(self._core.graph.walk(sorted(commits), hidden)) if commits else []
+        parents = {parent for commit in commits_found for parent in commit.parents}
+        return [commit.cid for commit in commits_found if commit.cid in commits and commit.cid not in parents]
 
     def _kept_before(self, head: str) -> str | None:
         """The tip of the kept commits that the agent's commits can name. After a crash, the last ones were kept and not named."""
@@ -98,8 +98,8 @@ class AdoptedCommits(ABC):
         if new:
             by = core.person_stamp()
             parents = [cid for cid in (before, *new) if cid is not None]
-            kept = core.objects.write_commit(core.empty_tree(), parents, by, by, self._keep_message(head))
-            core.refs.move(ref, before, kept, "clia: keep")
+            merge = core.objects.write_commit(core.empty_tree(), parents, by, by, self._keep_message(head))
+            core.refs.move(ref, before, merge, "clia: keep")
 
 
 class ProgramCommits(AdoptedCommits):

@@ -60,8 +60,8 @@ class Report(NamedTuple):
 
     def joined(self, findings: Iterable[Finding], unseen: Iterable[str]) -> Report:
         """Add the findings of other checks."""
-        everything = tuple(sorted({*self.findings, *findings}, key=str))
-        return self._replace(findings=everything, unseen=tuple(sorted({*self.unseen, *unseen})))
+        all_findings = tuple(sorted({*self.findings, *findings}, key=str))
+        return self._replace(findings=all_findings, unseen=tuple(sorted({*self.unseen, *unseen})))
 
 
 class Checks:

@@ -47,8 +47,8 @@ class PostgresAddress:
             raise StoreError("invalid PostgreSQL address", hints=["postgresql://user@host/name"]) from None
 
     def __str__(self) -> str:
-        named = [f"{key}={self._parts[key]}" for key in ("host", "port", "dbname", "user") if self._parts.get(key)]
-        return f"PostgreSQL ({' '.join(named)})" if named else "PostgreSQL"
+        parts = [f"{key}={self._parts[key]}" for key in ("host", "port", "dbname", "user") if self._parts.get(key)]
+        return f"PostgreSQL ({' '.join(parts)})" if parts else "PostgreSQL"
 
     def error(self, reason: str, *, code: str | None = None, hints: Sequence[str] = (), retryable: bool = False) -> StoreError:
         secret = self._parts.get("password")

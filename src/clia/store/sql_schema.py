@@ -57,9 +57,9 @@ CREATE_STEPS_TABLE = f"CREATE TABLE IF NOT EXISTS {STEPS_TABLE} (number INTEGER 
 LAST_STEP = f"SELECT max(number) FROM {STEPS_TABLE}"  # noqa: S608 (a constant)
 
 
-def missing(taken: int) -> list[MigrationStep]:
+def missing(last: int) -> list[MigrationStep]:
     """Return the steps after the last completed one."""
-    return [step for step in STEPS if step.number > taken]
+    return [step for step in STEPS if step.number > last]
 
 
 def statements_of(step: MigrationStep) -> Sequence[str]:

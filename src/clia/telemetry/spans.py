@@ -212,7 +212,7 @@ class SpanBuilder:
 
     def _of_run(self, run: TracedRun, history: AgentRuns, contents: RunContent) -> Span:
         window = history.windows.get(run.session)
-        ran = None if window is None else window.ran
+        session_run = None if window is None else window.ran
         span = Span(
             self._trace(run),
             self._id(run.agent, run.session),
@@ -220,15 +220,15 @@ class SpanBuilder:
             f"invoke_agent {run.agent}",
             contents.start,
             contents.end,
-            present(self._about(run, history, ran)),
+            present(self._about(run, history, session_run)),
             tuple(contents.events),
         )
-        if ran is None or ran.status not in (FAILED, DIVERGED):
+        if session_run is None or session_run.status not in (FAILED, DIVERGED):
             return span
-        why = cut(ran.reason) if self._content else ""
-        return span._replace(failed=True, reason=why, attributes={**span.attributes, "error.type": ran.status})
+        why = cut(session_run.reason) if self._content else ""
+        return span._replace(failed=True, reason=why, attributes={**span.attributes, "error.type": session_run.status})
 
-    def _about(self, run: TracedRun, history: AgentRuns, ran: SessionRun | None) -> dict[str, str | None]:
+    def _about(self, run: TracedRun, history: AgentRuns, session_run: SessionRun | None) -> dict[str, str | None]:
         story = history.story
         tool, conversation, model = (text_of(story.meta.get(name)) for name in ("tool", "session", "model"))
         behaviours = [commit.behaviour for session, _, commit in history.commits if session == run.session and commit.behaviour]
@@ -244,14 +244,14 @@ class SpanBuilder:
             "clia.agent.parent": story.parent,
             "clia.agent.tool": tool,
         }
-        if ran is not None:
+        if session_run is not None:
             attributes |= {
-                "gen_ai.agent.version": ran.flow_cid or attributes["gen_ai.agent.version"],
-                "gen_ai.conversation.id": f"{self._space}/{run.agent}/{ran.id}",
-                "clia.session.id": ran.id,
-                "clia.session.status": ran.status,
-                "clia.session.flow": ran.flow,
-                "clia.session.forked_from": ran.forked,
+                "gen_ai.agent.version": session_run.flow_cid or attributes["gen_ai.agent.version"],
+                "gen_ai.conversation.id": f"{self._space}/{run.agent}/{session_run.id}",
+                "clia.session.id": session_run.id,
+                "clia.session.status": session_run.status,
+                "clia.session.flow": session_run.flow,
+                "clia.session.forked_from": session_run.forked,
             }
         return attributes
 

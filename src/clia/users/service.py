@@ -376,8 +376,8 @@ def _lower_role(role: str, other: str) -> str:
 
 def _user_infos(rows: list[tuple[str, Any]]) -> list[UserInfo]:
     """Return the users of valid rows, without tokens."""
-    named = [(key.removeprefix(_USER), row) for key, row in rows if _is_valid(row, _USER_ROW)]
-    return [UserInfo(_as_user(name, row), row["created_at"], []) for name, row in named if is_slug(name)]
+    users = [(key.removeprefix(_USER), row) for key, row in rows if _is_valid(row, _USER_ROW)]
+    return [UserInfo(_as_user(name, row), row["created_at"], []) for name, row in users if is_slug(name)]
 
 
 def _user_row(view: Transaction, name: str) -> StoredRow | None:

@@ -82,13 +82,13 @@ def _meta(meta: Mapping[str, Any] | None) -> dict[str, Any]:
 TypedObject = Briefing | ConsoleTrace | Behaviour
 
 
-def as_object(thing: TypedObject | Mapping[str, Any]) -> dict[str, Any]:
+def as_object(value: TypedObject | Mapping[str, Any]) -> dict[str, Any]:
     """The JSON object of a typed object, checked; ``InvalidInput`` names the invalid field."""
-    if isinstance(thing, TypedObject):
-        thing = thing.to_object()
-    elif not isinstance(thing, dict):
+    if isinstance(value, TypedObject):
+        value = value.to_object()
+    elif not isinstance(value, dict):
         raise invalid("object", "a typed object is a clia.Briefing, ConsoleTrace or Behaviour, or an object with a 'type'")
-    body = dict(thing)
+    body = dict(value)
     kind = body.get("type")
     if not isinstance(kind, str):
         raise invalid("type", "a typed object needs a 'type', a string")

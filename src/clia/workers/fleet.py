@@ -339,8 +339,8 @@ def _fleet(now: float, processes: Sequence[Process], machines: Sequence[Machine]
         question, since = questions[0], due_requests.due(questions[0], now)
         oldest_question = Oldest(question.agent, question.id, question.kind, since, round(now - since, 3))
     if first is not None:
-        waited, elsewhere = round(now - first.not_before, 3), first.agent in work.elsewhere
-        oldest_task = Oldest(first.agent, first.request, first.kind, first.not_before, waited, elsewhere)
+        wait, elsewhere = round(now - first.not_before, 3), first.agent in work.elsewhere
+        oldest_task = Oldest(first.agent, first.request, first.kind, first.not_before, wait, elsewhere)
     return Fleet(
         now,
         tuple(machines),

@@ -13,8 +13,8 @@ import pytest
 
 from clia.capture import hook_settings
 from clia.capture.hook_tools import TOOLS
+from clia.capture.installed_tools import installed_version
 from clia.capture.service import CapturedSession
-from clia.capture.tool_versions import installed_version
 from clia.values.clock import timestamp
 from support.captured import put, recorded, run_ingest
 from support.hook_desk import NOW, Desk

@@ -98,8 +98,8 @@ class PendingCard(NamedTuple):
     @property
     def buttons(self) -> bool:
         """Whether choices are shown as buttons."""
-        few = self.form is not None and 0 < len(self.form.choices) <= _BUTTONS
-        return few and self.form is not None and all(len(choice.label) <= _BUTTON for choice in self.form.choices)
+        has_few_choices = self.form is not None and 0 < len(self.form.choices) <= _BUTTONS
+        return has_few_choices and self.form is not None and all(len(choice.label) <= _BUTTON for choice in self.form.choices)
 
 
 class AnsweredCard(NamedTuple):

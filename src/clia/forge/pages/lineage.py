@@ -43,11 +43,11 @@ def routes() -> list[Route]:
 
 def _identities(visit: Visit) -> Response:
     paths = RelativePaths(visit.site.path)
-    everything = visit.query("all") == "1"
-    roster = roster_at(visit.site.path, everything=everything)
+    show_all = visit.query("all") == "1"
+    roster = roster_at(visit.site.path, everything=show_all)
     identities = [identity._replace(directory=paths.short(identity.directory)) for identity in roster.agents]
     return render(
-        visit, "lineage.html", identities=identities, everything=everything, is_slug=is_slug, **_findings(paths, roster.diagnostics)
+        visit, "lineage.html", identities=identities, everything=show_all, is_slug=is_slug, **_findings(paths, roster.diagnostics)
     )
 
 

@@ -174,9 +174,9 @@ def _file(head: Sequence[str], reader: _HunkReader) -> FilePatch:
     paths = {name: _path(line.removeprefix(start)) for line in head for start, name in _PATHS if line.startswith(start)}
     modes = {match[1]: match[2] for match in map(_MODE.fullmatch, head) if match}
     both = head[0].removeprefix("diff --git ")  # "a/X b/X": half of it if both are equal
-    named = _path(both[: len(both) // 2])[2:]
+    path = _path(both[: len(both) // 2])[2:]
     return FilePatch(
-        path=paths.get("to") or _inside(paths.get("+++")) or _inside(paths.get("---")) or named,
+        path=paths.get("to") or _inside(paths.get("+++")) or _inside(paths.get("---")) or path,
         old_path=paths.get("from"),
         status=next((status for start, status in _STATUSES if any(line.startswith(start) for line in head)), "modified"),
         modes=(modes["old"], modes["new"]) if {"old", "new"} <= modes.keys() else None,

@@ -109,20 +109,20 @@ class _CommandRun:
         environment = {name: variables[name] for name in (*SEEN, *job.rule.environment) if name in variables}
         WorktreePreparation(self._work, rules, environment, context.tell).run()
         order = ProgramCommand(job.words, self._directory, environment, job.stdin, job.rule.timeout_seconds)
-        ended = context.tools.programs.run(order, self._lock_path, output.add, context.cancelled.is_set)
+        result = context.tools.programs.run(order, self._lock_path, output.add, context.cancelled.is_set)
         output.end()
-        if ended.how == CANCELLED:
+        if result.how == CANCELLED:
             raise _cancelled(job)
-        if ended.how == TIMED_OUT:
+        if result.how == TIMED_OUT:
             message = f"command: {job.name} timed out after {job.rule.timeout_seconds:g} s"
             raise BackendError(message, code="program-timed-out", fields={"program": job.name})
         commit, damage = None, self._work.repair()
         if damage:
             context.trace(damage)
         if self._work.checkout() is not None and self._work.has_changed(base):
-            meta = {**context.mark(), "program": job.name, "exit_code": ended.code}
+            meta = {**context.mark(), "program": job.name, "exit_code": result.code}
             commit = self._work.commit(base, job.kind, job.message, meta)
-        return {"exit_code": ended.code, "output": output.tail(), "commit": commit}
+        return {"exit_code": result.code, "output": output.tail(), "commit": commit}
 
     def _fresh_worktree(self) -> str:
         """Reset the worktree to the agent's head and return it; an unfinished attempt may have left files."""

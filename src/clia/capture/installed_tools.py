@@ -1,4 +1,4 @@
-"""Whether a tool trusts the hooks and the MCP server of a repository.
+"""Installed tools: their versions, and whether they trust the hooks and the MCP server of a repository.
 
 Invariant: read-only, and only what the tool saved about a person's answers counts. A missing file means that nobody was asked yet.
 """
@@ -6,6 +6,9 @@ Invariant: read-only, and only what the tool saved about a person's answers coun
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 from typing import NamedTuple
 
 from clia.capture.hook_tools import LOCAL, PROJECT, SERVER, TOOLS, USER, home, read_toml, readable_settings, runs_server
@@ -15,7 +18,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from clia.capture.hook_tools import HookTool
+    from clia.capture.hook_tools import HookTool, Version
+
+_VERSION = re.compile(r"(?<![\d.])(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
+_SECONDS = 10
+
+
+def installed_version(program: str, environment: Mapping[str, str]) -> Version | None:
+    """What ``PROGRAM --version`` prints; None if the program is missing, fails or prints no version."""
+    path = shutil.which(program, path=environment.get("PATH"))
+    if path is None:
+        return None
+    try:
+        result = subprocess.run(
+            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, env=dict(environment), check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = _VERSION.search(result.stdout.decode("utf-8", "replace"))
+    return None if match is None else tuple(map(int, match.groups()))
+
+
+def spelled(version: Version) -> str:
+    return ".".join(map(str, version))
 
 
 class TrustProblem(NamedTuple):
