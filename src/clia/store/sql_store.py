@@ -11,6 +11,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import NamedTuple, Protocol, TypeVar
 
 from clia.errors import StoreError
@@ -206,9 +207,9 @@ class SqlTransaction:
         self.edges = Edges(connection, keys.own)
         self._connection, self._own = connection, keys.own
 
-    @property
+    @cached_property
     def gate(self) -> SqlGate:
-        """The grants of peers."""
+        """The grants of peers. One object for a transaction, because it may have created the tables."""
         from clia.store.capability_gate import SqlGate  # most transactions ask for none
 
         return SqlGate(self._connection, self._own)
