@@ -20,6 +20,7 @@ from clia.hub.model import BRANCHES, PUBLISHED_REFS
 from clia.hub.remote import HUB_SECONDS
 from clia.sessions import flows
 from clia.space import behaviour_chains, envelope, lost_moves, merging, model, remotes, traces, verification
+from clia.store import epochs
 from clia.store.private_files import LOCK_SECONDS
 from clia.values import refs, types
 from clia.values.typed_objects import PROMPT, SESSION_FLOW
@@ -42,6 +43,7 @@ REFS = {
     "OWN": ("<name>", "keeps the commits that programs made themselves in the agent's worktrees; not shared"),
     "OWN_NOTES": ("", "notes on these commits: the agent and its commit that stands for each; not shared"),
     "ATTRIBUTION": ("", "notes on commits of people: the lines that agents wrote, and the agents' commits"),
+    "STORE": ("", "the epochs of the store that belongs to this clone: a chain of events; not shared"),
     "KEYS": ("", "the space's chain of public keys, each signed by its predecessor; peers identify the space by it"),
     "CAPABILITIES": ("", "capabilities of peers: grants and revocations, and the current grants"),
     "ANNOUNCE": ("<space id>", "announcements to another space: a chain of signed statements"),
@@ -198,6 +200,7 @@ def space_page() -> str:
             [
                 (code(".git/clia/space.db"), "the store, with `-wal` and `-shm` beside it while it is open"),
                 (code(".git/clia/space.db.lock"), "lock file of the store's writers"),
+                (code(f".git/clia/{epochs.MARK_FILE}"), "the epoch of the store, and how many of its changes were acknowledged"),
                 (
                     code(".git/clia/config.toml"),
                     "the [operator's configuration](../configuration.md)",

@@ -143,6 +143,8 @@ def test_a_mirror_of_the_repository_has_complete_sessions(
     expected = space.fork("scout", "here", decided.cid)
     git("clone", "--quiet", "--mirror", str(place.root), str(tmp_path / "mirror"), cwd=tmp_path)
     with SessionSpace(tmp_path / "mirror").open() as mirror:
+        refused("store-lost", lambda: mirror.fork("scout", "there", decided.cid))
+        mirror.doctor(repair=True)
         assert pending_requests(mirror.fork("scout", "there", decided.cid)) == pending_requests(expected)
         assert mirror.decide("there", "reject").session.result == {"status": "rejected"}
         assert mirror.verify().clean

@@ -678,6 +678,7 @@ def test_keys_are_restored_after_the_loss_of_the_store(scout: clia.Space, tmp_pa
     for path in (tmp_path / "repo/.git/clia").glob("space.db*"):
         path.unlink()
     with clia.open(tmp_path / "repo", settings=settings()) as again:
+        again.doctor(repair=True)
         assert again.trace_once("scout", keyed("a", "b", "c")) == 1
         assert again.trace_once("scout", keyed("a", "c")) == 0
         assert texts(again.trace_pending("scout")) == ["says c"]

@@ -112,7 +112,7 @@ def test_a_position_of_a_lost_store_gets_a_reset(place: ForgeSpace) -> None:
     for path in (place.root / ".git/clia").glob("space.db*"):
         path.unlink()
     with library.open(place.root, settings=QUICK) as space:
-        space.rebuild()
+        space.doctor(repair=True)
         users = users_of(space)
         users.add("tess", "admin")
         token = users.make_token("tess")[0]

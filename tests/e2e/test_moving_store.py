@@ -153,6 +153,8 @@ def test_after_a_kill_before_the_configuration_is_written_the_same_command_compl
 
 def test_a_database_with_other_state_is_refused_and_nothing_changes(scene: MovingStore) -> None:
     with scene.open(scene.url) as copy:  # another process used CLIA_STORE
+        refused("store-lost", lambda: copy.trace("scribe", "console", "theirs"))
+        copy.local.store.guard = None  # as an earlier version did
         copy.trace("scribe", "console", "theirs")
     ran = scene.run("init", "--store", scene.url, str(scene.root))
     error = json.loads(ran.err)["error"]
@@ -173,7 +175,9 @@ def test_a_copy_that_was_changed_is_not_replaced(scene: MovingStore) -> None:
     with scene.open(scene.url) as copy:
         copy.trace("scribe", "console", "theirs")
     with scene.open() as space:
-        space.trace("scribe", "console", "ours")
+        refused("store-older", lambda: space.trace("scribe", "console", "ours"))
+        assert json.loads(scene.run("init", "--store", scene.url, str(scene.root)).err)["error"]["code"] == "store-older"
+        space.doctor(repair=True)
     assert json.loads(scene.run("init", "--store", scene.url, str(scene.root)).err)["error"]["code"] == "state-in-the-way"
     with scene.open(scene.url) as copy:
         assert texts(copy.trace_pending("scribe")) == ["two", "three", "theirs"]

@@ -728,9 +728,11 @@ def test_doctor_finds_a_session_that_the_store_lost_and_repairs_it(cli: SessionC
         path.unlink()
     ailments = cli.json("doctor", code=1)["space"]["ailments"]
     assert [(ailment["code"], ailment["agent"], ailment["session"], ailment["repaired"]) for ailment in ailments] == [
-        ("lost-session", "scout", "1", False)
+        ("store-lost", "", "", False),
+        ("lost-session", "scout", "1", False),
     ]
     ran = cli("doctor", code=1)
+    assert "✗ wrong  store: store-lost: " in ran.out
     assert "✗ wrong  scout, session 1: lost-session: " in ran.out
     assert "repair what can be repaired with: clia doctor --repair" in ran.out
     assert "✓ repaired  scout, session 1: lost-session: " in cli("doctor", "--repair").out
@@ -744,7 +746,7 @@ def test_doctor_checks_the_given_store(postgres_address: str, cli: SessionCli) -
         space.start("scout", "product")
         with space.local.store.writing() as transaction:
             transaction.values.put("live/scout/1", 5)
-    assert cli.json("doctor")["space"]["ailments"] == []
+    assert [ailment["code"] for ailment in cli.json("doctor", code=1)["space"]["ailments"]] == ["store-lost"]
     ailments = cli.json("doctor", "--store", address, code=1)["space"]["ailments"]
     assert [(ailment["agent"], ailment["code"]) for ailment in ailments] == [("scout", "row-differs")]
     assert "✓ repaired  scout, session 1: row-differs" in cli("doctor", "--store", address, "--repair").out

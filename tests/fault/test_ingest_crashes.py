@@ -165,6 +165,9 @@ def test_a_store_that_is_lost_halfway_duplicates_nothing(tmp_path: Path) -> None
     for path in (root / ".git/clia").glob("space.db*"):
         path.unlink()
     second = rehearse(root, AFTERWARDS)
+    assert [problem.code for problem in run_ingest(root, None).trouble] == ["store-lost"]
+    with clia.open(root, settings=settings()) as space:
+        space.doctor(repair=True)
     ingest_at(root)
     check_all(root, (first, second))
     with clia.open(root, settings=settings()) as space:

@@ -313,6 +313,8 @@ def test_without_its_store_a_space_has_everything_that_is_in_git(place: DiskSpac
         assert space.trace_pending("scout") == []  # pending entries were only in the store
         assert [edge[:3] for edge in space.relations()] == [("scout", "advises", "helper")]
         assert space.verify().clean
+        assert getattr(refusal(place, "trace"), "code", None) == "store-lost"
+        assert [(ailment.code, ailment.repaired) for ailment in space.doctor(repair=True)] == [("store-lost", True)]
         space.trace("scout", "console", "again")
         space.commit_with_trace("scout", "finding", changes={"on.txt": b"it goes on"})
         assert space.verify().clean

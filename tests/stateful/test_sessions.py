@@ -185,7 +185,7 @@ class SessionMachine(RuleBasedStateMachine):
             return
         run = agent.sessions[session]
         decided = (*run.decided, (len(run.answers), cid))
-        agent.sessions[session] = run._replace(answers=(*run.answers, answer), decided=decided)
+        agent.sessions[session] = agent.proved[session] = run._replace(answers=(*run.answers, answer), decided=decided)
         self.ended(agent, session)
 
     @rule(index=agents, data=st.data())
@@ -267,7 +267,7 @@ class SessionMachine(RuleBasedStateMachine):
         agent = self.agents[fork] = Agent(self.space.head(fork))
         agent.last = 1
         agent.sessions["1"] = run._replace(began_on=None)
-        agent.checkpoints[agent.commits[0]] = agent.sessions["1"]
+        agent.checkpoints[agent.commits[0]] = agent.proved["1"] = agent.sessions["1"]
         agent.in_git.append(1)
 
     # Losses
@@ -292,7 +292,7 @@ class SessionMachine(RuleBasedStateMachine):
                     change.values.put(key, [row[0], "another", *row[2:]])
 
     def lose_the_store(self) -> None:
-        """Lose everything that is not in git; forks from commits must still work."""
+        """Lose everything that is not in git, and rebuild the store; forks from commits must still work."""
         self.space.close()
         for file in (self.directory / ".git/clia").glob("space.db*"):
             file.unlink()
@@ -300,6 +300,10 @@ class SessionMachine(RuleBasedStateMachine):
         for agent in self.agents.values():
             agent.forget()
         self.space = clia.open(self.directory, settings=self.chosen)
+        if self.space.doctor():
+            self.refused("store-lost", lambda: self.space.commit(next(iter(self.agents)), "finding", changes={"a": b"1"}))
+            self.space.doctor(repair=True)
+        assert self.space.doctor() == []
 
     # Invariants
 

@@ -47,6 +47,10 @@ class MemoryStore(SqlStore):
         self._writer = threading.Lock()
         self._closed = False
 
+    @property
+    def location(self) -> str:
+        return "memory"
+
     def close(self) -> None:
         self._closed = True
 

@@ -200,6 +200,7 @@ class Agent:
         self.sessions: dict[str, Run] = {}
         self.asks: dict[str, tuple[Any, Any]] = {}  # question, and the answer or None
         self.checkpoints: dict[str, Run] = {}
+        self.proved: dict[str, Run] = {}  # the sessions as git has them: at the last commit, with its decision
         self.begun: dict[str, list[Run]] = {}  # by commit: the sessions that began there according to a checkpoint
         self.last, self.last_ask = 0, 0  # the last used numbers
         self.in_git: list[int] = [0]  # numbers of sessions that are in git
@@ -219,7 +220,7 @@ class Agent:
         live = self.live
         if live is not None:
             run = self.sessions[live]
-            self.checkpoints[cid] = run
+            self.checkpoints[cid] = self.proved[live] = run
             self.in_git.append(int(live))
             if run.began_on is not None:
                 self.begun.setdefault(run.began_on, []).append(run.at_start())
@@ -232,8 +233,10 @@ class Agent:
         return started + self.begun.get(cid, [])
 
     def forget(self) -> None:
-        """Lose the store; git keeps its part."""
-        self.sessions, self.asks = {}, {}
+        """Lose the store and rebuild it; git keeps its part."""
+        live = self.live
+        self.sessions = {live: self.proved[live]._replace(began_on=None)} if live in self.proved else {}
+        self.asks = {}
         self.last, self.last_ask = max(self.in_git), max(self.asks_in_git)
 
 

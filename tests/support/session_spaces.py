@@ -47,8 +47,8 @@ class SessionSpace(NamedTuple):
         hub = None if self.root.exists() else self.hub
         return clia.init(self.root, settings=settings(store=self.store, config=self.config, **more), hub=hub)
 
-    def lose_store(self) -> None:
-        """Delete all live state, including dumps and journals; git is unchanged."""
+    def lose_store(self, *, rebuild: bool = True) -> None:
+        """Delete all live state, including dumps and journals; git is unchanged. ``rebuild``: accept the loss, as a person does."""
         if self.hub is not None and self.store is not None:
             with psycopg.connect(self.store, autocommit=True) as server:  # the store belongs to the space, not to a clone
                 server.execute("TRUNCATE clia_streams, clia_entries, clia_values, clia_edges, clia_retractions")
@@ -57,6 +57,9 @@ class SessionSpace(NamedTuple):
             file.unlink()
         if self.hub is not None and self.store is not None:  # a person must confirm that the shared store is lost
             set_hub(self.root, HubTarget(self.hub, new_store=True), settings=settings(store=self.store)).close()
+        if rebuild:
+            with self.open() as space:
+                space.doctor(repair=True)
 
     def configured(self, text: str) -> SessionSpace:
         """The place with a configuration file of this text."""

@@ -210,6 +210,9 @@ def run(definition: Definition, args: argparse.Namespace) -> int:
             if exchange is not None and exchange.unpublished.recorded_any and exchange.hub.outage() is not None:
                 note = "the hub is unreachable; unpublished work is kept and sent later (see: clia hub status)"
                 console(stderr=True).print(note, style="dim", soft_wrap=True)
+        problem = space.local.store_problem()
+        if problem is not None:
+            write(f"warning: {problem.code}: {one_line(problem.message)} (see: clia doctor)\n", sys.stderr)
         return exit_code
 
 

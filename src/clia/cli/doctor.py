@@ -186,7 +186,7 @@ def _show_problems(ailments: Sequence[Ailment], hooks: HooksHealth) -> None:
     """Print the problems of sessions and refs, and whether they were repaired; and why events of tools do not arrive."""
     for ailment in ailments:
         mark = ("✓ repaired", "green") if ailment.repaired else ("✗ wrong", "bold red")
-        where = f"{ailment.agent}, session {ailment.session}" if ailment.session else ailment.agent
+        where = f"{ailment.agent}, session {ailment.session}" if ailment.session else ailment.agent or "store"
         show_line(mark, f"  {one_line(where)}: ", (ailment.code, "bold"), f": {one_line(ailment.message)}")
     marks = {"error": ("✗ wrong", "bold red"), "warning": ("! look", "bold yellow"), "info": ("· note", "cyan")}
     for finding in hooks.findings:

@@ -57,6 +57,11 @@ class LocalService:
         """The store, for rows that a program keeps under its own prefix."""
         return self._components.core.store
 
+    def store_problem(self) -> CliaError | None:
+        """Why nothing can be written: the store is lost, an older copy or another one. None if it is the right one."""
+        guard = self._components.core.store.guard
+        return None if guard is None else guard.problem()
+
     @property
     def queue(self) -> Queue:
         """The requests that wait for workers."""

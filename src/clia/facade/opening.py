@@ -17,8 +17,10 @@ from clia.git.libgit2 import find_repository
 from clia.git.repository import HUB, STORE
 from clia.redaction import secrets
 from clia.space.core import Cleaner, Core
+from clia.space.store_epochs import StoreEpochs
 from clia.space.traces import ENTRY_MAX
 from clia.store import private_files
+from clia.store.epochs import MARK_FILE, StoreGuard, StoreMark
 from clia.store.private_files import FileLocks
 from clia.values import refs as names
 from clia.values.commit_messages import parse
@@ -103,6 +105,8 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
         reached=settings.reached or ignore_step,
         clone=state.clone,
     )
+    mark = StoreMark(os.path.join(git.handle.common_dir, "clia", MARK_FILE))
+    state.store.guard = StoreGuard(state.store, mark, StoreEpochs(core))
     hub_sync = None
     if git.setting(HUB) is not None:
         core, hub_sync = core_with_hub(git, core)

@@ -15,8 +15,8 @@ from clia.errors import CliaError, Conflict, Denied, GitError, InvalidInput, Not
 from clia.hub import errors
 from clia.hub.model import ELSEWHERE, FORK, PUBLISHED, REMOVED, UNREADABLE, Fork, HubStatus, HubSynced
 from clia.hub.refs import UNPUBLISHED
-from clia.space.envelope import INTENT
 from clia.space.remotes import AHEAD, DIVERGED, NEW, REFUSED, Adoption, lock_of, owner_of
+from clia.store.interface import INTENT
 from clia.values import refs as names
 from clia.values.clock import timestamp
 

@@ -17,10 +17,10 @@ from clia.sessions.model import DIVERGED
 from clia.sessions.records import ASK, CHECKPOINT, COUNTS, ENDED, LIVE, OVER, SNAPSHOT, Resumed, is_sound, request_hash, session_row
 from clia.sessions.replay import LiveSession, read_replay_path
 from clia.sessions.transitions import StepSummary, feed_append, first_row
-from clia.space.core import FOREIGN
 from clia.space.events import read_events
 from clia.space.lost_moves import LostMove
 from clia.space.remotes import lock_of, owner_of, title_of
+from clia.store.interface import FOREIGN
 from clia.values import refs as names
 from clia.values.types import DECISION
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.engine.records import Turn
+    from clia.errors import StoreError
     from clia.sessions.checkpoints import CheckpointedSession, Checkpoints
     from clia.sessions.lifecycle import Lifecycle
     from clia.space.agents import Agents
@@ -46,8 +47,8 @@ class Ailment(NamedTuple):
 
     code: str  # kind of problem
     message: str  # one sentence for a person
-    agent: str  # the agent; of a ref of no agent: its name in parentheses
-    session: str  # session id; empty: it is about a ref
+    agent: str  # the agent; of a ref of no agent: its name in parentheses; empty: the whole store
+    session: str  # session id; empty: it is about a ref, or the whole store
     repaired: bool = False  # whether it was repaired just now
 
 
@@ -60,7 +61,18 @@ class Health(NamedTuple):
     lost_moves: LostMoves
 
     def examine(self, *, repair: bool = False) -> list[Ailment]:
-        """Every problem, by agent and session; with ``repair``, after repairing."""
+        """Every problem: of the store, then by agent and session; with ``repair``, after repairing."""
+        guard = self.core.store.guard
+        problem = None if guard is None else guard.problem()
+        if guard is None or problem is None or not repair:
+            found = [] if problem is None else [_of_store(problem, repaired=False)]
+            return found + self._sessions(repair=repair)
+        with guard.repairing(problem.message):
+            self.envelope.recover_all()
+            ailments = self._sessions(repair=True)
+        return [_of_store(problem, repaired=True), *ailments]
+
+    def _sessions(self, *, repair: bool) -> list[Ailment]:
         with self.core.store.reading() as view:  # a session is known by its events or its row
             keys = [*view.streams.names("session/"), *(key for prefix in (LIVE, ENDED) for key, _ in view.values.scan(prefix))]
         sessions = sorted(set(map(records.split, keys)))
@@ -282,6 +294,10 @@ class Health(NamedTuple):
             _count(transaction, agent, session)
             self._announce(transaction, agent, session, row)
         return True
+
+
+def _of_store(problem: StoreError, *, repaired: bool) -> Ailment:
+    return Ailment(problem.code, problem.message, "", "", repaired)
 
 
 def _count(transaction: Transaction, agent: str, session: str) -> None:

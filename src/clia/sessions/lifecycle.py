@@ -123,6 +123,7 @@ class Lifecycle(NamedTuple):
         """Every pending request, oldest first."""
         if agent is not None:
             self.core.require_known(agent)
+        self.core.store.require_sound(look=True)  # an older store has questions that were answered
         below = LIVE if agent is None else f"{LIVE}{agent}/"
         requests = all_requests(self.core.store.scan(below), len(LIVE))
         requests.sort(key=attrgetter("since"))  # stable: requests of equal age stay ordered by agent, session and number

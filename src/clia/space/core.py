@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 from clia.errors import InvalidInput, NoSuchAgent, NoSuchObject, NotAllowed
 from clia.git.records import EXECUTABLE, LINK, SUBMODULE, Stamp
 from clia.space.model import META, File, Link, Submodule, agent_commit
+from clia.store.interface import FOREIGN
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import check_text, compose
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from clia.values.typed_objects import TypedObject
 
 T = TypeVar("T")
-FOREIGN = "foreign/"
 AGENT_EMAIL = "{}@agents.clia.invalid"
 
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
 from clia.errors import CliaError, Conflict, GitError, StaleRef, StoreError
+from clia.store.interface import INTENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from clia.store.interface import Transaction, Versioned
 
 SPACE_LOCK, GATE = "@space", "@gate"
-INTENT = "intent/"
 LOST = "lost/"
 """Intents of other machines that were undone, by machine and agent. They may still reach the hub."""
 STEPS = ("locked", "recovered", "objects-written", "intent-recorded", "secondary-refs", "committed", "notes-bound", "finished")
@@ -91,6 +91,7 @@ class Envelope:
     @contextmanager
     def among_others(self) -> Iterator[None]:
         """Hold the space's lock shared. A gate in front of it closes while a process waits for exclusive use."""
+        self._core.store.require_sound()
         with ExitStack() as stack:
             with self._core.locks.hold(GATE, shared=True):
                 stack.enter_context(self._core.locks.hold(SPACE_LOCK, shared=True))
@@ -100,6 +101,7 @@ class Envelope:
     def alone(self) -> Iterator[None]:
         """Hold the space exclusively in this clone, with every intent settled."""
         core = self._core
+        core.store.require_sound()
         with core.locks.hold(GATE), core.locks.hold(SPACE_LOCK):
             for name in [key.removeprefix(INTENT) for key, row in core.store.scan(INTENT) if self._is_mine(row)]:
                 with core.locks.hold(name):
@@ -180,7 +182,8 @@ class Envelope:
         An intent that cannot be settled now (full disk, read-only repository) stays for the next verb on its agent.
         """
         settled = []
-        for name in self.unfinished():
+        for key, _ in self._core.store.scan_at_opening(INTENT):
+            name = key.removeprefix(INTENT)
             with suppress(CliaError), self.among_others(), self._core.locks.attempt(name) as free:
                 if free:
                     self._recover(name)

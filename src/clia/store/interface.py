@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from clia.store import sql_store
+    from clia.store import edges, sql_store
     from clia.verbs import Count
 
     Store = sql_store.SqlStore
     Transaction = sql_store.SqlTransaction
     Values = sql_store.Values
-    Edges = sql_store.Edges
+    Edges = edges.Edges
 
 ANY_VERSION = -1
 """``put`` and ``delete`` regardless of the current version."""
@@ -31,11 +31,20 @@ FEED = "feed"
 CLONE_LOCKS = ("@gate", "@space")
 """Locks about the files of one clone; other machines do not take them."""
 # Spelled out because the packages that define these names are above this one. A test checks that the list is complete.
-CLONE_KEYS = ("attribution/", "behaviours/", "feed/refs", "foreign/", "gate/", "read/", "rewound/", "sweep/")
+CLONE_KEYS = ("attribution/", "behaviours/", "epoch/", "feed/refs", "foreign/", "gate/", "read/", "rewound/", "sweep/")
 """Prefixes of keys that describe the refs and objects of one clone.
 
 Clones that share a store keep separate values for them, and separate edges and gates: a clone may be behind the others.
 """
+EPOCH = "epoch/"
+"""The key of the row that says which repository the store belongs to (``epochs``)."""
+FOREIGN = "foreign/"
+INTENT = "intent/"
+DERIVED = (
+    *(key for key in CLONE_KEYS if key != FOREIGN),
+    *(FEED, "arrival/", "claim/", "federation/refused/", "fleet/", "forge/secret", "queue/"),
+)
+"""Prefixes of names that are not live state: derived from git, written again by live processes, or of no use without the rest."""
 
 
 class StreamEntry(NamedTuple):

@@ -19,9 +19,10 @@ from typing import NamedTuple
 from clia.errors import StoreError
 from clia.store import postgres_migration as migration
 from clia.store import sql_schema as schema
-from clia.store.interface import FEED
+from clia.store.edges import REACHABLE, reachable, standing
+from clia.store.interface import EPOCH, FEED
 from clia.store.postgres_server import PostgresAddress, detect_dead_peers, lock_number, modules
-from clia.store.sql_store import REACHABLE, SqlStore, reachable, standing
+from clia.store.sql_store import SqlStore
 from clia.store.validation import check_name, refusal
 
 TYPE_CHECKING = False
@@ -44,6 +45,8 @@ _CLOCK_RETRY_SECONDS = 2.0  # until the first answer
 # READ COMMITTED: in a stricter isolation the snapshot would predate the lock.
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {wait}; SELECT pg_advisory_xact_lock({space})"
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_EPOCH_ROW = "SELECT version, value FROM clia_values WHERE {where} AND value IS NOT NULL"
+_ADVANCE = "UPDATE clia_values SET version = version + 1 WHERE {where}"
 # A look-up per node: without statistics the planner would read all edges at each step (8.5 s instead of 0.1 s for 20,000
 # edges).
 _STEP = f"SELECT next.dst FROM reached CROSS JOIN LATERAL ({standing('dst', 'src = reached.node AND kind = ?')} OFFSET 0) AS next"  # noqa: S608 (constants)
@@ -78,6 +81,8 @@ class PostgresStore(SqlStore):
     ) -> None:
         super().__init__(space, own)
         self._is_current = is_current
+        space_key, key = (text.replace("'", "''") for text in (self._keys.own, EPOCH))
+        self._epoch_where = f"space = '{space_key}' AND key = '{key}'"
         self._era_query = migration.era_query(space) if self._keys.own == space else None  # None: cannot be merged
         self._era: tuple[int] | None = None  # the era when the store was opened; None: never merged
         self._opened = False
@@ -89,6 +94,10 @@ class PostgresStore(SqlStore):
         self._mutex = threading.Lock()
         self._pools: list[tuple[int, psycopg_pool.ConnectionPool]] = []
         self._closed = False
+
+    @property
+    def location(self) -> str:
+        return str(self.address)
 
     def close(self) -> None:
         with self._mutex:
@@ -103,18 +112,20 @@ class PostgresStore(SqlStore):
             connection = pool.getconn()
         try:
             begin = _WRITE.format(wait=self._lock_milliseconds, space=lock_number(self._space)) if writes else _READ
+            # Reads the epoch and checks the era in the same round trip.
+            epoch_query = _EPOCH_ROW.format(where=self._epoch_where) if writes and self.guard is not None else None
+            statements: Any = "; ".join(filter(None, (begin, epoch_query, self._era_query)))
             with self.address.translated():
-                # Checks the era in the same round trip.
-                answer = connection.execute(f"{begin}; {self._era_query}" if self._era_query else begin)
-                while answer.nextset():
-                    pass
-                if self._era_query and answer.fetchone() != self._era:
+                answers = _first_rows(connection.execute(statements))
+                if self._era_query and answers[-1] != self._era:
                     connection.rollback()
                     raise self._moved()
         except BaseException:
             pool.putconn(connection)
             raise
-        return _PostgresConnection(self, pool, connection)
+        advance: Any = _ADVANCE.format(where=self._epoch_where)
+        epoch = answers[1] if epoch_query else None  # after the answer of the lock
+        return _PostgresConnection(self, pool, connection, PostgresEpoch(epoch, advance))
 
     def now(self) -> float:
         """Return the server's time in seconds since the epoch, also inside a transaction."""
@@ -263,8 +274,18 @@ class FeedListener(NamedTuple):
         self.connection.close()
 
 
+class PostgresEpoch(NamedTuple):
+    """The row of the epoch as a transaction found it, and the statement that advances it."""
+
+    row: tuple[int, str] | None
+    advance: LiteralString
+
+
 class _PostgresConnection:
-    def __init__(self, store: PostgresStore, pool: psycopg_pool.ConnectionPool, connection: psycopg.Connection) -> None:
+    def __init__(
+        self, store: PostgresStore, pool: psycopg_pool.ConnectionPool, connection: psycopg.Connection, epoch: PostgresEpoch
+    ) -> None:
+        self._epoch = epoch
         self._store = store
         self._address = store.address
         self._pool = pool
@@ -304,10 +325,20 @@ class _PostgresConnection:
         if stream == FEED:
             self._commit = f"NOTIFY {self._store.channel}; COMMIT"
 
-    def finish(self, *, commit: bool) -> None:
+    def advance(self, space: str, key: str) -> tuple[int, str] | None:
+        """Advance the epoch, in the same round trip as the commit: writers of a space are serialized."""
+        del space, key
+        if self._epoch.row is None:
+            return None
+        self._commit = f"{self._epoch.advance}; {self._commit}"
+        return self._epoch.row[0] + 1, self._epoch.row[1]
+
+    def finish(self, *, commit: bool, then: Callable[[], None] | None = None) -> None:
         try:
             with self._address.translated():
                 self._connection.execute(self._commit if commit else "ROLLBACK")
+            if commit and then is not None:
+                then()
         except StoreError as err:
             if commit:  # not retryable: it could be committed twice
                 message = f"connection lost during commit, which may have succeeded: {err.message}"
@@ -321,6 +352,16 @@ def _dialect(sql: str) -> LiteralString:
     # The statements are constants, which their type cannot express after formatting.
     translated: Any = _OVERRIDES.get(sql, sql).replace("?", "%s")
     return translated  # type: ignore[no-any-return]
+
+
+def _first_rows(cursor: psycopg.Cursor) -> list[Any]:
+    """Return the first row of each result that has rows."""
+    rows = []
+    while True:
+        if cursor.description:
+            rows.append(cursor.fetchone())
+        if not cursor.nextset():
+            return rows
 
 
 def _scalar(connection: psycopg.Connection, sql: LiteralString, *arguments: str) -> Any:

@@ -1,4 +1,4 @@
-"""Streams, values and edges as SQL tables, shared by SQLite and PostgreSQL. The gate is in ``capability_gate``.
+"""Streams and values as SQL tables, shared by SQLite and PostgreSQL. Edges are in ``edges``, the gate in ``capability_gate``.
 
 Invariant: every statement names the space, so one database can hold many. Every check comes before the first change of a call,
 so a refusal changes nothing. A transaction with a database error is never committed. If clones share live state, caches of one
@@ -16,29 +16,20 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from clia.errors import StoreError
 from clia.store import validation
-from clia.store.interface import ABSENT, ANY_VERSION, CLONE_KEYS, Edge, StreamEntry, Versioned
+from clia.store.edges import Edges
+from clia.store.epochs import row_from
+from clia.store.interface import ABSENT, ANY_VERSION, CLONE_KEYS, DERIVED, EPOCH, INTENT, StreamEntry, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from clia.store.capability_gate import SqlGate
+    from clia.store.epochs import EpochRow, StoreGuard
 
 T = TypeVar("T")
-
-
-def standing(columns: str, where: str, tables: str = "clia_edges e") -> str:
-    """Return a query of the live edges."""
-    # OFFSET forces a look-up per edge; without statistics PostgreSQL would read all retractions.
-    kept = "NOT EXISTS (SELECT 1 FROM clia_retractions r WHERE r.space = e.space AND r.origin = e.origin LIMIT 1 OFFSET 0)"
-    return f"SELECT {columns} FROM {tables} WHERE e.space = ? AND {where} AND {kept}"  # noqa: S608 (constants)
-
-
-def reachable(step: str) -> str:
-    """Return a query of all reachable nodes, with arguments space, start, kind, space, kind; ``step`` extends ``reached``."""
-    first = standing("dst", "src = ? AND kind = ?")
-    return f"WITH RECURSIVE reached (node) AS ({first} UNION {step}) SELECT node FROM reached ORDER BY node"  # noqa: S608 (constants)
 
 
 _END = "SELECT last FROM clia_streams WHERE space = ? AND stream = ?"
@@ -65,18 +56,10 @@ _PUT_NEXT = (
     " ON CONFLICT (space, key) DO UPDATE SET version = clia_values.version + 1, value = excluded.value RETURNING version"
 )
 _SCAN = "SELECT key, value FROM clia_values WHERE space = ? AND key BETWEEN ? AND ? AND value IS NOT NULL ORDER BY key"
-_ADD = "INSERT INTO clia_edges VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
-_RETRACT = "INSERT INTO clia_retractions VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-_DROP = ("DELETE FROM clia_edges WHERE space = ? AND source = ?", "DELETE FROM clia_retractions WHERE space = ? AND source = ?")
-_CLEAR = ("DELETE FROM clia_edges WHERE space = ?", "DELETE FROM clia_retractions WHERE space = ?")
-_TARGETS = standing("DISTINCT dst", "src = ? AND kind = ?") + " ORDER BY dst"
-_SOURCES = standing("DISTINCT src", "dst = ? AND kind = ?") + " ORDER BY src"
-REACHABLE = reachable(standing("e.dst", "e.kind = ?", "reached JOIN clia_edges e ON e.src = reached.node"))
-_ORIGINS = standing("DISTINCT origin", "src = ? AND kind = ? AND dst = ?") + " ORDER BY origin"
-_EDGE = "src, kind, dst, origin, source"
-_EDGES = standing(_EDGE, "1 = 1")
-# Not sorted: SQLite would read the whole table in order instead of looking up both ends.
-_TOUCHING = f"{standing(_EDGE, 'src = ?')} UNION {standing(_EDGE, 'dst = ?')}"
+_SCAN_WITH_EPOCH = (
+    "SELECT key, value, 0 FROM clia_values WHERE space = ? AND key BETWEEN ? AND ? AND value IS NOT NULL"
+    " UNION ALL SELECT key, value, version FROM clia_values WHERE space = ? AND key = ? AND value IS NOT NULL"
+)
 
 
 class Connection(Protocol):
@@ -95,8 +78,11 @@ class Connection(Protocol):
     def appended(self, stream: str) -> None:
         """Called after an append, for databases with notifications."""
 
-    def finish(self, *, commit: bool) -> None:
-        """End the transaction and return the connection, even if this raises."""
+    def advance(self, space: str, key: str) -> tuple[int, str] | None:
+        """Increment the version of a value, and return it with the text; None if there is no value."""
+
+    def finish(self, *, commit: bool, then: Callable[[], None] | None = None) -> None:
+        """End the transaction, call ``then`` if it is committed, and return the connection, even if this raises."""
 
 
 class StoreKeys(NamedTuple):
@@ -129,6 +115,13 @@ class SqlStore(ABC):
         self._space = validation.check_name(space)
         self._keys = StoreKeys(space, space if own is None else validation.check_name(own))
         self._thread = threading.local()
+        self.guard: StoreGuard | None = None
+        """Checks that this is the store of the repository; None: not checked."""
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """Where the store is, for messages: its path or address."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -148,8 +141,14 @@ class SqlStore(ABC):
     @contextmanager
     def writing(self) -> Iterator[SqlTransaction]:
         """Begin a transaction. An exception in its block rolls it back. Transactions cannot be nested."""
-        with self._connection(writes=True) as connection:
+        with self.transaction() as connection:
             yield SqlTransaction(connection, self._keys)
+            if self.guard is not None and (connection.changes_live_state or connection.changes_intents):
+                connection.after_commit = self.guard.admit(connection, live=connection.changes_live_state)
+
+    def transaction(self) -> AbstractContextManager[GuardedConnection]:
+        """Begin a transaction that the guard does not check."""
+        return self._connection(writes=True)
 
     @contextmanager
     def reading(self) -> Iterator[SqlTransaction]:
@@ -160,7 +159,7 @@ class SqlStore(ABC):
     @contextmanager
     def _connection(self, *, writes: bool) -> Iterator[GuardedConnection]:
         with self._one_at_a_time():
-            connection = GuardedConnection(self._begin(writes=writes), writes=writes)
+            connection = GuardedConnection(self._begin(writes=writes), self._keys, writes=writes)
             try:
                 yield connection
             except BaseException:
@@ -180,6 +179,28 @@ class SqlStore(ABC):
             with self.reading() as view:
                 return view.values.scan(prefix)
         return validation.decode_all(self._fetch_once(_SCAN, [where, *validation.prefix_range(prefix)]))
+
+    def scan_at_opening(self, prefix: str) -> list[tuple[str, Any]]:
+        """Return what ``scan`` returns, and look at the epoch in the same statement."""
+        rows = self._fetch_once(_SCAN_WITH_EPOCH, [self._keys.of(prefix), *validation.prefix_range(prefix), self._keys.own, EPOCH])
+        if self.guard is not None:
+            self.guard.look(next((row_from(version, text) for key, text, version in rows if key == EPOCH), None))
+        return validation.decode_all(sorted((key, text) for key, text, _ in rows if key != EPOCH))
+
+    def epoch_row(self) -> EpochRow | None:
+        """Return the row that names the epoch of this store; None if it has none."""
+        rows = self._fetch_once(_GET, [self._keys.own, EPOCH])
+        return row_from(*rows[0]) if rows and rows[0][1] is not None else None
+
+    def require_sound(self, *, look: bool = False) -> None:
+        """``StoreError`` if the store is lost, an older copy or another one (``epochs``).
+
+        ``look``: also if it was replaced since it was opened, which otherwise the next write notices.
+        """
+        if self.guard is not None:
+            if look:
+                self.guard.look(self.epoch_row())
+            self.guard.require()
 
     def _fetch_once(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Return the rows of a single statement outside of any transaction of this thread."""
@@ -218,9 +239,12 @@ class SqlTransaction:
 class GuardedConnection:
     """A connection that enforces the rules of a transaction and remembers failures."""
 
-    def __init__(self, connection: Connection, *, writes: bool) -> None:
+    def __init__(self, connection: Connection, keys: StoreKeys, *, writes: bool) -> None:
         self._connection = connection
+        self.key_of = keys.of
         self._writes = writes
+        self.changes_live_state = self.changes_intents = False
+        self.after_commit: Callable[[], None] | None = None
         self._process = os.getpid()
         self._ended = False
         self._failure: StoreError | None = None
@@ -232,6 +256,14 @@ class GuardedConnection:
         if not self._writes:
             raise validation.refusal("only-reading")
 
+    def check_change(self, name: str) -> None:
+        """The same for a change of a stream or value."""
+        self.check_writable()
+        if name.startswith(INTENT):
+            self.changes_intents = True
+        elif not name.startswith(DERIVED):
+            self.changes_live_state = True
+
     def fetch(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
         return self._call(self._connection.fetch, sql, arguments)
 
@@ -240,6 +272,11 @@ class GuardedConnection:
 
     def write_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
         return self._call(self._connection.write, sql, rows) if rows else 0
+
+    def advance(self, key: str) -> EpochRow | None:
+        """Increment the version of the row that names the epoch; None if there is none."""
+        row = self._call(self._connection.advance, self.key_of(key), key)
+        return None if row is None else row_from(*row)
 
     def has_table(self, name: str) -> bool:
         return self._call(self._connection.has_table, name)
@@ -250,7 +287,7 @@ class GuardedConnection:
     def finish(self, *, commit: bool) -> None:
         self._check_alive()
         self._ended = True
-        self._connection.finish(commit=commit and self._failure is None)
+        self._connection.finish(commit=commit and self._failure is None, then=self.after_commit)
         if commit and self._failure is not None:
             raise self._failure
 
@@ -283,7 +320,7 @@ class Streams(NamedTuple):
 
     def append(self, stream: str, bodies: Sequence[Any], expected: int | None = None) -> int:
         """Append bodies and return the last position. ``Conflict`` (stale-position) if it does not end at ``expected``."""
-        self.db.check_writable()
+        self.db.check_change(stream)
         texts = [validation.encode(body) for body in bodies]
         last = self._advance_end(stream, len(texts), expected)
         if texts:
@@ -322,14 +359,14 @@ class Streams(NamedTuple):
 
     def replace(self, stream: str, position: int, body: Any) -> None:
         """Replace the body of an entry: for leaked secrets only. ``NotFound`` if the entry does not exist."""
-        self.db.check_writable()
+        self.db.check_change(stream)
         where = self.keys.of(stream), validation.check_name(stream), validation.clamp(position)
         if not self.db.write(_REPLACE, validation.encode(body), *where):
             raise validation.no_entry(stream, position)
 
     def forget(self, stream: str, upto: int) -> None:
         """Delete the entries up to a position. Later entries do not reuse positions."""
-        self.db.check_writable()
+        self.db.check_change(stream)
         self.db.write(_FORGET, self.keys.of(stream), validation.check_name(stream), validation.clamp(upto))
 
     def names(self, prefix: str) -> list[str]:
@@ -348,7 +385,7 @@ class Values(NamedTuple):
 
     def put(self, key: str, value: Any, expected: int = ANY_VERSION) -> int:
         """Set a value and return its version. ``Conflict`` (stale-value) if the current version is not ``expected``."""
-        self.db.check_writable()
+        self.db.check_change(key)
         text = validation.encode(value)
         if expected == ANY_VERSION:
             return int(self.db.fetch(_PUT_NEXT, self.keys.of(key), validation.check_name(key), text)[0][0])
@@ -358,7 +395,7 @@ class Values(NamedTuple):
 
     def delete(self, key: str, expected: int = ANY_VERSION) -> bool:
         """Delete a value; False if there was none. ``Conflict`` (stale-value) as for ``put``."""
-        self.db.check_writable()
+        self.db.check_change(key)
         version, text = self._expect(key, expected)
         self.db.write_many(_PUT, [] if text is None else [(self.keys.of(key), key, version, None)])
         return text is not None
@@ -394,63 +431,3 @@ def _version_and_text(rows: Sequence[tuple[Any, ...]]) -> tuple[int, str | None]
 
 def _versioned(key: str, version: int, text: str | None) -> Versioned | None:
     return None if text is None else Versioned(validation.decode(text, key), version)
-
-
-class Edges(NamedTuple):
-    """An index of edges. Several origins may state the same edge; it is live until all of them are retracted.
-
-    A retraction may arrive before the statement it retracts: order does not matter. All lists are sorted.
-    """
-
-    db: GuardedConnection
-    space: str
-
-    def add(self, edges: Iterable[Edge]) -> None:
-        """Add edges. Idempotent."""
-        self.db.check_writable()
-        self.db.write_many(_ADD, [(self.space, *map(validation.check_name, edge)) for edge in edges])
-
-    def retract(self, source: str, origins: Iterable[str]) -> None:
-        """Retract every edge, present or future, that the origins state. ``source`` is the chain with the retraction."""
-        self.db.check_writable()
-        validation.check_name(source)
-        self.db.write_many(_RETRACT, [(self.space, validation.check_name(origin), source) for origin in origins])
-
-    def drop(self, source: str) -> None:
-        """Delete every edge and retraction read from a chain."""
-        self.db.check_writable()
-        for sql in _DROP:
-            self.db.write(sql, self.space, validation.check_name(source))
-
-    def clear(self) -> None:
-        """Delete everything."""
-        self.db.check_writable()
-        for sql in _CLEAR:
-            self.db.write(sql, self.space)
-
-    def targets(self, src: str, kind: str) -> list[str]:
-        """Return the distinct targets of edges of a kind."""
-        return self._column(_TARGETS, src, kind)
-
-    def sources(self, dst: str, kind: str) -> list[str]:
-        """Return the distinct sources of edges of a kind."""
-        return self._column(_SOURCES, dst, kind)
-
-    def reachable(self, src: str, kind: str) -> list[str]:
-        """Return every node reachable over edges of a kind. Contains ``src`` only if it is on a cycle."""
-        return self._column(REACHABLE, src, kind, self.space, kind)
-
-    def origins(self, src: str, kind: str, dst: str) -> list[str]:
-        """Return the origins that state an edge and are not retracted."""
-        return self._column(_ORIGINS, src, kind, dst)
-
-    def standing(self, touching: str | None = None) -> list[Edge]:
-        """Return the live edges (optionally those that start or end at ``touching``), one per origin and source."""
-        if touching is None:
-            rows = self.db.fetch(_EDGES, self.space)
-        else:
-            rows = self.db.fetch(_TOUCHING, self.space, validation.check_name(touching), self.space, touching)
-        return sorted(Edge(*row) for row in rows)
-
-    def _column(self, sql: str, *names: str) -> list[str]:
-        return [name for (name,) in self.db.fetch(sql, self.space, *map(validation.check_name, names))]

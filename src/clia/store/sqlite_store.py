@@ -26,7 +26,7 @@ from clia.store.sql_store import SqlStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from clia.store.sql_store import Connection, GuardedConnection
@@ -40,6 +40,7 @@ TIMEOUT = 30.0
 _NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+_ADVANCE = "UPDATE clia_values SET version = version + 1 WHERE space = ? AND key = ? AND value IS NOT NULL RETURNING version, value"
 _DIALECT = {"text": "TEXT", "packed": " WITHOUT ROWID"}
 # SQLite result code: our code and hint. Everything else is a ``store-error``.
 ERRORS = {
@@ -81,6 +82,10 @@ class SqliteStore(SqlStore):
         self._forked_busy = False
         self._migrated: FileId | None = None  # the file that is known to be migrated
         _STORES.add(self)
+
+    @property
+    def location(self) -> str:
+        return self.path
 
     def close(self) -> None:
         with self._mutex:
@@ -302,12 +307,18 @@ class _SqliteConnection(NamedTuple):
     def appended(self, stream: str) -> None:
         """SQLite has no notifications."""
 
-    def finish(self, *, commit: bool) -> None:
+    def advance(self, space: str, key: str) -> tuple[int, str] | None:
+        rows = self.fetch(_ADVANCE, [space, key])
+        return (int(rows[0][0]), rows[0][1]) if rows else None
+
+    def finish(self, *, commit: bool, then: Callable[[], None] | None = None) -> None:
         file = None
         try:
             if commit or self.connection.in_transaction:  # SQLite rolls back some failures itself
                 self.connection.execute("COMMIT" if commit else "ROLLBACK")
             file = self.file
+            if commit and then is not None:
+                then()  # other writers still wait
         except sqlite3.Error as err:
             raise _error(self.store.path, err) from None
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from clia.store.interface import CLONE_KEYS
+from clia.store.interface import CLONE_KEYS, EPOCH, FOREIGN
 from clia.store.sqlite_store import is_moved
 
 TYPE_CHECKING = False
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from clia.store.postgres_store import PostgresStore
     from clia.store.sqlite_store import SqliteStore
 
-_FOREIGN = "foreign/"
 _PROCESS_KEYS = ("claim/", "fleet/", "queue/")  # live processes write these again
-_NOT_IN_REFS = ("feed/refs", _FOREIGN, "rewound/", "sweep/")  # cannot be rebuilt from refs
+_NOT_IN_REFS = (EPOCH, "feed/refs", FOREIGN, "rewound/", "sweep/")  # cannot be rebuilt from refs
 _REBUILT = tuple(key for key in CLONE_KEYS if key not in _NOT_IN_REFS)
 
 
@@ -32,7 +31,7 @@ def is_in_use(path: str) -> bool:
 
 def copy_state(old: SqliteStore, new: PostgresStore, reached: Callable[[str], None], *, shared: bool) -> None:
     """Copy the live state to the server, and retire the file. ``shared``: machines share the new store and therefore all agents."""
-    excluded = (*_PROCESS_KEYS, *_REBUILT, *((_FOREIGN,) if shared else ()))
+    excluded = (*_PROCESS_KEYS, *_REBUILT, *((FOREIGN,) if shared else ()))
     with old.exporting(excluded) as rows:
         new.import_store(rows)
         reached("store-copied")

@@ -53,6 +53,7 @@ def test_a_replay_is_refused(pair: Pair, store_lost: bool) -> None:
         for file in Path(pair.place("hearer"), ".git", "clia").glob("space.db*"):
             file.unlink()
         pair.hearer = clia.open(pair.place("hearer"), settings=pair.settings())
+        pair.hearer.doctor(repair=True)
     rewind_chain(pair, 1)
     assert_refused(pair, "replayed")
     pair.append(old_token)

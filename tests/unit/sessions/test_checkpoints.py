@@ -120,6 +120,7 @@ def test_ids_are_not_reused_when_the_store_is_lost(place: SessionSpace, space: c
     space.decide("scout", 8, request_id=question.id)
     place.lose_store()
     with place.open() as again:
+        assert again.cancel("scout").id == "2"
         assert again.start("scout", "product").id == "3"
         assert again.ask("scout", {"question": "?"}).id == "ask-2.1"
         refused("no-such-request", lambda: again.decide("scout", 9, request_id="1.1"))

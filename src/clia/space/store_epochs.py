@@ -1,0 +1,57 @@
+"""The epochs of a clone's store, as its repository names them: ``refs/clia/store``.
+
+Invariant: each epoch is an event on a chain that only this clone has, so the chain tells when the store was first used, and each
+time that it was rebuilt, restored or accepted as an older copy. The id of an epoch is that of its commit.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from clia.errors import StaleRef
+from clia.space.events import event_of, write_event
+from clia.store.epochs import BEFORE, NEWER, SAME, UNRELATED
+from clia.values import refs as names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from clia.space.core import Core
+
+
+class StoreEpochs(NamedTuple):
+    """``core`` has the refs of this clone only."""
+
+    core: Core
+
+    def current(self) -> str | None:
+        return self.core.refs.get(names.STORE)
+
+    def write(self, why: str) -> str:
+        """Write the epoch that follows the current one."""
+        core, tip = self.core, self.current()
+        before = event_of(core.objects.commit(tip)) if tip is not None else None
+        number = 1 + (before or {}).get("number", 0)
+        body = {"event": "store-epoch", "number": number, "why": why, "store": core.store.location}
+        return write_event(core, tip, core.person_stamp(), body, f"store epoch {number}: {why}")
+
+    def settle(self, epoch: str) -> None:
+        """Make an epoch the current one, unless a later one is."""
+        while True:
+            tip = self.current()
+            if tip == epoch or (tip is not None and not self.core.graph.descends(epoch, tip)):
+                return
+            with suppress(StaleRef):  # another process did it
+                self.core.refs.move(names.STORE, tip, epoch, "clia: store epoch")
+                return
+
+    def relation(self, epoch: str) -> str:
+        """How an epoch relates to the current one."""
+        core, tip = self.core, self.current()
+        if tip == epoch:
+            return SAME
+        if core.objects.kind(epoch) != "commit":
+            return UNRELATED
+        if tip is None or core.graph.descends(epoch, tip):
+            return NEWER
+        return BEFORE if core.graph.descends(tip, epoch) else UNRELATED
