@@ -65,7 +65,8 @@ class ToolCommits(AdoptedCommits):
         self._moves = [entry for _, entry in self._logged(by_tool=True)]
         if captured.git.worktree_calls is not None:
             self._moves += porcelain.reflogs.in_removed_worktrees(*captured.git.worktree_calls)
-        self._made = {entry.new: entry for entry in self._moves if entry.created and self._is_here(entry.new)}
+        made = (entry for entry in self._moves if entry.created and entry.old != entry.new)  # amended without a change
+        self._made = {entry.new: entry for entry in made if self._is_here(entry.new)}
         self._made |= {} if captured.git.sizes.get(captured.git.log) else self._without_reflog()
 
     def has_any(self) -> bool:

@@ -173,6 +173,8 @@ class WorktreeHead(NamedTuple):
     can_follow: bool  # HEAD is detached, and no merge, rebase or other operation is in progress
     created: frozenset[str] | None  # commits and stashes that its reflogs name; None: there is no reflog
     branch: str | None = None  # the ref that HEAD points to
+    before: Mapping[str, str] | None = None  # where HEAD was before each commit that it gained there
+    replayed: frozenset[str] = frozenset()  # those that a rebase or cherry-pick created
 
 
 class Pushed(NamedTuple):

@@ -31,12 +31,17 @@ class ReflogEntry(NamedTuple):
     @property
     def replayed(self) -> bool:
         """Whether the new commit repeats another one with its author and date, unless it is a merge or an amended commit."""
-        return bool(_REPLAYED.match(self.why))
+        return is_replay(self.why)
 
 
 def is_creation(why: str) -> bool:
     """Whether a reason in a reflog is that of a commit that git created."""
     return bool(_CREATED.match(why)) and not _MOVED.search(why)
+
+
+def is_replay(why: str) -> bool:
+    """Whether a reason in a reflog is that of a commit that repeats another one, unless it is a merge or amends one."""
+    return bool(_REPLAYED.match(why))
 
 
 def read_reflog(path: str, start: int = 0, end: int | None = None) -> list[ReflogEntry]:

@@ -12,6 +12,7 @@ import re
 import shutil
 import tempfile
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 
 from clia.errors import CliaError, Conflict, FileError, InvalidInput
 from clia.git import worktree_links
@@ -163,15 +164,18 @@ class GitWorktrees:
         admin = self._admin_of(place) if os.path.isdir(place) else None
         if admin is None or (_moved_by_clia(os.path.join(admin, "logs", "HEAD"), expected) and not self._stashes({expected})):
             return None
-        from clia.git.reflogs import is_creation
+        from clia.git.reflogs import is_creation, is_replay
 
         symbolic = self._command.attempt("symbolic-ref", "--quiet", "HEAD", cwd=place).out.decode("utf-8", "replace").strip()
         busy = any(os.path.lexists(os.path.join(admin, name)) for name in _OPERATIONS)
         out = self._command.attempt("log", "-g", "-z", "--no-show-signature", "--format=%H %gs", "HEAD", "--", cwd=place).out
         moves = [entry.partition(" ")[::2] for entry in out.decode("utf-8", "replace").split("\0") if entry]
         created = {cid for cid, why in moves if is_creation(why)}
+        before = {cid: old for (cid, why), (old, _) in pairwise(moves) if is_creation(why) and cid != old}
+        replayed = frozenset(cid for cid, why in moves if cid in before and is_replay(why))
         created |= self._stashes({cid for cid, _ in moves})
-        return WorktreeHead(self.head_of(place), not symbolic and not busy, frozenset(created) if moves else None, symbolic or None)
+        known = frozenset(created) if moves else None
+        return WorktreeHead(self.head_of(place), not symbolic and not busy, known, symbolic or None, before, replayed)
 
     def _stashes(self, bases: set[str]) -> set[str]:
         """Return the stashes of files that were based on these commits. All worktrees share the stashes."""

@@ -1,7 +1,8 @@
 """Commits that a program made itself become commits of the agent.
 
 Invariant: each commit that the program created and that its HEAD contains is adopted once, in order, with its message, author
-date, tree and the shape of its merges. Commits that it left behind (amended, reset, on another branch, stashed) and the originals
+date, tree and the shape of its merges. A copy that a rebase made of a recorded commit is not adopted again, and a commit on other
+files than the agent's has its change. Commits that it left behind (amended, reset, on another branch, stashed) and the originals
 of the adopted ones are kept under ``refs/clia/own``. Commits of others that it fetched, merged or checked out stay what they are.
 """
 
@@ -102,6 +103,16 @@ class AdoptedCommits(ABC):
             core.refs.move(ref, before, merge, "clia: keep")
 
 
+class _NewHistory:
+    """The agent's history while commits of a program are adopted."""
+
+    def __init__(self, head: str, stands_for: dict[str, str]) -> None:
+        self.head = head  # before the first of them
+        self.tip = head
+        self.stands_for = stands_for  # the agent's commit for each of the program's
+        self.bases: dict[str, list[str]] = {}  # for each of them: commits of others that the agent's next commit has to merge
+
+
 class ProgramCommits(AdoptedCommits):
     """The commits that a program made in one checkout since the agent's last commit."""
 
@@ -115,15 +126,16 @@ class ProgramCommits(AdoptedCommits):
         state = self._porcelain.head_state(self._checkout.directory, self.head)
         if state is None or state.commit is None:
             return [head], []
-        stands_for = dict.fromkeys((self._checkout.base, self.head), head)
-        start = self.head
-        self.head = state.commit
-        adopted, tip = self._adopted(state, head, stands_for, identity)
+        start, now = self.head, state.commit
+        self.head = now
+        new = _NewHistory(head, dict.fromkeys((self._checkout.base, start), head))
+        for commit in self._own(state, now, [head, *new.stands_for]):
+            self._take(commit, new, state, identity)
+        is_new = now in new.bases
         left = self._left(state, [head, start], head)
-        self._keep([*left, *([state.commit] if adopted else [])], head)
-        merged = [] if state.commit in adopted or self._core.graph.descends(head, state.commit) else [state.commit]
-        parents = [tip, *merged]
-        return parents, [(KEPT, cid) for cid in left]
+        self._keep([*left, *([now] if is_new else [])], head)
+        merged = new.bases[now] if is_new else self._others(head, [head], [now])
+        return [new.stands_for.get(now, new.tip), *merged], [(KEPT, cid) for cid in left]
 
     def has_any(self) -> bool:
         """Whether there is anything to adopt or to keep."""
@@ -143,21 +155,60 @@ class ProgramCommits(AdoptedCommits):
         checkout = self._checkout
         self._porcelain.record(checkout.directory, checkout.agent, checkout.base, checkout.own, (commit, self.head))
 
-    def _adopted(
-        self, state: WorktreeHead, head: str, stands_for: dict[str, str], identity: Sequence[Trailer]
-    ) -> tuple[dict[str, str], str]:
-        """The agent's commit for each commit of the program, and the last of them."""
-        adopted: dict[str, str] = {}
-        tip = head
-        for commit in self._own(state, state.commit or head, [head, *stands_for]):
-            mapped = [stands_for.get(parent, parent) for parent in commit.parents]
-            # A commit on another base than the agent's work follows that work, and merges its base.
-            parents = mapped[:1] if commit.parents[:1] and commit.parents[0] in stands_for else [tip]
-            parents += self._others(head, parents, mapped)
-            tip = adopted[commit.cid] = stands_for[commit.cid] = self._write(
-                commit, self._without_prepared(commit.tree, parents), parents, identity
-            )
-        return adopted, stands_for.get(state.commit or "", tip)
+    def _take(self, commit: Commit, new: _NewHistory, state: WorktreeHead, identity: Sequence[Trailer]) -> None:
+        """Adopt one commit of the program, unless it repeats a change that the agent's files have."""
+        mapped = [new.stands_for.get(parent, parent) for parent in commit.parents]
+        below = [base for parent in commit.parents for base in new.bases.get(parent, ())]
+        # A commit on another base than the agent's work follows that work, and merges its base.
+        parents = mapped[:1] if commit.parents[:1] and commit.parents[0] in new.stands_for else [new.tip]
+        parents += self._others(new.head, parents, [*mapped, *below])
+        if self._repeats(commit, state) and self._has_change(parents[0], commit):
+            new.stands_for[commit.cid], new.bases[commit.cid] = parents[0], parents[1:]
+            return
+        tree = self._without_prepared(self._tree(commit, parents, state), parents)
+        new.tip = new.stands_for[commit.cid] = self._write(commit, tree, parents, identity)
+        new.bases[commit.cid] = []
+
+    def _repeats(self, commit: Commit, state: WorktreeHead) -> bool:
+        """Whether a commit is a copy of another one, which a rebase or cherry-pick made, and not an amended commit."""
+        return commit.cid in state.replayed and len(commit.parents) == 1 and self._amended(commit, state) is None
+
+    def _amended(self, commit: Commit, state: WorktreeHead) -> str | None:
+        """The commit that a commit replaces, as by ``git commit --amend``, or by a squash in a rebase."""
+        before = (state.before or {}).get(commit.cid)
+        if before is None or self._core.objects.kind(before) != "commit":
+            return None
+        return before if self._core.objects.commit(before).parents == commit.parents else None
+
+    def _has_change(self, agents: str, commit: Commit) -> bool:
+        """Whether an agent's commit has the change of a commit already."""
+        ours = self._tree_of(agents)
+        return self._core.graph.apply(self._tree_of(commit.parents[0]), commit.tree, ours) == (ours, True)
+
+    def _tree(self, commit: Commit, parents: Sequence[str], state: WorktreeHead) -> str:
+        """The tree of a commit, or, if it is based on other files than the agent's work, its change applied to that work."""
+        graph = self._core.graph
+        if not commit.parents:
+            return commit.tree
+        ours, is_clean = self._tree_of(parents[0]), True
+        for other in parents[1:] if len(commit.parents) == 1 else ():
+            shared = graph.merge_base(parents[0], other)
+            ours, applied = graph.apply(self._tree_of(shared), self._tree_of(other), ours)
+            is_clean = is_clean and applied
+        tree, applied = graph.apply(self._tree_of(self._base(commit, parents[0], state)), commit.tree, ours)
+        return tree if is_clean and applied else commit.tree
+
+    def _base(self, commit: Commit, agents: str, state: WorktreeHead) -> str:
+        """The commit whose files a commit changes: the one that it amends, if that is recorded, or its parent."""
+        base, amended = commit.parents[0], self._amended(commit, state)
+        while amended is not None:
+            if self._core.contains(agents, amended) or self._core.notes.among(names.OWN_NOTES, [amended]):
+                return amended
+            amended = self._amended(self._core.objects.commit(amended), state)
+        return base
+
+    def _tree_of(self, cid: str | None) -> str:
+        return self._core.empty_tree() if cid is None else self._core.objects.commit(cid).tree
 
     def _without_prepared(self, tree: str, parents: Sequence[str]) -> str:
         """A tree without what was put into the worktree for the program, such as a copied ``.env``."""

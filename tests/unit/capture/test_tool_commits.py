@@ -131,6 +131,18 @@ def test_amending_a_commit_of_an_earlier_turn_records_only_what_is_new(root: Pat
     assert [line.commit for line in space.blame(agent_of(space), "a.txt")] == [first.cid, amended.cid]
 
 
+def test_amending_a_persons_commit_twice_without_another_change_keeps_the_lines(root: Path, space: clia.Space) -> None:
+    """The same second and content: git creates the same commit again."""
+    start(root)
+    (root / "README.md").write_text("people\ntool\n")
+    amend = ("-c", "core.editor=true", "commit", "-qa", "--amend", "--date=@1790000000 +0000")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GIT_COMMITTER_DATE", "@1790000000 +0000")
+        bash(root, amend, amend)
+    stop(root)
+    assert agents_lines(space, "README.md") == ["tool"]
+
+
 def test_amending_a_persons_commit_leaves_the_person_the_old_lines(root: Path, space: clia.Space) -> None:
     start(root)
     (root / "README.md").write_text("people\ntool\n")

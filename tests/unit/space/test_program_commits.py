@@ -190,6 +190,68 @@ def test_a_rebase_in_progress_is_left_alone(space: clia.Space, repo: Path, desk:
     assert sum(commit.subject == "b: 1" for commit in space.log("scout")) == 1
 
 
+@pytest.mark.parametrize("on_branch", [True, False])
+def test_recorded_commits_that_the_program_rebases_are_not_recorded_again(
+    space: clia.Space, repo: Path, desk: Path, on_branch: bool
+) -> None:
+    if on_branch:
+        git("checkout", "-q", "-b", "feature", cwd=desk)
+    commit_file(desk, "b", "1\n")
+    commit_file(desk, "c", "1\n")
+    recorded = space.commit_dir("scout", "finding", desk, message="one")
+    persons_commit = commit_file(repo, "x", "people\n")
+    git("rebase", "-q", "main", cwd=desk)
+    commit_file(desk, "d", "1\n")
+    last = space.commit_dir("scout", "finding", desk, message="two")
+    assert subjects(space) == ["b: 1", "c: 1", "one", "d: 1", "two"]
+    assert space.show("scout~1").parents == (recorded, persons_commit)
+    assert sorted(space.files(last)) == ["a", "b", "c", "d", "x"]
+    assert {path: space.blame("scout", path)[0].agent for path in "bcdx"} == {"b": "scout", "c": "scout", "d": "scout", "x": None}
+    assert space.blame("scout", "b")[0].commit == space.log("scout", own=True)[-2].cid
+    if on_branch:  # HEAD stays on the program's commits, which are kept
+        assert rev(desk, "HEAD") in git("rev-list", "refs/clia/own/scout", cwd=repo).split()
+
+
+def test_a_rebase_of_recorded_commits_that_is_left_open_is_not_recorded_twice(space: clia.Space, repo: Path, desk: Path) -> None:
+    commit_file(desk, "b", "1\n")
+    commit_file(desk, "c", "1\n")
+    space.commit_dir("scout", "finding", desk, message="one")
+    commit_file(repo, "x", "people\n")
+    commit_file(repo, "c", "people\n")
+    with pytest.raises(CalledProcessError):  # a conflict in c
+        git("rebase", "-q", "main", cwd=desk)
+    space.commit_dir("scout", "finding", desk, message="left open")
+    assert subjects(space) == ["b: 1", "c: 1", "one", "left open"]
+    (desk / "c").write_text("people\n1\n")
+    git("add", "c", cwd=desk)
+    git("-c", "core.editor=true", "rebase", "--continue", cwd=desk)
+    space.commit_dir("scout", "finding", desk, message="done")
+    assert subjects(space)[:4] == ["b: 1", "c: 1", "one", "left open"]
+    assert subjects(space)[4:] in (["done"], ["c: 1", "done"])
+    assert [(line.text, line.agent) for line in space.blame("scout", "c")] == [("people", None), ("1", "scout")]
+    assert sorted(space.files("scout")) == ["a", "b", "c", "x"]
+
+
+@pytest.mark.parametrize("on_branch", [True, False])
+def test_a_recorded_commit_that_is_amended_in_a_rebase_is_recorded_as_its_change(
+    space: clia.Space, desk: Path, on_branch: bool
+) -> None:
+    base = rev(desk, "HEAD")
+    if on_branch:
+        git("checkout", "-q", "-b", "feature", cwd=desk)
+    commit_file(desk, "b", "1\n")
+    commit_file(desk, "c", "1\n")
+    space.commit_dir("scout", "finding", desk, message="one")
+    git("-c", "sequence.editor=sed -i 1s/pick/edit/", "rebase", "-q", "-i", base, cwd=desk)
+    (desk / "b").write_text("1\n2\n")
+    git("commit", "-qa", "--amend", "-m", "better b", cwd=desk)
+    git("-c", "core.editor=true", "rebase", "--continue", cwd=desk)
+    space.commit_dir("scout", "finding", desk, message="two")
+    assert subjects(space) == ["b: 1", "c: 1", "one", "better b", "two"]
+    assert space.files("scout~1") == {"a": b"1\n", "b": b"1\n2\n", "c": b"1\n"}
+    assert [line.commit for line in space.blame("scout", "c")] == [space.log("scout", own=True)[3].cid]
+
+
 def test_commits_are_found_without_a_reflog(space: clia.Space, repo: Path, desk: Path) -> None:
     persons_commit = commit_file(repo, "x", "people\n")
     commit_file(desk, "b", "1\n")
