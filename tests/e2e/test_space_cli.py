@@ -266,6 +266,17 @@ def test_spawn_freezes_the_profile_and_show_puts_its_guardrails_first(place: Spa
     assert place.refused("spawn", "other", "-t", "x", "--as", "nobody")["code"] == "agent-not-found"
 
 
+def test_spawn_refuses_an_unreadable_identity_unless_a_reason_is_given(place: SpaceCli) -> None:
+    tree = Tree(place.root.parent)
+    tree.agent("w", "sentry", guardrails=["Never push"], inherits=["root.agent.triad.json"])
+    tree.write("w/root.agent.triad.json", "{")
+    refusal = place.refused("spawn", "guard", "-t", "x", "--as", "sentry", code=1)
+    assert refusal["code"] == "incomplete-profile"
+    assert refusal["hints"][-1] == "or accept it: --accept-incomplete REASON"
+    place.run("spawn", "guard", "-t", "x", "--as", "sentry", "--accept-incomplete", "the root is being rewritten")
+    assert "incomplete  the root is being rewritten" in place.run("show", "guard").out
+
+
 def test_spawn_names_the_behaviour_behind_a_briefing(place: SpaceCli) -> None:
     with library.open(place.root) as space:
         prompt = space.add_behaviour("first-ask", "Ask first.", "prompt").cid

@@ -17,6 +17,9 @@ AnyAgent = Annotated[str | None, "agent name (default: all agents)"]
 Agents = Annotated[Sequence[str], "agent names"]
 Parent = Annotated[str, "the parent agent"]
 IdentitySlug = Annotated[str | None, "identity to work under (default: the one with the agent's name, if it exists)"]
+AcceptIncomplete = Annotated[
+    str | None, "why to spawn although documents of the identity cannot be read and guardrails may be missing; recorded"
+]
 Into = Annotated[str, "the agent to merge into"]
 From = Annotated[str, "the agent to merge; PEER/AGENT for a peer's agent"]
 

@@ -22,7 +22,6 @@ from clia.verbs import GET, route_of, service
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
-    from types import TracebackType
     from typing import Any, Self
 
     from clia.api.derivation import Verb
@@ -65,7 +64,7 @@ class RemoteSpace(_Interface):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 FORKED = "forked-from"
 """The relation from a session to the one that it continues independently."""
+CAPTURED = "captured from a running tool"
+"""Why a captured agent is spawned with an incomplete profile: a document that cannot be read must not stop the recording."""
 
 
 class IncomingEvent(NamedTuple):
@@ -220,11 +222,11 @@ class IngestedSessions:
         briefing = Briefing(f"{tool.name} session {session[:8]}", meta=meta)
         head = self._captures.head_at(place)
         if forked is not None:
-            self._space.spawn_from(name, briefing, forked.agent)
+            self._space.spawn_from(name, briefing, forked.agent, accept_incomplete=CAPTURED)
         elif head is not None:
-            self._space.spawn_at(name, briefing, head)
+            self._space.spawn_at(name, briefing, head, accept_incomplete=CAPTURED)
         else:
-            self._space.spawn(name, briefing)
+            self._space.spawn(name, briefing, accept_incomplete=CAPTURED)
         self.spawned += 1
 
     def _forked_from(self, tool: ToolReader, session: str, path: str, at: str) -> tuple[CapturedSession | None, str]:
@@ -305,9 +307,9 @@ class IngestedSessions:
             briefing = Briefing(f"{kind or 'sub-agent'} of {parent.agent}", meta=meta)
             head = self._captures.head_at(place) if place != parent.place else None
             if head is None:
-                self._space.spawn_from(name, briefing, parent.agent)
+                self._space.spawn_from(name, briefing, parent.agent, accept_incomplete=CAPTURED)
             else:  # its own worktree, with its own files
-                self._space.spawn_at(name, briefing, head, parent.agent)
+                self._space.spawn_at(name, briefing, head, parent.agent, accept_incomplete=CAPTURED)
             self.spawned_subs += 1
         at = hook.record.at if hook is not None else parent.last
         others = [other for other in self.open_subs(session, place) if other.captured.sub != sub]

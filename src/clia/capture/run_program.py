@@ -56,6 +56,7 @@ class SpawnOptions(NamedTuple):
     empty: bool = False
     parent: str | None = None
     slug: str | None = None
+    accept_incomplete: str | None = None  # why an incomplete profile is accepted
 
 
 class RunOptions(NamedTuple):
@@ -231,9 +232,10 @@ class _ProgramRun:
             raise InvalidInput(message, code="invalid-option", fields={"option": "--parent"})
         briefing = Briefing(_one_line(self._line) if birth.title is None else birth.title, birth.text)
         start = self._start()
+        slug, accept = birth.slug, birth.accept_incomplete
         if start is None:
-            return space.spawn(agent, briefing, slug=birth.slug).genesis
-        return space.spawn_at(agent, briefing, start, birth.parent, slug=birth.slug).genesis
+            return space.spawn(agent, briefing, slug=slug, accept_incomplete=accept).genesis
+        return space.spawn_at(agent, briefing, start, birth.parent, slug=slug, accept_incomplete=accept).genesis
 
     def _settle(self) -> str | None:
         """Commit what an interrupted run left; None if nothing."""

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from typing import NamedTuple
 
-from clia.cli.command import AGENT, ASCII, IDENTITY, META, NO_REDACT, SYNC_HINT, Answer, arg, command, flag, opt
+from clia.cli.command import AGENT, ASCII, IDENTITY, INCOMPLETE, META, NO_REDACT, SYNC_HINT, Answer, arg, command, flag, opt
 from clia.cli.inputs import invalid_option, meta_fields, positive, read_text, require_agent, setup_approval
 from clia.cli.output import console, one_line, write
 from clia.cli.rendering import line_of, moment, only_ascii, short, show_line, show_table, styled
@@ -42,6 +42,7 @@ def spawn(
     empty: bool = flag("start without files", one_of="start"),
     parent: str | None = opt("AGENT", "with --at: parent agent"),
     slug: str | None = IDENTITY,
+    accept_incomplete: str | None = INCOMPLETE,
     behaviour: str | None = opt("PROMPT", "prompt that renders the briefing, with the text as its task: a name or an id"),
     meta: list[str] = META,
 ) -> Answer[Spawned]:
@@ -58,11 +59,11 @@ def spawn(
         with suppress(NoSuchObject):  # before the first commit
             start = space.find("HEAD")
     if from_ is not None:
-        spawned = space.spawn_from(name, briefing, from_, slug=slug)
+        spawned = space.spawn_from(name, briefing, from_, slug=slug, accept_incomplete=accept_incomplete)
     elif start is None:
-        spawned = space.spawn(name, briefing, slug=slug)
+        spawned = space.spawn(name, briefing, slug=slug, accept_incomplete=accept_incomplete)
     else:
-        spawned = space.spawn_at(name, briefing, start, parent, slug=slug)
+        spawned = space.spawn_at(name, briefing, start, parent, slug=slug, accept_incomplete=accept_incomplete)
 
     def show() -> None:
         show_line("spawned ", (name, "bold"), " at ", (short(spawned.genesis), "yellow"), f", branch {spawned.branch}")

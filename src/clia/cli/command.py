@@ -135,6 +135,7 @@ IN_SPACE = {"path": PATH, "store": STORE, "json_output": JSON}
 AGENT = arg("AGENT", "agent name")
 NO_REDACT = flag("record secrets unredacted; use with care")
 IDENTITY = opt("SLUG", "identity to work under (default: the one with the agent's name, if it exists)", "--as")
+INCOMPLETE = opt("REASON", "spawn although documents of the identity cannot be read; recorded", "--accept-incomplete")
 MESSAGE = opt("TEXT", "what was done and why ('-': standard input)", "-m --message", default="")
 WHY = opt("WHY", "reason ('-': standard input)", "-m --message", default="")
 META = many("KEY=VALUE", "metadata field (repeatable); VALUE is JSON, or else text")

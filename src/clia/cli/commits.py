@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from clia.cli.command import AGENT, IDENTITY, MESSAGE, META, NO_REDACT, Answer, arg, command, flag, many, opt
+from clia.cli.command import AGENT, IDENTITY, INCOMPLETE, MESSAGE, META, NO_REDACT, Answer, arg, command, flag, many, opt
 from clia.cli.inputs import file_content, invalid_option, message_text, meta_fields, path_pairs, setup_approval
 from clia.cli.output import counted, one_line, show_error, write
 from clia.cli.rendering import short, show_line
@@ -140,6 +140,7 @@ def run(
     empty: bool = flag("start without files", section=_NEW_AGENT, one_of="start"),
     parent: str | None = opt("AGENT", "parent agent", section=_NEW_AGENT),
     slug: str | None = IDENTITY._replace(section=_NEW_AGENT),
+    accept_incomplete: str | None = INCOMPLETE._replace(section=_NEW_AGENT),
     yes: bool = YES,
     no_redact: bool = NO_REDACT,
     program: list[str] = arg("-- PROGRAM ARGS", "program to run, and its arguments", nargs="*"),
@@ -161,7 +162,8 @@ def run(
         existing = report if os.path.lexists(report) else os.path.dirname(os.path.abspath(report))
         if os.path.isdir(report) or not os.access(existing, os.W_OK):
             raise _report_error(report, "cannot be written")
-    options = RunOptions(agent, program_words, kind, message, directory, SpawnOptions(title, briefing, at, empty, parent, slug))
+    birth = SpawnOptions(title, briefing, at, empty, parent, slug, accept_incomplete)
+    options = RunOptions(agent, program_words, kind, message, directory, birth)
     # From the program's start until its work is recorded, signals go to the program.
     with _signal_listening() as listening, _channels() as channels:
         user = UserStreams(*channels, all(map(os.isatty, channels[:2])), listening)

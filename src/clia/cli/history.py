@@ -197,7 +197,9 @@ def _show_profile(profile: dict[str, Any]) -> None:
     guardrails = document.get("guardrails") if isinstance(document, dict) else None
     for guardrail in guardrails if isinstance(guardrails, list) else ():
         console().print(line_of(("  ! ", "bold red"), (one_line(projected_text(guardrail)), "bold")))
-    console().print(_facts([("profile", profile.get("slug"))]))
+    incomplete = profile.get("incomplete")
+    reason = incomplete.get("reason") if isinstance(incomplete, dict) else None
+    console().print(_facts([("profile", profile.get("slug")), ("incomplete", reason)]))
 
 
 def _show_commit(commit: AgentCommit, files: Sequence[FileChange], entries: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from clia.errors import AgentNotFound, FileError, InvalidInput
+from clia.errors import FileError, InvalidInput
 from clia.facade.aliases import alias
 from clia.values.commit_messages import check_text
 from clia.values.refs import is_id
@@ -21,10 +21,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
-    from types import TracebackType
     from typing import Annotated, Any, Self
 
     from clia.api.parameters import (
+        AcceptIncomplete,
         Agent,
         Agents,
         Base,
@@ -138,56 +138,61 @@ class Space:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # Agents
 
     @verb("POST", "/agents", ADMIN, "agents")
-    def spawn(self, name: NewAgent, briefing: Briefing, *, slug: IdentitySlug = None) -> Spawned:
+    def spawn(
+        self, name: NewAgent, briefing: Briefing, *, slug: IdentitySlug = None, accept_incomplete: AcceptIncomplete = None
+    ) -> Spawned:
         """Create an agent with an empty tree."""
-        self._check_prompt(briefing)
-        return self._components.agents.spawn(name, briefing, profile=self._profile(name, slug))
+        return self._spawn(name, briefing, slug, accept_incomplete)
 
     @verb("POST", "/agents/{parent}/sub-agents", ADMIN, "agents")
-    def spawn_from(self, name: NewAgent, briefing: Briefing, parent: Parent, *, slug: IdentitySlug = None) -> Spawned:
-        """Create a sub-agent at the head of its parent."""
-        self._check_prompt(briefing)
+    def spawn_from(
+        self,
+        name: NewAgent,
+        briefing: Briefing,
+        parent: Parent,
+        *,
+        slug: IdentitySlug = None,
+        accept_incomplete: AcceptIncomplete = None,
+    ) -> Spawned:
+        """Create a sub-agent at the head of its parent. Without an identity of its own it works under its parent's."""
         core = self._components.core
         core.fresh(parent)
-        head = core.require_head(parent)
-        return self._components.agents.spawn(name, briefing, at=head, parent=parent, profile=self._profile(name, slug))
+        return self._spawn(name, briefing, slug, accept_incomplete, core.require_head(parent), parent)
 
     @verb("POST", "/commits/{commit}/agents", ADMIN, "agents")
     def spawn_at(
-        self, name: NewAgent, briefing: Briefing, commit: Revision, parent: Parent | None = None, *, slug: IdentitySlug = None
+        self,
+        name: NewAgent,
+        briefing: Briefing,
+        commit: Revision,
+        parent: Parent | None = None,
+        *,
+        slug: IdentitySlug = None,
+        accept_incomplete: AcceptIncomplete = None,
     ) -> Spawned:
         """Create an agent at any commit."""
-        self._check_prompt(briefing)
         self._components.core.fresh(check_text(commit, "commit"))
-        at = self._components.history.find(commit)
-        return self._components.agents.spawn(name, briefing, at=at, parent=parent, profile=self._profile(name, slug))
+        return self._spawn(name, briefing, slug, accept_incomplete, self._components.history.find(commit), parent)
 
-    def _check_prompt(self, briefing: Briefing) -> None:
-        """A briefing may name a prompt only if that prompt may be used here."""
+    def _spawn(
+        self, name: str, briefing: Briefing, slug: str | None, accept: str | None, at: str | None = None, parent: str | None = None
+    ) -> Spawned:
+        """Spawn an agent with its profile. The briefing may name a prompt only if that prompt may be used here."""
+        from clia.identities.spawn_profile import spawn_profile
+
         prompt = getattr(briefing, "behaviour", None)  # anything but a briefing is refused later
         if prompt is not None:
             self.behaviours.check_prompt(prompt)
-
-    def _profile(self, name: str, slug: str | None) -> dict[str, Any] | None:
-        """The merged profile of the identity that the agent works under, if there is one."""
-        from clia.identities.lineage import lineage
-        from clia.values.slugs import check_slug, is_slug
-
-        if slug is None and not is_slug(name):
-            return None
-        try:
-            document = lineage(self._components.options.place, check_slug(slug or name)).profile().document
-        except AgentNotFound:
-            if slug is not None:
-                raise
-            return None
-        return {"slug": slug or name, "document": document}
+        agents = self._components.agents
+        frozen = None if parent is None else agents.profile_of(parent)
+        profile = spawn_profile(self._components.options.place, name, slug, frozen, accept)
+        return agents.spawn(name, briefing, at=at, parent=parent, profile=profile)
 
     @verb("GET", "/states", VIEWER, "agents")
     def states(self, *, after: str = "", limit: int | None = None) -> list[AgentState]:

@@ -240,7 +240,8 @@ def resolve_chain(
     chosen = dict(by_home) if request.mode == HYBRID else {local: default[-1]}
     for root in injected:
         context = by_home.get(root.real_home, root)
-        chosen[root.real_home] = context._replace(reasons=(*context.reasons, "root-chain"))
+        reasons = tuple(dict.fromkeys((*context.reasons, "root-chain")))
+        chosen[root.real_home] = context._replace(reasons=reasons)
     if request.mode == EXPLICIT:
         chosen[local] = chosen[local]._replace(reasons=(*chosen[local].reasons, "local"))
     contexts = sorted(

@@ -6,6 +6,8 @@ unless another ref that stays contains its head.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from clia.errors import AlreadyExists, CliaError, Conflict, InvalidInput, NoSuchAgent, NoSuchObject
 from clia.git.records import FILE, TreeEntry
 from clia.redaction.secrets import check_public_name
@@ -124,6 +126,13 @@ class Agents:
             raise NoSuchAgent(f"agent {name!r} has no record here", fields={"agent": name})
         files = {path: core.typed(entry.cid) for path, entry in core.objects.entries(core.objects.commit(tip).tree).items()}
         return {path: content for path, content in files.items() if content is not None}
+
+    def profile_of(self, name: str) -> dict[str, Any] | None:
+        """The profile that an agent was spawned with; None if it works under no identity, or the record is not here."""
+        with suppress(NoSuchObject):
+            profile = self.record(name).get("profile.json")
+            return profile if isinstance(profile, dict) else None
+        return None
 
     def any_head(self, name: str) -> str:
         """The head of an agent, at work or archived."""
