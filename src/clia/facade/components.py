@@ -54,12 +54,11 @@ if TYPE_CHECKING:
     from clia.space.core import Core
     from clia.space.history import History
     from clia.space.lost_moves import LostMoves
-    from clia.space.merging import Landing, Merging, Relinking
+    from clia.space.merging import Landing, Merging, Relinking, TreeMerging
     from clia.space.purging import Purging
     from clia.space.relations import Relations
     from clia.space.remotes import RemoteExchange
     from clia.space.traces import Traces
-    from clia.space.tree_merging import TreeMerging
     from clia.space.type_registry import Registry
     from clia.space.verification import Checks
     from clia.store.interface import Queue
@@ -160,7 +159,7 @@ class Components:
     def tree_merging(self) -> TreeMerging:
         """Merges of trees, in which journals are joined entry by entry."""
         from clia.identities.journal_union import is_journal, merge_journals
-        from clia.space.tree_merging import FileRule, TreeMerging
+        from clia.space.merging import FileRule, TreeMerging
 
         return TreeMerging(self.core, (FileRule(is_journal, merge_journals),))
 

@@ -184,7 +184,7 @@ class Space:
         self, name: str, briefing: Briefing, slug: str | None, accept: str | None, at: str | None = None, parent: str | None = None
     ) -> Spawned:
         """Spawn an agent with its profile. The briefing may name a prompt only if that prompt may be used here."""
-        from clia.identities.spawn_profile import spawn_profile
+        from clia.identities.service import spawn_profile
 
         prompt = getattr(briefing, "behaviour", None)  # anything but a briefing is refused later
         if prompt is not None:

@@ -1,6 +1,7 @@
 """Merges between agents, landing of an agent's work on other branches, and rebinding of traces after rewrites.
 
-Invariant: a session merge is always a commit with two parents. A conflict is a result: nothing is committed, and both heads stay.
+Invariant: a session merge is always a commit with two parents. A file rule only resolves a conflict in a regular file that both
+sides have; everything else is as git merges it. A conflict is a result: nothing is committed, and both heads stay.
 A branch is moved by compare-and-swap or not at all; the landing commit's trailers and the agent's event chain name the
 landed commits. A worktree with the branch checked out is updated as in a fast-forward; uncommitted changes in its way stop the
 landing. Relinking keeps existing traces, and binds one only where the patch or the tree is the same.
@@ -13,6 +14,7 @@ from itertools import takewhile
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 from clia.errors import CliaError, Conflict, InvalidInput, NotFound
+from clia.git.records import EXECUTABLE, FILE, TreeEntry, TreeMerge
 from clia.space.attribution import people_tips
 from clia.space.commits import stale
 from clia.space.envelope import Intent, RefMove
@@ -37,20 +39,62 @@ from clia.values.types import DECISION, SESSION_MERGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from clia.git.porcelain import GitPorcelain
-    from clia.git.records import TreeMerge
+    from clia.git.records import PathConflict
     from clia.space.attribution import Attributions
     from clia.space.commits import Commits
     from clia.space.core import CommitText, Core
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit, Content
     from clia.space.traces import Traces
-    from clia.space.tree_merging import TreeMerging
 
 FAST_FORWARD, MERGE, SQUASH = "fast-forward", "merge", "squash"
 PATCH, TREE = "patch-id", "tree"
+
+
+class FileRule(NamedTuple):
+    """How conflicting versions of certain files are merged."""
+
+    applies: Callable[[str], bool]
+    """Whether the rule is for this path."""
+    merge: Callable[[str, bytes | None, bytes, bytes], bytes | None]
+    """The merged content of a path's base, ours and theirs; None leaves the conflict."""
+
+
+class TreeMerging:
+    """Merges the trees of two commits."""
+
+    def __init__(self, core: Core, rules: tuple[FileRule, ...] = ()) -> None:
+        self._core = core
+        self._rules = rules
+
+    def merge(self, ours: str, theirs: str, base: str | None = None) -> TreeMerge:
+        """Merge two commits, from their own merge base or from another commit."""
+        merged = self._core.graph.merge(ours, theirs, base)
+        resolved: dict[str, TreeEntry | None] = {}
+        for conflict in merged.conflicts:
+            entry = self._resolve(conflict)
+            if entry is not None:
+                resolved[conflict.path] = entry
+        if not resolved:
+            return merged
+        left = tuple(conflict for conflict in merged.conflicts if conflict.path not in resolved)
+        return TreeMerge(self._core.objects.update_tree(merged.tree, resolved), left)
+
+    def _resolve(self, conflict: PathConflict) -> TreeEntry | None:
+        path, base, ours, theirs = conflict
+        rule = next((rule for rule in self._rules if rule.applies(path)), None)
+        if rule is None or ours is None or theirs is None or not all(map(_is_file, (base or ours, ours, theirs))):
+            return None
+        objects = self._core.objects
+        content = rule.merge(path, objects.blob(base.cid) if base else None, objects.blob(ours.cid), objects.blob(theirs.cid))
+        return None if content is None else TreeEntry(ours.mode, objects.write_blob(content))
+
+
+def _is_file(entry: TreeEntry) -> bool:
+    return entry.mode in (FILE, EXECUTABLE)
 
 
 class Merging:
