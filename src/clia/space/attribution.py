@@ -219,8 +219,7 @@ class _PathVersions:
 
     def with_any(self, lines: Sequence[bytes]) -> list[_Source]:
         """The versions in which any of the lines was written; older ones are left out if newer ones have all of the lines."""
-        wanted = {line for line in lines if is_distinctive(line)}
-        while self._count < len(self.sources) and (self._count < _READ_ALWAYS or not wanted <= self._exact):
+        while self._count < len(self.sources) and (self._count < _READ_ALWAYS or self._lacks(lines)):
             version = self._read(self.sources[self._count])
             written = [] if version is None else [version.lines[line] for line in version.written]
             self._exact.update(written)
@@ -229,6 +228,10 @@ class _PathVersions:
             self._count += 1
         numbers = {number for text in set(bare_lines(lines)) for number in self._numbers.get(text, ())}
         return [self.sources[number] for number in sorted(numbers)]
+
+    def _lacks(self, lines: Sequence[bytes]) -> bool:
+        """Whether any of the lines is in none of the versions that were read. Looking up is faster than the test of a line."""
+        return any(line not in self._exact and is_distinctive(line) for line in lines)
 
 
 class CommitMatching:

@@ -226,7 +226,8 @@ def renamed_from(file: ChangedFile) -> list[str]:
 
 def sketch(data: bytes) -> list[str]:
     """The digests of a few lines that stand for a file."""
-    digests = {crc32(line): line for line in bare_lines(lines_of(data))}
+    lines = bare_lines(lines_of(data))
+    digests = dict(zip(map(crc32, lines), lines, strict=True))
     smallest = nsmallest(4 * _SKETCH, digests)  # blank lines and brackets are left out below, which is faster
     return [f"{digest:08x}" for digest in smallest if is_distinctive(digests[digest])][:_SKETCH]
 

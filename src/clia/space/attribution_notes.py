@@ -110,6 +110,8 @@ def merge(one: CommitAttribution, other: CommitAttribution) -> CommitAttribution
 
 def merge_notes(one: bytes, other: bytes) -> bytes:
     """Join two notes of a commit. A note that cannot be read yields to one that can."""
+    if one == other:
+        return one
     first, second = from_bytes(one), from_bytes(other)
     if first is None or second is None:
         return max(one, other) if first is None and second is None else other if first is None else one

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from clia.errors import CliaError, InvalidInput, NoSuchObject, NotFound
 from clia.git.line_diff import hunks, unchanged
 from clia.git.records import FOLDER, LINK, NOT_COMMITTED, SUBMODULE, LineOrigin
+from clia.space.attribution_index import FILE_MAX
 from clia.space.attribution_notes import LineAuthor
 from clia.space.authorship import BY_PERSON, BY_UNKNOWN, LineAuthors
 from clia.space.line_matching import added_lines, lines_of
@@ -55,7 +56,9 @@ class FileBlame:
 
     def of_commit(self, head: str, name: str, path: str, start: int, limit: int | None) -> list[BlamedLine]:
         """The lines of a file in a commit, which the user called ``name``; ``limit`` lines from ``start`` on."""
-        self._check_file(head, name, path)
+        size = self._check_file(head, name, path)
+        if limit is None:
+            _check_size(path, size)
         origins = _Origins(self._core, self._porcelain)
         lines = [origins.followed(line) for line in self._porcelain.blame(head, path, start=start, limit=limit)]
         authors = self._authors(origins, lines, [head])
@@ -64,6 +67,7 @@ class FileBlame:
     def of_worktree(self, path: str, running: Sequence[RunningTurn]) -> list[BlamedLine]:
         """The lines of a file in the worktree."""
         data = self._porcelain.worktree_file(path)
+        _check_size(path, len(data))
         origins = _Origins(self._core, self._porcelain)
         lines = [line if line.commit == NOT_COMMITTED else origins.followed(line) for line in self._blamed_by_git(path, data)]
         if len(lines) != len(lines_of(data)):  # a filter changes the file when git adds it
@@ -122,12 +126,13 @@ class FileBlame:
         except NoSuchObject:  # the tree was pruned
             return set()
 
-    def _check_file(self, head: str, name: str, path: str) -> None:
-        """Raise an error that says what the path is, unless it is a file or a symbolic link."""
+    def _check_file(self, head: str, name: str, path: str) -> int:
+        """Return the size of a file or link, 0 if a partial clone lacks it; otherwise raise an error that says what the path is."""
         tree, parts = self._core.objects.commit(head).tree, path.split("/")
         entry = self._core.objects.entry(tree, path) if all(parts) else None
         if entry is not None and entry.mode not in (FOLDER, SUBMODULE):
-            return
+            objects = self._core.objects
+            return 0 if objects.kind(entry.cid) is None else objects.size(entry.cid)
         fields = {"path": printable(path), "commit": head}
         if entry is not None:
             raise InvalidInput(f"{path!r} in {name!r} is {_KINDS[entry.mode]}, not a file", code="not-a-file", fields=fields)
@@ -137,6 +142,15 @@ class FileBlame:
             if folder is not None and folder.mode in (LINK, SUBMODULE):
                 message += f": {'/'.join(parts[:count])!r} is {_KINDS[folder.mode]}"
         raise NotFound(message, code="no-such-path", fields=fields)
+
+
+def _check_size(path: str, size: int) -> None:
+    """Refuse all lines of a file that may have millions: they would take gigabytes of memory."""
+    if size > FILE_MAX:
+        message = f"{path!r} is too large: blame of a whole file is limited to {FILE_MAX // 2**20} MB"
+        hints = [f"blame some lines of a commit: clia blame -L 1,100 HEAD {printable(path)}"]
+        fields = {"path": printable(path), "bytes": size, "maximum": FILE_MAX}
+        raise InvalidInput(message, code="file-too-large", hints=hints, fields=fields)
 
 
 class _Origins:

@@ -12,7 +12,9 @@ from clia.errors import InvalidInput, NotFound
 from clia.git.records import NOT_COMMITTED
 from support import git
 from support.captured import hook, new_space, rehearse, run_ingest
+from support.plain_git import commit_file
 from support.space_driver import settings
+from support.spaces import refused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -147,3 +149,13 @@ def test_a_part_of_a_file_is_blamed_alone(root: Path) -> None:
 def test_a_range_with_three_dots_is_refused(root: Path) -> None:
     with clia.open(root, settings=settings()) as space, pytest.raises(InvalidInput, match="two dots"):
         space.history.authorship("main...main")
+
+
+def test_all_lines_of_a_very_large_file_are_refused_and_some_are_shown(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit_file(root, "large.txt", "1\n2\n3\n")
+    monkeypatch.setattr("clia.space.blame.FILE_MAX", 5)
+    with clia.open(root, settings=settings()) as space:
+        for read in (lambda: space.blame("main", "large.txt"), lambda: space.history.blame_worktree("large.txt")):
+            error = refused("file-too-large", read)
+            assert error.fields["bytes"] == 6
+        assert [line.text for line in space.blame("main", "large.txt", start=2, limit=1)] == ["2"]
