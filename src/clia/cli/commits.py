@@ -15,7 +15,6 @@ from clia.cli.output import counted, one_line, show_error, write
 from clia.cli.rendering import short, show_line
 from clia.errors import FileError, InvalidInput
 from clia.space.model import File
-from clia.values.records import as_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -181,6 +180,8 @@ def run(
 
 def _report_run(result: RunReport, file: str | None, *, quiet: bool, json_output: bool) -> int:
     """Print and write the report of a run; return the exit code. The terminal may be gone by now."""
+    from clia.values.records import as_json  # `clia commit` does not need it
+
     if file is not None:
         try:
             with open(file, "w", encoding="utf-8") as output:

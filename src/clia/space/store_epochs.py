@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import StaleRef
-from clia.space.events import event_of, write_event
 from clia.store.epochs import BEFORE, NEWER, SAME, UNRELATED
 from clia.values import refs as names
 
@@ -29,6 +28,8 @@ class StoreEpochs(NamedTuple):
 
     def write(self, why: str) -> str:
         """Write the epoch that follows the current one."""
+        from clia.space.events import event_of, write_event  # rare: a store has one epoch, as a rule
+
         core, tip = self.core, self.current()
         before = event_of(core.objects.commit(tip)) if tip is not None else None
         number = 1 + (before or {}).get("number", 0)

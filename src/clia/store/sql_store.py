@@ -16,7 +16,6 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from clia.errors import StoreError
 from clia.store import validation
-from clia.store.edges import Edges
 from clia.store.epochs import row_from
 from clia.store.interface import ABSENT, ANY_VERSION, CLONE_KEYS, DERIVED, EPOCH, INTENT, StreamEntry, Versioned
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.store.capability_gate import SqlGate
+    from clia.store.edges import Edges
     from clia.store.epochs import EpochRow, StoreGuard
 
 T = TypeVar("T")
@@ -225,8 +225,14 @@ class SqlTransaction:
     def __init__(self, connection: GuardedConnection, keys: StoreKeys) -> None:
         self.streams = Streams(connection, keys)
         self.values = Values(connection, keys)
-        self.edges = Edges(connection, keys.own)
         self._connection, self._own = connection, keys.own
+
+    @cached_property
+    def edges(self) -> Edges:
+        """The relations between agents."""
+        from clia.store.edges import Edges  # most transactions read none
+
+        return Edges(self._connection, self._own)
 
     @cached_property
     def gate(self) -> SqlGate:
