@@ -89,12 +89,12 @@ def plant(repository: Path) -> dict[str, str]:
     clock, chance = _Past(days=64), random.Random(SEED)  # noqa: S311  # the same demo every time
     settings = clia.Settings(person=("Ada", "ada@example.org"), clock=clock, durable=False)
     with clia.open(repository, settings=settings) as space:
-        first = space.add_behaviour("restock", RESTOCK, "session-flow", why="Ask the supplier, then count").cid
-        space.add_behaviour("tidy", TIDY, "prompt", why="What everybody is told anyway")
+        first = space.behaviours.add("restock", RESTOCK, "session-flow", why="Ask the supplier, then count").cid
+        space.behaviours.add("tidy", TIDY, "prompt", why="What everybody is told anyway")
         for name in AGENTS:
             space.spawn(name, clia.Briefing("Keep the shelves full"))
         failed = [session for number in range(30) if (session := _restocked(space, clock, chance, number, first)) is not None]
-        second = space.propose_behaviour(
+        second = space.behaviours.propose(
             "restock",
             BETTER,
             evidence=[commit for _, commit in failed[-5:]],
@@ -102,7 +102,7 @@ def plant(repository: Path) -> dict[str, str]:
             agent="clerk",
         ).cid
         clock.later(days=1)
-        space.adopt_behaviour("restock", second, trial=True, why="Run both in turn until we know")
+        space.behaviours.adopt("restock", second, trial=True, why="Run both in turn until we know")
         for number in range(30, 110):
             _restocked(space, clock, chance, number, (first, second)[number % 2])
         tidier = _tidied(space)
@@ -125,8 +125,8 @@ def _restocked(space: Space, clock: _Past, chance: random.Random, number: int, v
 
 def _tidied(space: Space) -> str:
     """An agent's work with the prompt, merged by another agent; and a proposal that nobody has reviewed."""
-    space.spawn("sweeper", space.brief("tidy", "Tidy the orders", "Begin with ORDERS.md.", agent="sweeper"))
+    space.spawn("sweeper", space.behaviours.brief("tidy", "Tidy the orders", "Begin with ORDERS.md.", agent="sweeper"))
     commit = space.commit("sweeper", "refactor", {"SHELVES.md": b"apples, pears, plums\n"}, message="Shelves in one line")
     space.merge("porter", "sweeper")
     why = "Tell whoever merges it what was removed"
-    return space.propose_behaviour("tidy", TIDIER, evidence=[commit], why=why, agent="sweeper").cid
+    return space.behaviours.propose("tidy", TIDIER, evidence=[commit], why=why, agent="sweeper").cid

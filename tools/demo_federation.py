@@ -31,8 +31,8 @@ def plant(repository: Path) -> dict[str, str]:
         friends.spawn("cashier", clia.Briefing("Know what a basket costs"))
         friends.trace("cashier", "console", "asked three tills; two of them round up")
         friends.commit_with_trace("cashier", "finding", {"TILLS.md": b"Two tills of three round up.\n"}, message="Tills round up")
-        friends.define("greet", _GREET)
-        friends.add_peer("shop", ours.key().text)
-        friends.share("shop", agents=["*"], traces=True, behaviours=["*"])
-        friends.announce("shop")
-        return {"key": friends.key().text}
+        friends.sessions.define("greet", _GREET)
+        friends.peers.add("shop", ours.peers.key().text)
+        friends.peers.share("shop", agents=["*"], traces=True, behaviours=["*"])
+        friends.peers.announce("shop")
+        return {"key": friends.peers.key().text}

@@ -51,12 +51,12 @@ def recorded(recipe: dict[str, Any]) -> dict[str, Any]:
     chosen = clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=lambda: now)
     with tempfile.TemporaryDirectory() as place, clia.init(place, settings=chosen) as space:
         space.spawn(AGENT, clia.Briefing(title="Golden"))
-        space.define(recipe["name"], recipe["source"])
+        space.sessions.define(recipe["name"], recipe["source"])
         session = space.start(AGENT, recipe["name"], recipe.get("input"), timezone=recipe.get("timezone", "UTC"))
         turns = [_turn(session)]
         for answer in recipe["answers"]:
             turns.append(_turn(_answered(space, session, *answer)))
-        events = space.journal(AGENT)
+        events = space.sessions.journal(AGENT)
         return {
             "format": FORMAT,
             "name": recipe["name"],
@@ -72,7 +72,7 @@ def _answered(space: clia.Space, session: Any, call: int, value: Any, error: str
     request = f"{session.id}.{call}"
     kind = next(pending.kind for pending in space.pending(AGENT) if pending.id == request)
     if error is not None:
-        return space.give_up(AGENT, error, request)
+        return space.sessions.give_up(AGENT, error, request)
     if is_human(kind):
         return space.decide(AGENT, value, "golden", request_id=request).session
     return space.resume(AGENT, value, request)

@@ -240,7 +240,7 @@ def _behaviours() -> Iterator[tuple[str, Any]]:
         behaviour propose count --from ../better.py --agent scout --evidence agents/scout --message 'In words, too'
         behaviour diff count""")
     with clia.open() as space:
-        first, second = (version.cid for version in space.behaviour("count").versions)
+        first, second = (version.cid for version in space.behaviours.get("count").versions)
     yield from _each(f"""
         behaviour replay --session scout/1 --with {second}
         behaviour adopt count {second} --trial

@@ -77,7 +77,7 @@ def test_everything_is_found(old_space: OldSpace) -> None:
             ("scribe", "Which one?"),
         ]
         assert space.session("smith").result == {"verdict": "approve", "plan": "a plan"}
-        assert texts(space.trace_pending("scribe")) == ["two", THREE]
+        assert texts(space.traces.pending("scribe")) == ["two", THREE]
         assert [(edge.src, edge.kind, edge.dst) for edge in space.relations()] == [("smith", "reviews", "scout")]
         (user,) = users_of(space).all()
         assert (user.user.name, user.user.role, [token.label for token in user.tokens]) == ("tess", DECIDER, ["script"])
@@ -90,14 +90,14 @@ def test_work_continues_and_the_store_is_migrated(old_space: OldSpace) -> None:
         assert user is not None
         assert user.name == "tess"
         space.trace("scribe", "console", "four")
-        bound = space.trace_for(space.commit_with_trace("scribe", "finding", changes={"b.txt": b"2"}))
+        bound = space.traces.of(space.commit_with_trace("scribe", "finding", changes={"b.txt": b"2"}))
         assert bound is not None
         assert texts(bound.entries) == ["two", THREE, "four"]
         assert space.decide("scout", "reject").session.result == {"verdict": "reject", "plan": "a plan"}
         assert space.decide("scribe", "that").session.result == "that"
         assert space.pending() == []
         assert space.start("smith", "plan", {"goal": "again"}).id == "2"
-        space.unrelate("smith", "reviews", "scout")
+        space.relations.retract("smith", "reviews", "scout")
         assert space.relations() == []
         assert (space.doctor(), space.verify().findings) == ([], ())
     assert old_space.steps() == [step.number for step in schema.STEPS]

@@ -35,8 +35,8 @@ def repository(directory: Path, *words: str) -> Path:
 
 def work(space: clia.Space) -> dict[str, str]:
     """Create one of everything in a space; return the ids."""
-    ids = {"object": space.write(OBJECT), "behaviour": space.add_behaviour("careful", "Be careful.", "prompt").cid}
-    space.register_type("review", "agent-commit")
+    ids = {"object": space.types.write(OBJECT), "behaviour": space.behaviours.add("careful", "Be careful.", "prompt").cid}
+    space.types.register("review", "agent-commit")
     scout = space.spawn_at("scout", clia.Briefing("explore", "all of it", ids["behaviour"]), "main")
     ids |= {"briefing": scout.briefing, "genesis": scout.genesis}
     space.trace("scout", "console", "looked around")
@@ -48,12 +48,12 @@ def work(space: clia.Space) -> dict[str, str]:
     assert isinstance(refused, clia.Conflicts)
     merged = space.resolve("scout", "helper", changes={"map": b"both\n"}, ours=refused.ours, theirs=refused.theirs)
     ids["merged"] = merged.cid
-    ids["attached"] = space.attach_trace(ids["merged"], [{"text": "why both"}])
-    ids["edge"] = space.reviews("helper", "scout")
+    ids["attached"] = space.traces.attach(ids["merged"], [{"text": "why both"}])
+    ids["edge"] = space.relations.add_review("helper", "scout")
     ids["kept-edge"] = space.relate("helper", "advises", "scout")
-    space.unrelate("helper", "reviews", "scout")
+    space.relations.retract("helper", "reviews", "scout")
     space.spawn("idle", clia.Briefing("wait"))
-    space.archive("idle")
+    space.agents.archive("idle")
     return ids
 
 
@@ -63,11 +63,11 @@ def told(space: clia.Space) -> dict[str, Any]:
     return {
         "id": space.id,
         "agents": (space.agents(), space.agents(archived=True)),
-        "logs": {name: space.session_log(name) for name in everyone},
+        "logs": {name: space.history.own(name) for name in everyone},
         "files": {name: space.files(name) for name in everyone},
-        "records": {name: space.record_of(name) for name in everyone},
-        "traces": {name: space.session_traces(name) for name in everyone},
-        "landings": {name: space.landings(name) for name in everyone},
+        "records": {name: space.agents.record(name) for name in everyone},
+        "traces": {name: space.traces.of_agent(name) for name in everyone},
+        "landings": {name: space.history.landings(name) for name in everyone},
         "relations": [(edge.src, edge.kind, edge.dst, edge.origin) for edge in space.relations()],
         "types": space.types(),
     }
@@ -117,10 +117,10 @@ def test_gc_at_rest_loses_nothing(space: clia.Space, root: Path) -> None:
         for opened in (space, again):
             assert told(opened) == before
             assert opened.verify().clean
-            assert opened.read(ids["object"]) == OBJECT
-            assert opened.read(ids["briefing"]) == clia.Briefing("explore", "all of it", ids["behaviour"])
-            assert isinstance(opened.read(ids["behaviour"]), clia.Behaviour)
-            assert isinstance(opened.read(ids["attached"]), clia.ConsoleTrace)
+            assert opened.types.read(ids["object"]) == OBJECT
+            assert opened.types.read(ids["briefing"]) == clia.Briefing("explore", "all of it", ids["behaviour"])
+            assert isinstance(opened.types.read(ids["behaviour"]), clia.Behaviour)
+            assert isinstance(opened.types.read(ids["attached"]), clia.ConsoleTrace)
             assert git("cat-file", "-t", ids["edge"], cwd=root) == "commit\n", "a retracted edge is still in the history"
     space.commit("scout", "finding", changes={"after": b"gc\n"})
 
@@ -130,10 +130,10 @@ def test_notes_of_stock_git_beside_ours_are_tolerated_and_kept(space: clia.Space
     head = space.commit("scout", "finding", changes={"x": b"x\n"})
     git("notes", "--ref=clia/trace/scout", "add", "--message", "a person's note", head, cwd=root)
     assert space.verify().clean
-    assert [row.trace.commit for row in space.session_traces("scout")] == [ids["merged"], ids["traced"]]
+    assert [row.trace.commit for row in space.traces.of_agent("scout")] == [ids["merged"], ids["traced"]]
     space.trace("scout", "console", "after the note")
     last = space.commit_with_trace("scout", "finding", changes={"x": b"y\n"})
-    trace = space.trace_for(last)
+    trace = space.traces.of(last)
     assert trace is not None
     assert [entry["text"] for entry in trace.entries] == ["after the note"]
     assert git("notes", "--ref=clia/trace/scout", "show", head, cwd=root) == "a person's note\n"
@@ -149,7 +149,7 @@ def test_commits_of_stock_git_on_an_agents_branch_are_read(space: clia.Space, ro
     assert space.show("scout").message.strip() == "by hand"
     assert space.show("scout").agent is None
     last = space.commit("scout", "finding", changes={"more": b"m\n"})
-    assert [commit.cid for commit in space.session_log("scout")][:1] == [last]
+    assert [commit.cid for commit in space.history.own("scout")][:1] == [last]
     assert [commit.cid for commit in space.log("scout", limit=3)] == [last, foreign, head]
     assert space.verify().clean
 
@@ -180,18 +180,18 @@ def test_init_in_a_clone_adopts_the_space_and_later_changes(space: clia.Space, r
         with pytest.raises(CliaError, match="another clone"):
             clone_space.commit("scout", "finding", {})
         # New work on both sides: separate, on one agent, and in chains that are merged.
-        clone_space.claim("helper")
-        clone_space.claim("scout")
+        clone_space.agents.claim("helper")
+        clone_space.agents.claim("scout")
         helper = clone_space.commit("helper", "finding", changes={"there": b"t\n"})
         clone_space.relate("helper", "knows", "scout")
-        clone_space.attach_trace(ids["traced"], [{"text": "seen in the clone"}])
-        clone_space.register_type("clone-type", "agent-commit")
+        clone_space.traces.attach(ids["traced"], [{"text": "seen in the clone"}])
+        clone_space.types.register("clone-type", "agent-commit")
         clone_space.spawn("newcomer", clia.Briefing("only there"))
         ahead = space.commit("scout", "finding", changes={"here": b"h\n"})
-        space.attach_trace(ids["genesis"], [{"text": "seen at home"}])
+        space.traces.attach(ids["genesis"], [{"text": "seen at home"}])
         space.commit("helper", "finding", changes={"home": b"h\n"})
         space.relate("helper", "trusts", "scout")
-        space.register_type("home-type", "agent-commit")
+        space.types.register("home-type", "agent-commit")
         adopted = {ref_change.ref: ref_change.what for ref_change in clone_space.adopt("origin")}
         assert adopted == {
             "refs/heads/agents/scout": "ahead",
@@ -205,7 +205,7 @@ def test_init_in_a_clone_adopts_the_space_and_later_changes(space: clia.Space, r
         kinds = {edge.kind for edge in clone_space.relations() if edge.src == "helper"}
         assert kinds == {"knows", "trusts", "advises"}
         assert {"clone-type", "home-type"} <= clone_space.types().keys()
-        texts = [clone_space.trace_for(ids[name]) for name in ("genesis", "traced")]
+        texts = [clone_space.traces.of(ids[name]) for name in ("genesis", "traced")]
         assert [trace and trace.entries[0]["text"] for trace in texts] == ["seen at home", "seen in the clone"]
         assert clone_space.verify().clean
         assert {ref_change.ref for ref_change in clone_space.adopt("origin")} == {"refs/heads/agents/helper"}, (
@@ -223,8 +223,8 @@ def test_a_pruning_fetch_keeps_local_refs(space: clia.Space, root: Path, tmp_pat
         clone_space.trace("newcomer", "console", "only there")
         clone_space.commit_with_trace("newcomer", "finding", {"a": b"a"})
         clone_space.relate("newcomer", "knows", "scout")
-        clone_space.write({"type": "capability", "only": "there"})
-        clone_space.archive("newcomer")
+        clone_space.types.write({"type": "capability", "only": "there"})
+        clone_space.agents.archive("newcomer")
         before, clone_refs = told(clone_space), refs(clone)
         for words in (("fetch", "--quiet"), ("fetch", "--quiet", "--prune", "origin"), ("fetch", "--quiet", "--all", "--prune")):
             git(*words, cwd=clone)
@@ -254,7 +254,7 @@ def test_publish_pushes_agents_to_a_bare_remote_without_force(space: clia.Space,
     with clia.init(clone, settings=CHOSEN) as clone_space:
         assert told(clone_space) == told(space)
         # The remote has moved since: everything is refused, and the other work is kept.
-        clone_space.claim("scout")
+        clone_space.agents.claim("scout")
         their_cid = clone_space.commit("scout", "finding", changes={"theirs": b""})
         assert {published.state for published in clone_space.publish(["scout"])} <= {"moved", "same"}
     space.commit("scout", "finding", changes={"ours": b""})
@@ -273,7 +273,7 @@ def test_verify_in_a_partial_clone_reports_missing_objects(space: clia.Space, ro
         assert report.findings == ()
         assert report.unseen
         assert clone_space.agents() == space.agents()
-        assert [commit.cid for commit in clone_space.session_log("scout")] == [commit.cid for commit in space.session_log("scout")]
+        assert [commit.cid for commit in clone_space.history.own("scout")] == [commit.cid for commit in space.history.own("scout")]
 
 
 def test_a_partial_clone_opens(space: clia.Space, root: Path, tmp_path: Path) -> None:
@@ -320,10 +320,10 @@ def test_a_linked_worktree_shares_the_space(space: clia.Space, root: Path, tmp_p
     with clia.open(linked, settings=CHOSEN) as clone_space:
         assert told(clone_space) == told(space)
         clone_space.trace("scout", "console", "from the linked one")
-        assert [entry["text"] for entry in space.trace_pending("scout")] == ["from the linked one"]
+        assert [entry["text"] for entry in space.traces.pending("scout")] == ["from the linked one"]
         cid = space.commit_with_trace("scout", "finding", changes={"l": b"l\n"})
         assert clone_space.head("scout") == cid
-        assert clone_space.trace_pending("scout") == []
+        assert clone_space.traces.pending("scout") == []
         landed = clone_space.land("scout", "topic")
         assert isinstance(landed, clia.Landed)
     assert (linked / "l").read_bytes() == b"l\n", "the user's worktree is updated"
@@ -391,14 +391,14 @@ def test_no_verb_changes_the_users_head_index_worktree_or_hooks(space: clia.Spac
     space.commit_dir("scout", "finding", tmp_path / "place")
     space.blame("scout", "map")
     space.diff("scout")
-    space.trace_search("looked")
+    space.traces.search("looked")
     space.rebuild()
-    space.relink()
+    space.traces.relink()
     space.publish(["scout"], "hub")
     space.adopt("hub")
     space.maintain(archive_idle_days=0)
     assert space.verify().clean
-    assert space.trace_purge("scout", "looked around")
+    assert space.traces.purge("scout", "looked around")
     assert space.show(ids["merged"]).kind == "session-merge"
     clia.init(root, settings=CHOSEN).close()
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns, stat.S_IMODE(path.stat().st_mode)) for path in user_files} == before

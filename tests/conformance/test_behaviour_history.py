@@ -67,20 +67,20 @@ def _stream(passes: Sequence[bool], versions: Sequence[str]) -> Iterator[bytes]:
 
 def _written(root: Path, passes: Sequence[bool]) -> tuple[clia.Space, list[str]]:
     space = started(root)
-    versions = [version.cid for version in space.behaviour("review").versions]
+    versions = [version.cid for version in space.behaviours.get("review").versions]
     command = ["git", "-C", str(root), "fast-import", "--quiet"]
     subprocess.run(command, input=b"".join(_stream(passes, versions)), check=True)
     return space, versions
 
 
 def _check_counts(space: clia.Space, passes: Sequence[bool]) -> None:
-    for number, stats in enumerate(space.behaviour_stats("review", over="day")):
+    for number, stats in enumerate(space.behaviours.stats("review", over="day")):
         passed = sum(passes[number::2])
         assert stats.commits == {"test": COMMITS // 2}
         assert stats.outcomes == {"passed": passed, "failed": COMMITS // 2 - passed}
         assert len(stats.series) == DAYS
         assert sum(rate.n for day in stats.series for rate in day.rates) == COMMITS // 2
-    assert space.observation_gaps() == 0
+    assert space.behaviours.gaps() == 0
 
 
 def test_a_real_history_gives_the_exact_counts_and_suggestion(tmp_path: Path, soak: bool) -> None:
@@ -89,7 +89,7 @@ def test_a_real_history_gives_the_exact_counts_and_suggestion(tmp_path: Path, so
         passes = history(seed, BETTER)
         space, versions = _written(tmp_path / f"{seed}", passes)
         _check_counts(space, passes)
-        observations, suggestion = observed(space), space.suggest_behaviour("review", "passed")
+        observations, suggestion = observed(space), space.behaviours.suggest("review", "passed")
         assert rebuilt(space) == observations
         space.close()
         SessionSpace(tmp_path / f"{seed}").lose_store()

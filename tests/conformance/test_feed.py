@@ -90,7 +90,7 @@ def test_each_step_of_a_session_is_one_entry(scout: clia.Space) -> None:
 def test_only_new_requests_of_a_step_are_listed_as_asked(scout: clia.Space) -> None:
     scout.start("scout", "parts", 3)
     scout.resume("scout", "b", "1.2")
-    scout.give_up("scout", "x" * 5000, "1.1")
+    scout.sessions.give_up("scout", "x" * 5000, "1.1")
     with fed(scout) as feed:
         first, second, third = news(feed)
     parts = {"1.1": "part", "1.2": "part", "1.3": "part"}
@@ -201,7 +201,7 @@ def test_upkeep_does_not_change_the_feed(scout: clia.Space) -> None:
         assert scout.verify().clean
         assert scout.doctor(repair=True) == []
         scout.trace("scout", "console", "a secret word")
-        scout.trace_purge("scout", "secret")
+        scout.traces.purge("scout", "secret")
         scout.maintain(archive_idle_days=1, dry_run=True)
         assert feed.read(0) == before
 
@@ -222,14 +222,14 @@ def test_the_first_look_records_the_refs_and_later_ones_add_changes(place: Sessi
             {"event": "head", "agent": "child", "cid": child, "kind": "spawn"},
             {"event": "head", "agent": "scout", "cid": second, "before": genesis, "kind": "finding"},
         ]
-        scout.archive("child")
-        old, new = tips(place, scout, lambda: scout.define("product", PRODUCT + "\n"))
+        scout.agents.archive("child")
+        old, new = tips(place, scout, lambda: scout.sessions.define("product", PRODUCT + "\n"))
         assert feed.look() == 2
         assert news(feed, 2) == [
             {"event": "archived", "agent": "child", "cid": child, "before": child, "kind": "spawn"},
             {"event": "flow", "flow": "product", "cid": new, "before": old},
         ]
-        scout.restore("child")
+        scout.agents.restore("child")
         assert feed.look() == 1
         assert news(feed, 4) == [{"event": "restored", "agent": "child", "cid": child, "before": child, "kind": "spawn"}]
 

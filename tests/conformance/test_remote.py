@@ -80,14 +80,14 @@ def test_after_two_retries_the_error_is_raised_and_the_change_applied_once(
     assert isinstance(error, errors.TransportError)
     assert error.retryable
     assert line.cuts == 0
-    assert [entry["text"] for entry in space.trace_pending("scout")] == ["once"]
+    assert [entry["text"] for entry in space.traces.pending("scout")] == ["once"]
     assert space.head("scout") == before
 
 
 def test_each_change_has_its_own_idempotency_key(far: RemoteSpace) -> None:
     for _ in range(2):
         far.trace("scout", "console", "the same words")
-    assert len(far.trace_pending("scout")) == 2
+    assert len(far.traces.pending("scout")) == 2
 
 
 def test_a_read_is_repeated_after_a_lost_connection(far: RemoteSpace, space: Any, line: CuttingProxy) -> None:
@@ -174,7 +174,7 @@ def test_a_server_that_is_not_a_forge_is_reported(status: int, kind: str, body: 
 def test_threads_share_a_space(far: RemoteSpace) -> None:
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda number: far.trace("scout", "console", str(number)), range(30)))
-    assert sorted(int(entry["text"]) for entry in far.trace_pending("scout")) == list(range(30))
+    assert sorted(int(entry["text"]) for entry in far.traces.pending("scout")) == list(range(30))
 
 
 # Spaces and roles
@@ -259,9 +259,9 @@ def test_local_verbs_are_refused(space: Any, tmp_path: Path) -> None:
         "behaviours.policy": lambda: space.behaviours.policy("step"),
         "history.attribute": space.history.attribute,
         "history.blame_worktree": lambda: space.history.blame_worktree("stock.txt"),
-        "hub.elsewhere": space.elsewhere,
+        "hub.elsewhere": space.hub.elsewhere,
         "has_hub": lambda: space.has_hub,
-        "hub.meet": lambda: space.meet("scout"),
+        "hub.meet": lambda: space.hub.meet("scout"),
         "hub.exchange": lambda: space.hub.exchange,
         "peers.tokens": lambda: space.peers.tokens,
         "types.check_kind": lambda: space.types.check_kind("finding"),
@@ -279,15 +279,15 @@ def test_the_hub_is_read_and_synced_remotely(served: Served, tmp_path: Path) -> 
     with served.open(tmp_path / "repo") as space:
         with away(Hub(str(hub), hub)):
             space.spawn("scout", BRIEFING)
-        status = space.hub_status()
+        status = space.hub.status()
         assert (type(status), status.away_since is None, status.forks) == (clia.HubStatus, False, ())
         assert status.owed == ("refs/clia/agents/scout", "refs/heads/agents/scout")
-        synced = space.hub_sync()
+        synced = space.hub.sync()
         assert {type(synced_ref) for synced_ref in synced} == {clia.HubSynced}
         assert [(synced_ref.ref, synced_ref.what) for synced_ref in synced] == [(ref, "published") for ref in status.owed]
-        assert space.hub_status() == status._replace(away_since=None, away_reason=None, owed=())
-        assert refused("no-fork", lambda: space.hub_sync(forks={"scout": "other"})).fields == {"agent": "scout"}
-        assert refused("nothing-elsewhere", lambda: space.hub_sync(abandon=["scout"])).fields == {"agent": "scout"}
+        assert space.hub.status() == status._replace(away_since=None, away_reason=None, owed=())
+        assert refused("no-fork", lambda: space.hub.sync(forks={"scout": "other"})).fields == {"agent": "scout"}
+        assert refused("nothing-elsewhere", lambda: space.hub.sync(abandon=["scout"])).fields == {"agent": "scout"}
 
 
 def test_a_closed_space_refuses_calls(space: Any, served: Served) -> None:
@@ -313,18 +313,18 @@ def test_long_lists_are_complete_over_several_pages(space: Any, monkeypatch: pyt
 
 
 def test_the_rule_of_any_request_is_returned_and_answers_are_checked(space: Any) -> None:
-    space.define("question", QUESTION)
+    space.sessions.define("question", QUESTION)
     (request,) = space.start("scout", "question", {"payload": {"choices": ["yes", "no"]}}).pending
-    assert space.rule(request).choices == ("yes", "no")
-    space.check_answer(request, "yes")
-    assert isinstance(refused("invalid-answer", lambda: space.check_answer(request, "maybe")), errors.InvalidAnswer)
-    refused("invalid-request", lambda: space.rule("1.1"))
+    assert space.sessions.rule(request).choices == ("yes", "no")
+    space.sessions.check_answer(request, "yes")
+    assert isinstance(refused("invalid-answer", lambda: space.sessions.check_answer(request, "maybe")), errors.InvalidAnswer)
+    refused("invalid-request", lambda: space.sessions.rule("1.1"))
     space.decide("scout", "yes")
-    assert space.rule(request).choices == ("yes", "no"), "the same as locally, also after the answer"
+    assert space.sessions.rule(request).choices == ("yes", "no"), "the same as locally, also after the answer"
 
 
 def test_a_session_has_its_answers_and_their_authors(space: Any) -> None:
-    space.define("question", QUESTION)
+    space.sessions.define("question", QUESTION)
     space.start("scout", "question", {"kind": "machine", "payload": None})
     (resume,) = space.resume("scout", {"a": [1.5, None]}).given()
     assert (resume.call, resume.value, resume.by) == (1, {"a": [1.5, None]}, "Tess <tess@example.org>")
@@ -356,7 +356,7 @@ def test_a_body_above_the_limit_is_refused(space: Any) -> None:
         space.commit("scout", "finding", {"huge": b"x" * (9 * 1024 * 1024)})
     assert caught.value.code in ("payload-too-large", "transport-error")
     assert space.head("scout") == head
-    refused("too-long", lambda: space.trace_search("x" * 100_000))
+    refused("too-long", lambda: space.traces.search("x" * 100_000))
 
 
 # Events

@@ -56,8 +56,8 @@ def told(space: clia.Space, agent: str = "scout") -> dict[str, Any]:
         "sessions": [(session.to_json(), session.resumes, session.decisions) for session in space.sessions(agent)],
         "pending": space.pending(),
         "head": space.head(agent),
-        "journals": [space.journal(agent, session.id) for session in space.sessions(agent)],
-        "trace": space.trace_pending(agent),
+        "journals": [space.sessions.journal(agent, session.id) for session in space.sessions(agent)],
+        "trace": space.traces.pending(agent),
         "refs": git("for-each-ref", cwd=root_of(space)),
     }
 
@@ -66,28 +66,28 @@ def told(space: clia.Space, agent: str = "scout") -> dict[str, Any]:
 
 
 def test_a_flow_is_stored_under_its_name_with_every_version(space: clia.Space) -> None:
-    first = space.define("product", PRODUCT, why="the first")
+    first = space.sessions.define("product", PRODUCT, why="the first")
     assert (first.name, first.source, first.versions, first.why) == ("product", PRODUCT, (first.cid,), "the first")
     assert first.by == "Tess <tess@example.org>"
-    second = space.define("product", PRODUCT.replace("one * two", "one + two"))
+    second = space.sessions.define("product", PRODUCT.replace("one * two", "one + two"))
     assert second.versions == (first.cid, second.cid)
-    assert space.flow("product") == second
-    assert space.flow(first.cid).source == PRODUCT
-    space.define("approval", APPROVAL)
-    assert [flow.name for flow in space.flows()] == ["approval", "product"]
-    assert space.read(first.cid) == clia.Behaviour("product", "session-flow", PRODUCT)
+    assert space.sessions.flow("product") == second
+    assert space.sessions.flow(first.cid).source == PRODUCT
+    space.sessions.define("approval", APPROVAL)
+    assert [flow.name for flow in space.sessions.flows()] == ["approval", "product"]
+    assert space.types.read(first.cid) == clia.Behaviour("product", "session-flow", PRODUCT)
 
 
 def test_the_current_version_is_not_written_again_and_an_old_one_can_be_restored(place: SessionSpace) -> None:
     with place.open() as space:
-        first = space.define("product", PRODUCT)
+        first = space.sessions.define("product", PRODUCT)
         refs = git("for-each-ref", cwd=place.root)
-        assert space.define("product", PRODUCT, why="again") == first
+        assert space.sessions.define("product", PRODUCT, why="again") == first
         assert git("for-each-ref", cwd=place.root) == refs
-        second = space.define("product", PRODUCT + "\n")
-        assert space.define("product", PRODUCT).cid == first.cid
-        assert set(space.flow("product").versions) == {first.cid, second.cid}
-        assert space.flow(second.cid).source == PRODUCT + "\n"
+        second = space.sessions.define("product", PRODUCT + "\n")
+        assert space.sessions.define("product", PRODUCT).cid == first.cid
+        assert set(space.sessions.flow("product").versions) == {first.cid, second.cid}
+        assert space.sessions.flow(second.cid).source == PRODUCT + "\n"
 
 
 @pytest.mark.parametrize(
@@ -105,24 +105,24 @@ def test_the_current_version_is_not_written_again_and_an_old_one_can_be_restored
 )
 def test_an_invalid_flow_is_not_defined_and_the_line_is_named(scout: clia.Space, source: str, line: int | None) -> None:
     before = git("for-each-ref", cwd=root_of(scout))
-    error = refused("invalid-flow", lambda: scout.define("broken", source))
+    error = refused("invalid-flow", lambda: scout.sessions.define("broken", source))
     assert isinstance(error, errors.InvalidFlow)
     assert isinstance(error.fields["line"], int)
     assert line in (None, error.fields["line"])
     assert f"broken:{error.fields['line']}:" in error.message
     assert git("for-each-ref", cwd=root_of(scout)) == before
     refused("no-such-flow", lambda: scout.start("scout", "broken"))
-    assert [problem.message for problem in scout.check_flow(source) if problem.severity == "error"]
+    assert [problem.message for problem in scout.sessions.check_flow(source) if problem.severity == "error"]
 
 
 def test_invalid_names_and_texts_of_flows_are_refused(scout: clia.Space) -> None:
     for name in ("", "Product", "a/b", "../x", "a b", "a" * 101):
-        refused("invalid-name", lambda name=name: scout.define(name, PRODUCT))  # type: ignore[misc]
-    refused("already-exists", lambda: scout.define("ask", PRODUCT))
-    refused("invalid-flow", lambda: scout.define("long", PRODUCT + "#" * 300_000))
+        refused("invalid-name", lambda name=name: scout.sessions.define(name, PRODUCT))  # type: ignore[misc]
+    refused("already-exists", lambda: scout.sessions.define("ask", PRODUCT))
+    refused("invalid-flow", lambda: scout.sessions.define("long", PRODUCT + "#" * 300_000))
     for bad in (3, None, b"def main(input): pass"):
-        assert isinstance(refused_with(lambda bad=bad: scout.define("odd", bad)), errors.InvalidInput)
-    assert [flow.name for flow in scout.flows()] == ["approval", "parts", "product"]
+        assert isinstance(refused_with(lambda bad=bad: scout.sessions.define("odd", bad)), errors.InvalidInput)
+    assert [flow.name for flow in scout.sessions.flows()] == ["approval", "parts", "product"]
 
 
 def refused_with(call: Any) -> errors.CliaError:
@@ -151,7 +151,7 @@ def test_one_session_forked_after_a_shared_prefix_ends_with_45_in_one_and_1500_i
 def test_a_session_has_its_state(scout: clia.Space) -> None:
     session = scout.start("scout", "approval", {"goal": "tidy up"})
     assert (session.agent, session.id, session.status, session.flow, session.live) == ("scout", "1", "suspended", "approval", True)
-    assert session.flow_cid == scout.flow("approval").cid
+    assert session.flow_cid == scout.sessions.flow("approval").cid
     assert session.input == {"goal": "tidy up"}
     (request,) = session.pending
     assert request == clia.Request(
@@ -204,11 +204,11 @@ def test_an_agent_has_one_live_session_and_its_past_ones_stay_readable(scout: cl
     ]
     assert [session.id for session in scout.sessions(live=True)] == ["3"]
     assert (scout.session("scout", "1").result, scout.session("scout").id) == (6, "3")
-    assert [event["event"] for event in scout.journal("scout", "1")] == ["started", "resumed", "resumed", "ended"]
+    assert [event["event"] for event in scout.sessions.journal("scout", "1")] == ["started", "resumed", "resumed", "ended"]
 
 
 def test_a_session_record_does_not_change(scout: clia.Space) -> None:
-    scout.define("product", SUSPENDS)
+    scout.sessions.define("product", SUSPENDS)
     scout.start("scout", "product")
     before = scout.resume("scout", 2)
     decision = scout.decide("scout", 3)
@@ -218,7 +218,7 @@ def test_a_session_record_does_not_change(scout: clia.Space) -> None:
 
 def test_a_session_keeps_the_flow_version_of_its_start(scout: clia.Space) -> None:
     old = scout.start("scout", "product").flow_cid
-    scout.define("product", PRODUCT.replace("*", "+"))
+    scout.sessions.define("product", PRODUCT.replace("*", "+"))
     scout.resume("scout", 5)
     session = scout.resume("scout", 6)
     assert (session.result, session.flow_cid) == (30, old)
@@ -233,9 +233,9 @@ def test_unknown_names_are_reported(scout: clia.Space) -> None:
         lambda: scout.session("nobody"),
         lambda: scout.sessions("nobody"),
         lambda: scout.pending("nobody"),
-        lambda: scout.journal("nobody"),
+        lambda: scout.sessions.journal("nobody"),
         lambda: scout.resume("nobody", 1),
-        lambda: scout.give_up("nobody", "x"),
+        lambda: scout.sessions.give_up("nobody", "x"),
         lambda: scout.decide("nobody", 1),
         lambda: scout.ask("nobody", {}),
         lambda: scout.cancel("nobody"),
@@ -244,7 +244,7 @@ def test_unknown_names_are_reported(scout: clia.Space) -> None:
         assert isinstance(refused("no-such-agent", call), errors.NoSuchAgent)
     for call in (
         lambda: scout.session("scout"),
-        lambda: scout.journal("scout"),
+        lambda: scout.sessions.journal("scout"),
         lambda: scout.cancel("scout"),
         lambda: scout.cancel("scout", session_id="7"),
         lambda: scout.fork("scout", "new"),
@@ -254,7 +254,7 @@ def test_unknown_names_are_reported(scout: clia.Space) -> None:
         assert isinstance(refused("no-such-session", call), errors.NotFound)
     refused("no-such-flow", lambda: scout.start("scout", "nothing"))
     refused("no-such-object", lambda: scout.start("scout", "0" * 40))
-    refused("not-a-flow", lambda: scout.start("scout", scout.write(clia.Behaviour("p", "prompt", "be kind"))))
+    refused("not-a-flow", lambda: scout.start("scout", scout.types.write(clia.Behaviour("p", "prompt", "be kind"))))
     refused("nothing-pending", lambda: scout.resume("scout", 1))
     for name in ("", "Scout", "a/b", "../a"):
         refused("invalid-name", lambda name=name: scout.start(name, "product"))  # type: ignore[misc]
@@ -269,9 +269,9 @@ def test_names_of_the_wrong_type_are_clear_errors(scout: clia.Space, bad: Any) -
     before = told(scout)
     calls = [
         lambda: scout.start("scout", bad),
-        lambda: scout.define("x", PRODUCT, why=bad),
+        lambda: scout.sessions.define("x", PRODUCT, why=bad),
         lambda: scout.cancel("scout", bad),
-        lambda: scout.give_up("scout", bad),
+        lambda: scout.sessions.give_up("scout", bad),
         lambda: scout.fork("scout", bad),
         lambda: scout.fork(bad, "new"),
         lambda: scout.resume(bad, 1),
@@ -291,13 +291,13 @@ def test_names_of_the_wrong_type_are_clear_errors(scout: clia.Space, bad: Any) -
 
 def test_sessions_of_an_archived_agent_are_read_only(scout: clia.Space) -> None:
     scout.start("scout", "product")
-    error = refused("session-live", lambda: scout.archive("scout"))
+    error = refused("session-live", lambda: scout.agents.archive("scout"))
     assert isinstance(error, errors.Conflict)
     scout.cancel("scout", "enough")
     question = scout.ask("scout", {"question": "sure?"})
-    refused("session-live", lambda: scout.archive("scout"))
+    refused("session-live", lambda: scout.agents.archive("scout"))
     scout.decide("scout", True, request_id=question.id)
-    scout.archive("scout")
+    scout.agents.archive("scout")
     assert scout.session("scout").status == "cancelled"
     assert [session.id for session in scout.sessions("scout")] == ["1"]
     for call in (
@@ -308,7 +308,7 @@ def test_sessions_of_an_archived_agent_are_read_only(scout: clia.Space) -> None:
         lambda: scout.cancel("scout"),
     ):
         refused("no-such-agent", call)
-    scout.restore("scout")
+    scout.agents.restore("scout")
     assert scout.start("scout", "product").id == "2"
 
 
@@ -320,7 +320,7 @@ def test_an_agent_of_another_clone_is_read_only(place: SessionSpace, scout: clia
     for call in (
         lambda: scout.start("scout", "product"),
         lambda: scout.resume("scout", 1),
-        lambda: scout.give_up("scout", "x"),
+        lambda: scout.sessions.give_up("scout", "x"),
         lambda: scout.decide("scout", 1),
         lambda: scout.ask("scout", {}),
         lambda: scout.cancel("scout"),
@@ -382,7 +382,9 @@ def test_an_invalid_value_is_refused_everywhere_and_nothing_changes(scout: clia.
 
 @pytest.mark.parametrize("expression", ["{1, 2}", "2 ** 60", "float('nan')", "main", "b'x'", "{1: 2}"])
 def test_an_invalid_payload_or_result_fails_the_flow_with_its_line(scout: clia.Space, expression: str) -> None:
-    scout.define("odd", f"def main(input):\n    if input:\n        return {expression}\n    return request('x', {expression})\n")
+    scout.sessions.define(
+        "odd", f"def main(input):\n    if input:\n        return {expression}\n    return request('x', {expression})\n"
+    )
     for early, line in ((True, None), (False, 4)):
         session = scout.start("scout", "odd", early)
         assert session.status == "failed"
@@ -394,7 +396,7 @@ def test_an_invalid_payload_or_result_fails_the_flow_with_its_line(scout: clia.S
 
 
 def test_a_flow_can_catch_the_error_of_an_invalid_payload(scout: clia.Space) -> None:
-    scout.define(
+    scout.sessions.define(
         "odd", "def main(input):\n    try:\n        request('x', {1})\n    except TypeError:\n        return request('y')\n"
     )
     (request,) = scout.start("scout", "odd").pending
@@ -450,7 +452,7 @@ def test_a_flow_that_fails_before_its_first_request_is_a_failed_session(place: S
         with_agents(space, "scout", endless="def main(input):\n    while True:\n        pass\n")
         session = space.start("scout", "endless")
         assert (session.status, session.pending) == ("failed", ())
-        assert [event["event"] for event in space.journal("scout")] == ["started", "ended"]
+        assert [event["event"] for event in space.sessions.journal("scout")] == ["started", "ended"]
         assert ends(place.root, "scout") == [("1", "failed")]
 
 
@@ -466,7 +468,7 @@ def test_a_request_takes_one_answer_and_later_ones_are_refused_with_its_author(s
     assert error.answered_by == "the first"
     assert error.fields["value"] == 5
     assert error.fields["decision"] is None
-    assert error.fields["at"] == scout.journal("scout")[1]["resume"][6]
+    assert error.fields["at"] == scout.sessions.journal("scout")[1]["resume"][6]
     assert told(scout) == before
     scout.resume("scout", 7)
     assert refused("stale-request", lambda: scout.resume("scout", 6, "1.1")).fields["answered_by"] == "the first"
@@ -487,14 +489,14 @@ def test_ended_and_unknown_requests_are_reported(scout: clia.Space) -> None:
 
 
 def test_resume_refuses_requests_for_people(scout: clia.Space) -> None:
-    scout.define("question", QUESTION)
+    scout.sessions.define("question", QUESTION)
     for kind in ("human", "human-review"):
         scout.start("scout", "question", {"kind": kind, "payload": {"question": "?"}})
         before = told(scout)
         for call in (
             lambda: scout.resume("scout", "yes"),
             lambda: scout.resume("scout", "yes", scout.pending()[0].id),
-            lambda: scout.give_up("scout", "nobody is there"),
+            lambda: scout.sessions.give_up("scout", "nobody is there"),
         ):
             error = refused("human-request", call)
             assert isinstance(error, errors.NotAllowed)
@@ -507,7 +509,7 @@ def test_resume_refuses_requests_for_people(scout: clia.Space) -> None:
 
 @pytest.mark.parametrize("kind", ["timer", "command", "llm", "agent", "humane", "people"])
 def test_decide_refuses_requests_that_are_not_for_people(scout: clia.Space, kind: str) -> None:
-    scout.define("question", QUESTION)
+    scout.sessions.define("question", QUESTION)
     scout.start("scout", "question", {"kind": kind, "payload": {"seconds": 3}})
     before = told(scout)
     error = refused("not-a-human-request", lambda: scout.decide("scout", "yes", "I say so", request_id="1.1"))
@@ -520,21 +522,21 @@ def test_decide_refuses_requests_that_are_not_for_people(scout: clia.Space, kind
 
 
 def test_decide_answers_a_flow_that_suspended_itself(scout: clia.Space) -> None:
-    scout.define("product", SUSPENDS)
+    scout.sessions.define("product", SUSPENDS)
     scout.start("scout", "product")
     decision = scout.decide("scout", 5)
     assert (decision.request, decision.session.decisions) == ("1.1", [(0, decision.cid)])
 
 
 def test_a_request_that_is_given_up_raises_in_the_flow(place: SessionSpace, scout: clia.Space) -> None:
-    scout.define("careful", CAREFUL)
+    scout.sessions.define("careful", CAREFUL)
     scout.start("scout", "careful", "cats")
-    session = scout.give_up("scout", "no network", by="worker 1")
+    session = scout.sessions.give_up("scout", "no network", by="worker 1")
     assert (session.resumes, session.pending[0].payload) == ([{"error": "no network"}], "no network")
     with place.open() as second:  # replayed
         assert second.resume("scout", "done").result == {"found": "no network", "next": "done"}
     scout.start("scout", "product")
-    failed = scout.give_up("scout", "no numbers left")
+    failed = scout.sessions.give_up("scout", "no numbers left")
     assert failed.status == "failed"
     assert failed.failure is not None
     assert (failed.failure["reason"], failed.failure["message"]) == ("raised", "RuntimeError: no numbers left")
@@ -543,7 +545,7 @@ def test_a_request_that_is_given_up_raises_in_the_flow(place: SessionSpace, scou
 
 
 def test_a_sleep_is_a_timer_and_a_suspension_has_a_tag(scout: clia.Space) -> None:
-    scout.define("slow", "import time\n\ndef main(input):\n    time.sleep(2.5)\n    return suspend('later')\n")
+    scout.sessions.define("slow", "import time\n\ndef main(input):\n    time.sleep(2.5)\n    return suspend('later')\n")
     (timer,) = scout.start("scout", "slow").pending
     assert (timer.kind, timer.payload) == ("timer", {"seconds": 2.5})
     (later,) = scout.resume("scout", None).pending
@@ -657,17 +659,17 @@ def test_a_decision_is_a_commit_over_the_parents_tree_and_then_a_resume(place: S
     commit = scout.show(decision.cid)
     assert (commit.kind, commit.parents, commit.message) == ("decision", (head,), "A good plan.\n\nIt is short.")
     assert (commit.request, commit.tag, commit.value, commit.by) == ("1.2", "go-on", '"approve"', "Ann <ann@example.org>")
-    assert commit.behaviour == scout.flow("approval").cid
+    assert commit.behaviour == scout.sessions.flow("approval").cid
     committer = commit.committer
     assert (commit.author.name, committer.name, committer.email) == ("scout", "Ann", "ann@example.org")
     assert commit.meta == {"asked": {"question": "Go on?", "plan": "sweep", "choices": ["approve", "reject"]}}
     assert git("rev-parse", f"{decision.cid}^{{tree}}", cwd=place.root) == git("rev-parse", f"{head}^{{tree}}", cwd=place.root)
-    bound = scout.trace_for(decision.cid)
+    bound = scout.traces.of(decision.cid)
     assert bound is not None
     trace_texts = texts(bound.entries)
     assert trace_texts[-1] == "said before"
     assert [text for text in trace_texts if "waits for human (1.2)" in text]
-    (entry,) = scout.trace_pending("scout")
+    (entry,) = scout.traces.pending("scout")
     assert entry["data"] == {"session": "1", "status": "finished", "request": "1.2", "decision": decision.cid}
     assert decision.session.decisions == [(1, decision.cid)]
     assert decision.session.resumes == ["sweep", "approve"]
@@ -758,7 +760,7 @@ def test_the_author_of_a_decision_is_one_line(scout: clia.Space, by: str) -> Non
 
 def test_a_decision_without_a_request_id_answers_the_only_question_to_people(scout: clia.Space) -> None:
     source = "import asyncio\n\nasync def main(input):\n    return await asyncio.gather(request('machine'), request('human'))\n"
-    scout.define("both", source)
+    scout.sessions.define("both", source)
     scout.start("scout", "both")
     refused("several-requests", lambda: scout.resume("scout", 1))
     assert scout.decide("scout", "yes").request == "1.2"
@@ -767,7 +769,7 @@ def test_a_decision_without_a_request_id_answers_the_only_question_to_people(sco
 
 @pytest.mark.parametrize("tag", [" ", "two\nlines", "a\0b", "\x1b[1m", "\u2028", "é: x", "Clia-Value: forged"], ids=ascii)
 def test_a_question_with_any_tag_can_be_decided(scout: clia.Space, tag: str) -> None:
-    scout.define("tagged", "def main(input):\n    return request('human', None, tag=input)\n")
+    scout.sessions.define("tagged", "def main(input):\n    return request('human', None, tag=input)\n")
     (request,) = scout.start("scout", "tagged", tag).pending
     assert request.tag == tag
     decision = scout.decide("scout", "yes")
@@ -862,7 +864,7 @@ LOCAL = {"$defs": {"name": {"type": "string"}}, "$ref": "#/$defs/name"}
     ids=lambda value: json.dumps(value)[:40],
 )
 def test_an_answer_must_be_valid_for_the_request(scout: clia.Space, payload: Any, good: list[Any], bad: list[Any]) -> None:
-    scout.define("question", QUESTION)
+    scout.sessions.define("question", QUESTION)
     scout.start("scout", "question", {"payload": payload})
     before = told(scout)
     for value in bad:
@@ -896,7 +898,7 @@ def test_the_operators_schema_has_precedence_over_the_request(place: SessionSpac
 
 
 def test_commits_of_a_live_session_name_its_flow_and_later_ones_do_not(scout: clia.Space) -> None:
-    cid = scout.flow("product").cid
+    cid = scout.sessions.flow("product").cid
     assert scout.show(scout.commit("scout", "finding", changes={"a": b"0"})).behaviour is None
     scout.start("scout", "product")
     assert scout.show(scout.commit("scout", "finding", changes={"a": b"1"})).behaviour == cid
@@ -913,7 +915,7 @@ def test_every_kind_of_commit_writes_a_checkpoint_while_a_session_is_live(place:
     with_agents(scout)
     scout.spawn_from("helper", BRIEFING, "scout")
     scout.commit("helper", "finding", changes={"b": b"1\n"})
-    scout.define("product", SUSPENDS)
+    scout.sessions.define("product", SUSPENDS)
     scout.start("scout", "product")
     commits = {"commit": scout.commit("scout", "finding", changes={"c": b"1\n"})}
     commits["with trace"] = scout.commit_with_trace("scout", "finding", changes={"c": b"2\n"})
@@ -944,28 +946,28 @@ def test_a_trace_has_the_steps_of_a_session_and_the_output_of_its_flow(scout: cl
     scout.start("scout", "approval", {"goal": "tidy"})
     scout.resume("scout", "sweep")
     scout.cancel("scout", "enough")
-    entries = scout.trace_pending("scout")
+    entries = scout.traces.pending("scout")
     assert [(entry["kind"], entry["text"].split(";")[0]) for entry in entries] == [
         ("flow", "planning tidy\n"),
-        ("session", f"session 1 started: flow approval ({scout.flow('approval').cid[:12]})"),
+        ("session", f"session 1 started: flow approval ({scout.sessions.flow('approval').cid[:12]})"),
         ("session", "session 1 resumed: llm (1.1) answered by Tess <tess@example.org>"),
         ("session", "session 1 cancelled by Tess <tess@example.org>"),
     ]
     assert [entry.get("data", {}).get("status") for entry in entries] == [None, "suspended", "suspended", "cancelled"]
     assert entries[-1]["text"].endswith("cancelled: enough")
     commit = scout.commit_with_trace("scout", "finding", changes={"a": b"1"})
-    bound = scout.trace_for(commit)
+    bound = scout.traces.of(commit)
     assert bound is not None
     assert list(bound.entries) == entries
 
 
 def test_replaying_prints_nothing_again(place: SessionSpace, scout: clia.Space) -> None:
-    scout.define("loud", "def main(input):\n    for n in range(9):\n        print('turn', n)\n        request('go', n)\n")
+    scout.sessions.define("loud", "def main(input):\n    for n in range(9):\n        print('turn', n)\n        request('go', n)\n")
     scout.start("scout", "loud")
     for _ in range(9):
         with place.open() as second:
             second.resume("scout", None)
-    printed = [entry["text"] for entry in scout.trace_pending("scout") if entry["kind"] == "flow"]
+    printed = [entry["text"] for entry in scout.traces.pending("scout") if entry["kind"] == "flow"]
     assert printed == [f"turn {n}\n" for n in range(9)]
 
 
@@ -990,7 +992,7 @@ def test_each_end_of_a_session_is_one_event_in_git(place: SessionSpace) -> None:
             "name": "product",
             "resumes": 2,
         }
-        assert first["flow"] == space.flow("product").cid
+        assert first["flow"] == space.sessions.flow("product").cid
         assert first["started_at"] == space.session("scout", "1").started_at
         assert first["ended_at"] == space.session("scout", "1").ended_at
         assert "reason" not in first
@@ -1014,8 +1016,8 @@ def test_a_fork_is_a_separate_agent_in_the_same_state(place: SessionSpace, scout
     assert (genesis.kind, genesis.parents, genesis.parent) == ("spawn", (head,), "scout")
     assert genesis.forked == "scout session 1 after 1 resumes"
     assert scout.files("other") == {"a": b"1"}
-    assert scout.briefing_of("other") == BRIEFING
-    assert scout.sub_agents("scout") == ["other"]
+    assert scout.agents.briefing("other") == BRIEFING
+    assert scout.relations.sub_agents("scout") == ["other"]
     scout.resume("other", "y")
     assert pending_requests(scout.session("scout")) == [("1", "part", {"n": 0}, 4)]
     with place.open() as again:
@@ -1025,7 +1027,7 @@ def test_a_fork_is_a_separate_agent_in_the_same_state(place: SessionSpace, scout
 
 
 def test_forks_and_forks_of_forks_are_independent(scout: clia.Space) -> None:
-    scout.define("counting", COUNTING)
+    scout.sessions.define("counting", COUNTING)
     scout.start("scout", "counting", 7)
     for value in range(5):
         scout.resume("scout", value)
@@ -1057,8 +1059,8 @@ def test_a_refused_fork_leaves_nothing(scout: clia.Space) -> None:
     refused("no-such-session", lambda: scout.fork("idle", "new"))
     refused("not-in-history", lambda: scout.fork("scout", "new", other_cid))
     refused("no-such-object", lambda: scout.fork("scout", "new", "0" * 40))
-    error = refused("no-checkpoint", lambda: scout.fork("scout", "new", scout.genesis("scout")))
-    assert error.fields == {"agent": "scout", "commit": scout.genesis("scout")}
+    error = refused("no-checkpoint", lambda: scout.fork("scout", "new", scout.agents.genesis("scout")))
+    assert error.fields == {"agent": "scout", "commit": scout.agents.genesis("scout")}
     refused("no-checkpoint", lambda: scout.fork("idle", "new", other_cid))
     assert scout.agents() == ["idle", "scout"]
     assert told(scout) == before
@@ -1074,7 +1076,7 @@ def test_an_ended_session_can_be_forked_only_from_its_commits(scout: clia.Space)
     refused("no-such-session", lambda: scout.fork("scout", "new"))
     assert scout.fork("scout", "other", at).resumes == [15]
     assert scout.resume("other", 100).result == 1500
-    scout.archive("scout")
+    scout.agents.archive("scout")
     assert scout.fork("scout", "third", at).resumes == [15], "the history of an archived agent remains"
 
 
@@ -1146,7 +1148,7 @@ def test_a_session_can_be_forked_in_another_clone(place: SessionSpace, scout: cl
     scout.resume("scout", 15)
     at = scout.commit("scout", "finding", changes={"a": b"1"})
     with another_clone(place, scout, tmp_path) as clone:
-        assert [flow.name for flow in clone.flows()] == ["approval", "parts", "product"]
+        assert [flow.name for flow in clone.sessions.flows()] == ["approval", "parts", "product"]
         refused("foreign-agent", lambda: clone.start("scout", "product"))
         forked = clone.fork("scout", "mine", at)
         assert (forked.resumes, pending_requests(forked)) == ([15], pending_requests(scout.session("scout")))
@@ -1156,20 +1158,20 @@ def test_a_session_can_be_forked_in_another_clone(place: SessionSpace, scout: cl
     assert scout.resume("scout", 3).result == 45
     scout.adopt()
     assert ends(place.root, "mine") == [("1", "finished")]
-    assert scout.fork("mine", "back", scout.genesis("mine")).resumes == [15]
+    assert scout.fork("mine", "back", scout.agents.genesis("mine")).resumes == [15]
 
 
 def test_session_numbers_continue_when_an_agent_moves_to_another_clone(
     place: SessionSpace, scout: clia.Space, tmp_path: Path
 ) -> None:
-    scout.define("product", SUSPENDS)
+    scout.sessions.define("product", SUSPENDS)
     scout.start("scout", "product")
     scout.cancel("scout")
     scout.start("scout", "product")
     scout.decide("scout", 1)
     scout.cancel("scout")
     with another_clone(place, scout, tmp_path) as clone:
-        clone.claim("scout")
+        clone.agents.claim("scout")
         assert clone.sessions("scout") == []
         assert clone.start("scout", "product").id == "3"
         clone.cancel("scout")

@@ -70,10 +70,10 @@ def cli(tmp_path: Path) -> ExportCli:
     root.mkdir()
     git("init", "--quiet", cwd=root)
     with clia.init(root, settings=settings()) as space:
-        cid = space.add_behaviour("review", BODY, "prompt", notes='Reviews: "a" <change>.\nUse it --- always.', why="first").cid
-        proposed = space.propose_behaviour("review", "Another.", why="better").cid
-        space.add_behaviour("flow", "def main(input):\n    return 1\n", "session-flow")
-        space.add_behaviour("odd--name", "Prompt.", "prompt")
+        cid = space.behaviours.add("review", BODY, "prompt", notes='Reviews: "a" <change>.\nUse it --- always.', why="first").cid
+        proposed = space.behaviours.propose("review", "Another.", why="better").cid
+        space.behaviours.add("flow", "def main(input):\n    return 1\n", "session-flow")
+        space.behaviours.add("odd--name", "Prompt.", "prompt")
     return ExportCli(Tree(root), cid, proposed)
 
 
@@ -104,7 +104,7 @@ def test_check_and_dry_run_write_nothing_and_a_new_version_makes_the_copy_stale(
     assert not (cli.tree.root / ".claude").exists()
     cli.export()
     with clia.open(cli.tree.root) as space:
-        space.adopt_behaviour("review", cli.proposed)
+        space.behaviours.adopt("review", cli.proposed)
     stale = cli.export("--check", "--json")
     assert (stale.code, stale.json()["files"][0]["state"]) == (1, "stale")
     ran = cli.export()
@@ -145,6 +145,6 @@ def test_only_adopted_versions_are_exported(cli: ExportCli) -> None:
     assert cli.refused("--output-root", cli.tree.path("none"))["code"] == "no-such-path"
     assert cli.export("--check", "--dry-run").code == 2
     with clia.open(cli.tree.root) as space:
-        space.retire_behaviour("review")
+        space.behaviours.retire("review")
     assert cli.refused()["code"] == "nothing-adopted"
     assert cli.refused(behaviour=cli.cid)["code"] == "not-adopted"

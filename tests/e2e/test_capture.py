@@ -91,7 +91,7 @@ def test_hooks_record_a_killed_and_resumed_session_with_sub_agents(root: Path) -
     with library.open(root, settings=settings()) as space:
         agent = f"claude-{reports[0]['session'][:8]}"
         assert {"main.txt", "left.txt", "right.txt", "left-over.txt"} <= set(space.files(agent))
-        assert len(space.sub_agents(agent)) == len(space.merged_sessions(agent)) == 2
+        assert len(space.relations.sub_agents(agent)) == len(space.relations.merged(agent)) == 2
     assert clia("verify", cwd=root).code == 0
 
 

@@ -194,8 +194,8 @@ def test_a_clone_without_the_private_key_is_refused_and_a_new_key_is_a_new_ident
 def test_claims_are_shown_with_the_reason_and_a_command_that_resolves_them(two: Two) -> None:
     ann, bob = two
     with ann.space() as space:
-        space.register_type("security-review", "finding")
-        space.define("hello", FLOW)
+        space.types.register("security-review", "finding")
+        space.sessions.define("hello", FLOW)
     ann.commit("scout", "two\n", "security-review")
     ann("peer", "share", "bob", "--agent", "scout", "--behaviour", "*")
     ann("announce")
@@ -258,7 +258,7 @@ def test_explain_names_the_grant_trust_and_subtypes_or_the_missing_ones(two: Two
     bob(*shlex.split(explanation["missing"][0]["hint"])[1:])
     bob("cap", "explain", "ann", "finding", "head-move")
     with bob.space(clock=lambda: datetime(2026, 1, 1, tzinfo=UTC)) as space:
-        space.grant("ann", "console-trace", "note", expires=int(datetime(2026, 2, 1, tzinfo=UTC).timestamp()))
+        space.peers.grant("ann", "console-trace", "note", expires=int(datetime(2026, 2, 1, tzinfo=UTC).timestamp()))
     explanation = bob.json("cap", "explain", "ann", "console-trace", "note", code=1)
     assert [requirement["what"] for requirement in explanation["missing"]] == ["expired"]
     listed = bob("cap", "list", "ann")

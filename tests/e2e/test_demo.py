@@ -39,8 +39,8 @@ def test_the_demo_leaves_sessions_and_questions_and_its_last_lines_answer_one(tm
     assert result.stderr == ""
 
     with clia.open(re.findall(r"cd (\S+/space/shop)$", result.stdout, re.MULTILINE)[0]) as space:
-        adopted = space.behaviour("restock").history[0]
-        better, suggestion = space.behaviour("restock").versions[-1], space.suggest_behaviour("tidy")
+        adopted = space.behaviours.get("restock").history[0]
+        better, suggestion = space.behaviours.get("restock").versions[-1], space.behaviours.suggest("tidy")
     assert (adopted.event, adopted.cid, better.state, better.by) == (
         "adopt",
         better.cid,
@@ -55,7 +55,7 @@ def test_the_demo_leaves_sessions_and_questions_and_its_last_lines_answer_one(tm
     with clia.open(place) as space:
         waiting = space.pending()
         kinds = sorted(
-            (request.agent, form_of(space.rule(request)).kind) for request in waiting if request.session.startswith("ask-")
+            (request.agent, form_of(space.sessions.rule(request)).kind) for request in waiting if request.session.startswith("ask-")
         )
     sessions = {request.agent: request.payload for request in waiting if not request.session.startswith("ask-")}
     assert sorted(sessions) == ["lead", "reviewer"]

@@ -48,7 +48,7 @@ class HandlerDesk:
         return handle(self.context(effect.__name__.rpartition(".")[2], payload, **more), payload)
 
     def commits(self, agent: str = "scout") -> list[str]:
-        return [commit.cid for commit in self.space.session_log(agent)]
+        return [commit.cid for commit in self.space.history.own(agent)]
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ FLOW = "def main(input):\n    return request('ask', input)\n"
 
 
 def test_the_session_effect_returns_how_another_session_ended(desk: HandlerDesk) -> None:
-    desk.space.define("one", FLOW)
+    desk.space.sessions.define("one", FLOW)
     desk.space.start("helper", "one", 1)
     stands = desk.call(session, {"agent": "helper", "wait": False})
     assert stands == {"agent": "helper", "session": "1", "status": "suspended", "result": None}
@@ -91,7 +91,7 @@ def test_the_session_effect_returns_how_another_session_ended(desk: HandlerDesk)
 
 
 def test_a_cancelled_session_is_an_answer_and_not_an_error(desk: HandlerDesk) -> None:
-    desk.space.define("one", FLOW)
+    desk.space.sessions.define("one", FLOW)
     desk.space.start("helper", "one", 1)
     desk.space.cancel("helper", "not needed")
     result = desk.call(session, {"agent": "helper"})
@@ -163,21 +163,21 @@ def test_a_merge_is_made_once_and_a_conflict_is_an_answer(desk: HandlerDesk) -> 
 
 
 def test_repeated_attempts_spawn_a_sub_agent_once_with_its_session(desk: HandlerDesk) -> None:
-    desk.space.define("one", FLOW)
+    desk.space.sessions.define("one", FLOW)
     desk.space.commit("scout", "finding", changes={"a.txt": b"a"})
     payload = {"name": "sub", "briefing": {"title": "Dig", "text": "deep"}, "flow": "one", "input": {"n": 1}}
     first = desk.call(spawn, payload)
-    assert first == {"agent": "sub", "genesis": desk.space.genesis("sub"), "session": "1"}
+    assert first == {"agent": "sub", "genesis": desk.space.agents.genesis("sub"), "session": "1"}
     assert desk.call(spawn, payload, attempt=2) == first
-    assert desk.space.parent_agent("sub") == "scout"
+    assert desk.space.relations.parent("sub") == "scout"
     assert desk.space.files("sub") == {"a.txt": b"a"}
-    assert desk.space.briefing_of("sub")[:2] == ("Dig", "deep")
+    assert desk.space.agents.briefing("sub")[:2] == ("Dig", "deep")
     assert desk.space.session("sub").input == {"n": 1}
     assert len(desk.space.sessions("sub")) == 1
 
 
 def test_a_retry_starts_the_session_that_a_failed_attempt_did_not(desk: HandlerDesk) -> None:
-    desk.space.define("one", FLOW)
+    desk.space.sessions.define("one", FLOW)
     payload = {"name": "sub", "briefing": {"title": "Dig"}}
     first = desk.call(spawn, payload)
     assert desk.call(spawn, {**payload, "flow": "one"}) == {**first, "session": "1"}
@@ -188,7 +188,7 @@ def test_a_sub_agent_can_start_from_another_agents_files_or_empty(desk: HandlerD
     desk.call(spawn, {"name": "one", "briefing": {"title": "T"}, "from": "helper"}, request="1.1")
     desk.call(spawn, {"name": "two", "briefing": {"title": "T"}, "from": False}, request="1.2")
     assert desk.space.files("one") == {"h.txt": b"h"}
-    assert desk.space.parent_agent("one") == "scout"
+    assert desk.space.relations.parent("one") == "scout"
     assert desk.space.files("two") == {}
 
 
@@ -241,7 +241,7 @@ def test_a_prompt_is_sent_to_the_endpoint_and_its_answer_returned(desk: HandlerD
     assert request.body == {"messages": [{"role": "user", "content": "What now?"}], "temperature": 0.5, "model": "small"}
     assert request.headers["authorization"] == f"Bearer {KEY}"
     assert request.headers["idempotency-key"] == f"{desk.space.id}/scout/1.1"
-    (entry,) = desk.space.trace_pending("scout")
+    (entry,) = desk.space.traces.pending("scout")
     assert "small-2026 answered" in entry["text"]
     assert entry["data"] == {"request": "1.1", "model": "small-2026", "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
 
@@ -259,7 +259,7 @@ def test_unusual_usage_fields_are_reduced_to_counts(desk: HandlerDesk) -> None:
     with model_server(completion(usage=usage)) as server:
         value = llm_desk(desk, server.url).call(llm, {"prompt": "What now?"})
     assert value["text"] == "Look at the logs."
-    (entry,) = desk.space.trace_pending("scout")
+    (entry,) = desk.space.traces.pending("scout")
     assert entry["data"]["usage"] == {"prompt_tokens": 3}
 
 
@@ -410,7 +410,7 @@ def test_changes_of_a_program_become_a_traced_commit(desk: HandlerDesk) -> None:
     assert desk.space.files("scout") == {"old.txt": b"old\nmore\n", "new.txt": b"new\n"}
     commit = desk.space.show("scout")
     assert (commit.kind, commit.subject, commit.meta["request"], commit.meta["exit_code"]) == ("finding", "did it", "1.1", 0)
-    bound = desk.space.trace_for("scout")
+    bound = desk.space.traces.of("scout")
     assert bound is not None
     assert "".join(texts(bound.entries)) == "one\ntwo\n"
     assert desk.space.verify().clean
@@ -435,7 +435,7 @@ def test_commits_made_by_the_program_are_adopted(desk: HandlerDesk) -> None:
     )
     assert value["commit"] == desk.space.head("scout")
     assert desk.space.files("scout") == {"a.txt": b"a\n"}
-    adopted, genesis = desk.space.session_log("scout")[1:]
+    adopted, genesis = desk.space.history.own("scout")[1:]
     assert (adopted.subject, adopted.own is not None, genesis.kind) == ("own", True, "spawn")
     again = desk.call(command, agent("append a.txt b"), request="1.2")
     assert desk.space.files(again["commit"]) == {"a.txt": b"a\nb\n"}
@@ -564,7 +564,7 @@ def test_decisions_during_a_program_do_not_affect_its_commit(desk: HandlerDesk) 
     tools = acting_once(desk, lambda: desk.space.decide("scout", "yes"))
     value = desk.call(command, agent("write a.txt a", "say ready"), tools=tools)
     assert desk.space.head("scout") == value["commit"]
-    assert [commit.kind for commit in desk.space.session_log("scout")] == ["finding", "decision", "spawn"]
+    assert [commit.kind for commit in desk.space.history.own("scout")] == ["finding", "decision", "spawn"]
 
 
 def test_commits_during_a_program_are_not_reverted(desk: HandlerDesk) -> None:
@@ -578,14 +578,14 @@ def test_commits_during_a_program_are_not_reverted(desk: HandlerDesk) -> None:
 def test_secrets_that_a_program_prints_are_not_in_the_trace(desk: HandlerDesk) -> None:
     fake = next(secret for secret in FAKES if secret.kind == "github-token")
     desk.call(command, agent(f"say {fake.text}"))
-    (entry,) = desk.space.trace_pending("scout")
+    (entry,) = desk.space.traces.pending("scout")
     assert fake.secret not in entry["text"]
 
 
 def test_long_output_is_traced_in_few_entries_and_its_end_is_returned(desk: HandlerDesk) -> None:
     desk.config = Config(programs={"seq": ProgramRule(("seq", "60000"))})
     value = desk.call(command, {"program": "seq"})
-    entries = desk.space.trace_pending("scout")
+    entries = desk.space.traces.pending("scout")
     assert "".join(texts(entries)) == "".join(f"{number}\n" for number in range(1, 60001))
     assert len(entries) < 100
     assert value["output"].endswith("59999\n60000\n")

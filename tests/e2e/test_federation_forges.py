@@ -56,44 +56,44 @@ def test_two_forges_follow_each_other_through_a_restart_and_a_new_key(tmp_path: 
             return owner_space.commit("scout", "finding", {"a.txt": text.encode()}, message=text)
 
         def tracked() -> str | None:
-            return next((remote.head for remote in tracker_space.remotes("north")), None)
+            return next((remote.head for remote in tracker_space.peers.remotes("north")), None)
 
-        owner_key, tracker_key = owner_space.key(), tracker_space.key()
+        owner_key, tracker_key = owner_space.peers.key(), tracker_space.key()
         assert (owner_key.url, tracker_key.url) == (f"{owner.address}/federation/north", f"{tracker.address}/federation/south")
-        owner_space.add_peer("south", tracker_key.text, tracker_key.url)
-        tracker_space.add_peer("north", owner_key.text, owner_key.url)
-        owner_space.share("south", agents=["scout"])
+        owner_space.peers.add("south", tracker_key.text, tracker_key.url)
+        tracker_space.peers.add("north", owner_key.text, owner_key.url)
+        owner_space.peers.share("south", agents=["scout"])
         for type_, trigger in FOLLOW:
-            tracker_space.grant("north", type_, trigger)
+            tracker_space.peers.grant("north", type_, trigger)
 
         first = work("one")
-        assert owner_space.announce("south")[0].rung is True
+        assert owner_space.peers.announce("south")[0].rung is True
         eventually(lambda: tracked() == first)
         assert isinstance(tracker_space.merge("mine", "north/scout"), clia.Merged)
         assert tracker_space.files("mine") == {"a.txt": b"one"}
 
-        tracker_space.revoke("north", "agent-commit", "head-move")
+        tracker_space.peers.revoke("north", "agent-commit", "head-move")
         second = work("two")
-        assert owner_space.announce("south")[0].rung is True
-        eventually(lambda: [claim.new for claim in tracker_space.waiting("north")] == [second])
+        assert owner_space.peers.announce("south")[0].rung is True
+        eventually(lambda: [claim.new for claim in tracker_space.peers.waiting("north")] == [second])
         assert tracked() == first
-        tracker_space.grant("north", "agent-commit", "head-move")
+        tracker_space.peers.grant("north", "agent-commit", "head-move")
 
-        owner_space.rotate_key()  # its notification shows the south the new key and the late grant
-        eventually(lambda: tracked() == second and len(tracker_space.peer("north").keys) == 2)
+        owner_space.peers.rotate_key()  # its notification shows the south the new key and the late grant
+        eventually(lambda: tracked() == second and len(tracker_space.peers.get("north").keys) == 2)
 
         tracker.stop(signal.SIGKILL)
         third = work("three")
-        assert owner_space.announce("south")[0].rung is False
+        assert owner_space.peers.announce("south")[0].rung is False
         stack.enter_context(ForgeProcess(south.root, "--port", tracker.port))
         eventually(lambda: tracked() == third)
 
         for type_, trigger in FOLLOW:
-            owner_space.grant("south", type_, trigger)
-        tracker_space.share("north", agents=["*"])
-        eventually(lambda: [remote.head for remote in owner_space.remotes("south")] == [tracker_space.head("mine")])
+            owner_space.peers.grant("south", type_, trigger)
+        tracker_space.peers.share("north", agents=["*"])
+        eventually(lambda: [remote.head for remote in owner_space.peers.remotes("south")] == [tracker_space.head("mine")])
         fourth = tracker_space.commit("mine", "test", {"b.txt": b"four"})
-        eventually(lambda: owner_space.remotes("south")[0].head == fourth)
+        eventually(lambda: owner_space.peers.remotes("south")[0].head == fourth)
         assert "Traceback" not in owner.log() + tracker.log()
 
 
@@ -146,10 +146,10 @@ def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visited]:
         git("init", "-q", "--bare", str(top / "empty"), cwd=top)
         try:
             with running(forge) as address:
-                owner.add_peer("peer", peer.key().text)
-                peer.add_peer("owner", owner.key().text, f"{address}/federation/owner")
-                owner.share("peer", agents=["scout"])
-                owner.announce("peer")
+                owner.peers.add("peer", peer.peers.key().text)
+                peer.peers.add("owner", owner.peers.key().text, f"{address}/federation/owner")
+                owner.peers.share("peer", agents=["scout"])
+                owner.peers.announce("peer")
                 yield Visited(address, owner, peer, top / "owner", top / "empty")
         finally:
             forge.close()
@@ -160,7 +160,7 @@ def test_a_peer_fetches_announced_refs(visited: Visited) -> None:
     head = visited.owner.head("scout")
     view = visited.root / ".git/clia/shared" / f"{visited.peer.id}.git"
     (view / "packed-refs").unlink()
-    for wanted_ref in (refs.announce(visited.peer.id), head, visited.owner.genesis("scout")):
+    for wanted_ref in (refs.announce(visited.peer.id), head, visited.owner.agents.genesis("scout")):
         result = visited.fetch(wanted_ref)
         assert result.returncode == 0, result.stderr
     assert git("cat-file", "-p", f"{head}:scout.txt", cwd=visited.at) == "scout"
@@ -177,7 +177,7 @@ def test_a_peer_cannot_fetch_anything_else_by_id(visited: Visited) -> None:
     hidden = owner.head("hidden")
     trees = [git("rev-parse", f"{revision}^{{tree}}", cwd=visited.root).strip() for revision in (hidden, note)]
     file = git("rev-parse", f"{hidden}:hidden.txt", cwd=visited.root).strip()
-    trace = owner.trace_cid_for(owner.head("scout"))
+    trace = owner.traces.id_of(owner.head("scout"))
     assert trace is not None
     for cid in (hidden, note, private, *trees, file, trace):
         result = visited.fetch(cid)
@@ -202,7 +202,7 @@ def test_a_peer_does_not_learn_which_objects_exist(visited: Visited) -> None:
         return b"ACK " in answer.body
 
     assert acknowledged(published)
-    for cid in (hidden, owner.genesis("hidden"), *inside):
+    for cid in (hidden, owner.agents.genesis("hidden"), *inside):
         assert not acknowledged(cid), cid
 
 
@@ -210,7 +210,7 @@ def test_requests_without_a_valid_token_and_pushes_are_refused(visited: Visited)
     """Every invalid token has the same answer; a login or token of the forge's users is not accepted."""
     refs_of = "owner/info/refs?service=git-upload-pack"
     with clia.init(visited.root.parent / "stranger", settings=QUICK) as stranger:
-        stranger.add_peer("owner", visited.owner.key().text)
+        stranger.peers.add("owner", visited.owner.peers.key().text)
         foreign = stranger.peers.tokens.token(components(stranger).peers.get("owner"), FETCH_TOKEN)
     answers = [visited.get(refs_of, token) for token in (None, "x", foreign, visited.token(NOTIFY_TOKEN))]
     answers.append(visited.get("nowhere/info/refs?service=git-upload-pack", visited.token()))
@@ -228,11 +228,11 @@ def test_requests_without_a_valid_token_and_pushes_are_refused(visited: Visited)
             ("owner/git-receive-pack", "POST"),
         )
     ] == [403, 403, 404, 404, 404]
-    visited.owner.change_peer("peer", trusted=False)
+    visited.owner.peers.change("peer", trusted=False)
     try:
         assert visited.get(refs_of, good).status == 401
     finally:
-        visited.owner.change_peer("peer", trusted=True)
+        visited.owner.peers.change("peer", trusted=True)
 
 
 def test_invalid_git_requests_are_refused(visited: Visited) -> None:
@@ -294,14 +294,14 @@ def test_only_known_peers_can_notify(visited: Visited) -> None:
     """A notification makes the forge sync with the peer's pinned address; several count as one; invalid ones are refused."""
     inbox, owner_space = "inbox", visited.owner
     visited.peer.spawn("walker", BRIEFING)
-    visited.peer.share("owner", agents=["*"])
-    visited.peer.announce("owner")
-    owner_space.change_peer("peer", url=str(visited.root.parent / "peer"))
+    visited.peer.peers.share("owner", agents=["*"])
+    visited.peer.peers.announce("owner")
+    owner_space.peers.change("peer", url=str(visited.root.parent / "peer"))
     for type_, trigger in FOLLOW:
-        owner_space.grant("peer", type_, trigger)
-    assert owner_space.remotes("peer") == []
+        owner_space.peers.grant("peer", type_, trigger)
+    assert owner_space.peers.remotes("peer") == []
     statuses = [visited.get(inbox, None, "POST", token.encode()).status for token in ("", "x", visited.token(FETCH_TOKEN))]
     assert [*statuses, visited.get(inbox, None, "POST", b"x" * (NOTIFICATION_MAX + 1)).status] == [401, 401, 401, 413]
     notification = visited.token(NOTIFY_TOKEN).encode()
     assert {visited.get(inbox, None, "POST", notification).status for _ in range(5)} == {202}
-    eventually(lambda: [remote.agent for remote in owner_space.remotes("peer")] == ["walker"])
+    eventually(lambda: [remote.agent for remote in owner_space.peers.remotes("peer")] == ["walker"])

@@ -56,17 +56,17 @@ class Prey(NamedTuple):
         """Restore what the last example removed."""
         for name in ("scout", "wise"):
             if name not in self.space.agents():
-                self.space.restore(name) if name in self.space.agents(archived=True) else self.space.spawn(name, BRIEFING)
+                self.space.agents.restore(name) if name in self.space.agents(archived=True) else self.space.spawn(name, BRIEFING)
             if not self.space.pending(name):
                 self.space.ask(name, {"question": "Go on?"})
         if all(peer.space not in self.peer[0] for peer in self.space.peers()):
-            self.space.add_peer("wise", *self.peer)
-            self.space.share("wise", agents=["*"])
+            self.space.peers.add("wise", *self.peer)
+            self.space.peers.share("wise", agents=["*"])
 
     def known(self) -> dict[str, st.SearchStrategy[Any]]:
         """Existing values, by the fields that accept them."""
         space = self.space
-        heads = [space.head("scout"), space.genesis("scout"), space.head("wise")]
+        heads = [space.head("scout"), space.agents.genesis("scout"), space.head("wise")]
         agents = st.sampled_from(["scout", "wise", "newt"])
         commits = st.sampled_from([*heads, "scout", "scout~1", "main"])
         requests = space.pending()
@@ -114,15 +114,15 @@ def prey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prey]:
             space.spawn(name, BRIEFING)
             space.trace(name, "note", "looking")
             space.commit_with_trace(name, "finding", {"a.txt": text, "b": b"\xff"}, message="look")
-        space.define("plan", FLOW)
+        space.sessions.define("plan", FLOW)
         users.add("ada", "admin")
         token = users.make_token("ada")[0]
         with clia.init(root / "peer") as peer_space:
             peer_space.spawn("scout", BRIEFING)
-            peer_space.add_peer("us", space.key().text)
-            peer_space.share("us", agents=["*"])
-            peer_space.announce()
-            peer = (peer_space.key().text, str(root / "peer"))
+            peer_space.peers.add("us", space.peers.key().text)
+            peer_space.peers.share("us", agents=["*"])
+            peer_space.peers.announce()
+            peer = (peer_space.peers.key().text, str(root / "peer"))
         schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", opened.app, headers={"authorization": f"Bearer {token}"})
         yield Prey(schema, space, token, peer)
 

@@ -370,7 +370,7 @@ def test_an_invalid_body_is_refused(opened: OpenForge, body: bytes, status: int)
 def test_a_stale_if_match_is_refused_and_unknown_ids_are_not_found(opened: OpenForge) -> None:
     secret, before = bearer(token(opened)), state(opened)
     client = opened.stranger().client
-    old = opened.space.genesis("scout")
+    old = opened.space.agents.genesis("scout")
     for address, body in (
         (DECISIONS, {"value": "yes"}),
         ("/api/v1/spaces/repo/agents/scout/commits", {"kind": "finding", "files": {}}),

@@ -44,14 +44,14 @@ class BehaviourStage(NamedTuple):
 
 def _tried(space: clia.Space, days: list[datetime]) -> tuple[str, str, str]:
     """A session of each version every two days, finished or failed."""
-    flaky = space.add_behaviour("review", FLAKY, "session-flow", why="the first").cid
-    steady = space.propose_behaviour("review", STEADY, why="does not give up", notes="No check of the input.", agent="scout").cid
-    space.adopt_behaviour("review", steady, trial=True, why="worth a try")
+    flaky = space.behaviours.add("review", FLAKY, "session-flow", why="the first").cid
+    steady = space.behaviours.propose("review", STEADY, why="does not give up", notes="No check of the input.", agent="scout").cid
+    space.behaviours.adopt("review", steady, trial=True, why="worth a try")
     for number in range(40):
         days[0] += timedelta(days=2)
         for version in (flaky, steady):
             space.start("scout", version, number)
-    proposal = space.propose_behaviour(
+    proposal = space.behaviours.propose(
         "review", HOSTILE, parent=steady, why=ATTACK, notes=ATTACK, evidence=["scout"], agent="scout"
     )
     return flaky, steady, proposal.cid
@@ -150,21 +150,21 @@ def test_adoption_on_evidence_works_without_scripts_and_a_stale_tab_is_refused(s
     expect(early.locator("#do .primary")).to_have_text("Retire")
     expect(early.locator("#history li").first).to_contain_text("it was shown to be better")
     expect(live.locator("#behaviours tbody tr")).to_contain_text(stage.steady[:12])
-    behaviour = stage.space.behaviour("review")
+    behaviour = stage.space.behaviours.get("review")
     assert behaviour.current == stage.steady
     assert behaviour.history[0].evidence  # the commits that the suggestion cites
 
     late.get_by_role("button", name="Adopt").click()
     expect(late.get_by_role("alert")).to_contain_text("has changed")
-    assert stage.space.behaviour("review").history == behaviour.history
+    assert stage.space.behaviours.get("review").history == behaviour.history
     ada.leave()
     eve.leave()
 
 
 def test_a_commit_links_to_the_version_that_made_it(stage: BehaviourStage) -> None:
     """By keyboard, from the commit to the page of the version."""
-    prompt = stage.space.add_behaviour("careful", "Be careful with {{task}}.", "prompt")
-    stage.space.spawn("digger", stage.space.brief("careful", "Dig", "the cellar", agent="digger"))
+    prompt = stage.space.behaviours.add("careful", "Be careful with {{task}}.", "prompt")
+    stage.space.spawn("digger", stage.space.behaviours.brief("careful", "Dig", "the cellar", agent="digger"))
     cid = stage.space.commit("digger", "test", {"a.txt": b"1"}, meta={"outcome": "pass"})
     eve = stage.person("eve")
     page = eve.tab(f"/s/repo/commits/{cid}")

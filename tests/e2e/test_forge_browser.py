@@ -53,7 +53,7 @@ class InboxStage:
         for name in ("scout", "digger"):
             self.space.spawn(name, BRIEFING)
         for name, source in (("short", SHORT), ("release", RELEASE)):
-            self.space.define(name, source)
+            self.space.sessions.define(name, source)
         people(root, USERS)
         self.forge = self._stack.enter_context(ForgeProcess(root))
         self.guests: list[Person] = []

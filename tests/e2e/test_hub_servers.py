@@ -55,10 +55,10 @@ def share_an_agent(hub: Hub, tmp_path: Path) -> None:
         finding = first_machine.commit_with_trace("scout", "finding", changes={"found.txt": b"slow\n"})
 
         two = opened.enter_context(machine(tmp_path / "two", hub, partial(at_step, "intent-recorded", meanwhile)))
-        trace = two.trace_for(finding)
+        trace = two.traces.of(finding)
         assert trace is not None
         assert (two.id, two.head("scout"), texts(trace.entries)) == (first_machine.id, finding, ["looked around"])
-        two.claim("scout")
+        two.agents.claim("scout")
         follow_up = two.commit("scout", "finding", changes={"mine.txt": b"1\n"})
 
         two.trace("scout", "console", "in a race")
@@ -69,7 +69,7 @@ def share_an_agent(hub: Hub, tmp_path: Path) -> None:
         after = at_hub(hub)
         assert {ref for ref in after if after[ref] != before.get(ref)} == {HEAD}  # only by the winner
         assert [commit.cid for commit in two.log("scout")][:3] == [after[HEAD], follow_up, finding]
-        assert texts(two.trace_pending("scout")) == ["in a race"]
+        assert texts(two.traces.pending("scout")) == ["in a race"]
         assert not components(two).envelope.unfinished()
         again = two.commit_with_trace("scout", "finding", changes={"late.txt": b"\n"})
         assert at_hub(hub)[HEAD] == again

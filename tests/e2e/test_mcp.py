@@ -47,7 +47,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         tree.agent("", f"scout-{number}", title="Scout", guardrails=[RULE])
         tree.agenda("", f"scout-{number}", tasks=[{"title": "Look around"}])
     with clia.open(root) as space:
-        space.define("product", PRODUCT, why="two numbers")
+        space.sessions.define("product", PRODUCT, why="two numbers")
         users = users_of(space)
         users.add("vera", "viewer")
         viewer = users.make_token("vera")[0]
@@ -75,7 +75,7 @@ def test_the_client_drives_every_tool_resource_and_prompt(world: World, line: st
     anyio.run(main)
     with clia.open(world.root) as space:
         assert space.verify().findings == ()
-        (decision,) = [commit for commit in space.session_log(agent) if commit.kind == "decision"]
+        (decision,) = [commit for commit in space.history.own(agent) if commit.kind == "decision"]
         assert decision.by == "Tess <tess@example.org>"
 
 
@@ -397,6 +397,6 @@ def test_two_sessions_at_once_and_a_killed_one_are_told_apart(tmp_path: Path) ->
 
     anyio.run(main)
     with clia.open(root) as space:
-        newest = {session: space.session_log(f"claude-{session[:8]}")[0].subject for session in sessions}
+        newest = {session: space.history.own(f"claude-{session[:8]}")[0].subject for session in sessions}
     assert newest == {session: session for session in live} | {killed: newest[killed]}
     assert newest[killed] not in live

@@ -76,7 +76,7 @@ def place(tmp_path: Path) -> RunSpace:
 
 
 def entries(space: library.Space, commit: str) -> list[dict[str, Any]]:
-    trace = space.trace_for(commit)
+    trace = space.traces.of(commit)
     return [dict(entry) for entry in trace.entries] if trace else []
 
 
@@ -115,7 +115,7 @@ def test_a_run_spawns_the_agent_shows_everything_and_ends_in_one_commit_with_tra
         assert [entry["kind"] for entry in entries(space, commit.cid)][:: len(entries(space, commit.cid)) - 1] == ["run", "run"]
         assert recorded_output(space, commit.cid, "stdout") == ran.out
         assert recorded_output(space, commit.cid, "stderr") == "worse\n"
-        assert space.show(f"{space.genesis('scout')}").parents == (git("rev-parse", "HEAD", cwd=place.root).strip(),)
+        assert space.show(f"{space.agents.genesis('scout')}").parents == (git("rev-parse", "HEAD", cwd=place.root).strip(),)
         assert space.verify().findings == ()
     traced = run_report.pop("traced")
     assert traced >= 4
@@ -235,7 +235,7 @@ def test_the_next_run_first_commits_the_work_and_trace_of_a_killed_run(place: Ru
     running = place.start("scout", "sh", "-c", script, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     wait_for(lambda: pid.exists() and pid.read_text().endswith("\n"))
     with place.open() as space:
-        wait_for(lambda: any(entry["text"] == "begun\n" for entry in space.trace_pending("scout")))
+        wait_for(lambda: any(entry["text"] == "begun\n" for entry in space.traces.pending("scout")))
     assert "already-running" in place.run("scout", "true", code=1).err
     running.kill()
     running.communicate()
@@ -243,7 +243,7 @@ def test_the_next_run_first_commits_the_work_and_trace_of_a_killed_run(place: Ru
     ran = place.run("scout", "sh", "-c", "cat half.txt; echo whole > half.txt")
     assert ran.out == "half\n"
     with place.open() as space:
-        completed, interrupted = space.session_log("scout")[:2]
+        completed, interrupted = space.history.own("scout")[:2]
         assert interrupted.subject.startswith("left by an interrupted run: sh -c 'echo half > half.txt; echo begun;")
         assert f"committed what was left in the worktree: {interrupted.cid[:10]}" in ran.err
         assert recorded_output(space, interrupted.cid, "stdout") == "begun\n"
@@ -276,7 +276,7 @@ def test_secrets_are_shown_and_never_recorded(place: RunSpace) -> None:
     assert SECRET in ran.err
     with place.open() as space:
         commit = space.show("scout")
-        recorded = json.dumps([entries(space, commit.cid), commit.message, space.record_of("scout")], default=str)
+        recorded = json.dumps([entries(space, commit.cid), commit.message, space.agents.record("scout")], default=str)
     assert recorded.count("beside the key") == len(lines)
     assert [secret for secret in (SECRET, *key) if secret in recorded] == []
 
@@ -292,14 +292,14 @@ def test_the_directory_and_the_base_of_a_run_are_options(place: RunSpace) -> Non
     place.run("scout", "true", options=options)
     place.run("helper", "test", "-f", "b.txt", options=("--parent", "scout", "-q"))
     with place.open() as space:
-        assert [commit.subject for commit in space.session_log("scout")] == [
+        assert [commit.subject for commit in space.history.own("scout")] == [
             "Begun",
             "left in the worktree before a run",
             "Begun",
             "spawn: Start anew",
         ]
-        assert space.briefing_of("scout").text == "From nothing."
-        assert space.sub_agents("scout") == ["helper"]
+        assert space.agents.briefing("scout").text == "From nothing."
+        assert space.relations.sub_agents("scout") == ["helper"]
 
 
 def test_a_setup_command_is_approved_with_an_option_or_at_a_terminal_and_never_by_an_agent(place: RunSpace) -> None:

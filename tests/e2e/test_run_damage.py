@@ -84,7 +84,7 @@ def test_events_of_a_tool_that_deletes_its_git_link_are_recorded(space: clia.Spa
     report = run(space, "sh", "-c", f"rm .git; {shlex.join(tool)}")
     assert report.problem is None
     assert space.files("scout").keys() == {"kept.txt", ".gitignore", "before.txt", "t1-0.txt", "after.txt"}
-    traces = [space.trace_for(commit.cid) for commit in space.session_log("scout")]
+    traces = [space.traces.of(commit.cid) for commit in space.history.own("scout")]
     kinds = [entry["kind"] for trace in traces if trace for entry in trace.entries]
     assert (kinds.count("tool-call"), kinds.count("prompt")) == (1, 1)
     assert space.agents() == ["scout"]

@@ -41,7 +41,7 @@ def requests(soak: bool) -> int:
 
 def prepared(root: Path, store: str | None, source: str, requests: int) -> None:
     with clia.init(root, settings=settings(store=store)) as space:
-        space.define("many", source)
+        space.sessions.define("many", source)
         for agent in range(AGENTS):
             space.spawn(f"a{agent}", BRIEFING)
             space.start(f"a{agent}", "many", requests)
@@ -104,7 +104,7 @@ def test_eight_processes_resume_the_same_requests(tmp_path: Path, store: str | N
         for agent in (f"a{number}" for number in range(AGENTS)):
             parts = space.resume(agent, "end").result["parts"]
             assert parts == [[int(won[agent, f"1.{call}"]), f"1.{call}"] for call in range(1, requests + 1)]
-            journal = space.journal(agent)
+            journal = space.sessions.journal(agent)
             assert Counter(event["resume"][0] for event in journal if event["event"] == "resumed") == Counter(
                 range(1, requests + 2)
             )
@@ -114,7 +114,7 @@ def test_eight_processes_resume_the_same_requests(tmp_path: Path, store: str | N
 def test_processes_that_start_and_cancel_the_same_sessions_agree_on_each(tmp_path: Path, store: str | None) -> None:
     root, paper = tmp_path / "repo", Paper(str(tmp_path / "paper"))
     with clia.init(root, settings=settings(store=store)) as space:
-        space.define("many", PARTS)
+        space.sessions.define("many", PARTS)
         space.spawn("scout", BRIEFING)
     run(Race(str(root), store, paper.path, "start", [[["scout", ""]]] * 5), PROCESSES)
     begun = sorted(int(session) for (session,) in paper.read("started"))

@@ -348,7 +348,7 @@ def test_relations_of_unknown_agents_and_invalid_relations_are_refused(cli: Upke
     with cli.space() as space:
         space.spawn("alone", library.Briefing("alone"))
         space.spawn("put-away", library.Briefing("put away"))
-        space.archive("put-away")
+        space.agents.archive("put-away")
     assert cli("relations", "alone").out == "no relations; record one with: clia relate SRC reviews DST\n"
     assert cli.json("relations", "put-away") == []
     assert cli.error("relations", "nobody") == "no-such-agent"
@@ -412,7 +412,7 @@ def test_traces_of_a_commit_and_of_all_commits_of_an_agent(cli: UpkeepCli) -> No
             space.trace("left", "console", f"entry {number}{ESCAPE}")
             changes = {"n": number.encode()}
             commits.append(space.commit_with_trace("left", "finding", changes=changes, message=f"did {number}{ESCAPE}"))
-        cid = space.trace_cid_for(commits[0])
+        cid = space.traces.id_of(commits[0])
     bound = cli.json("trace", "show", commits[0][:12])
     assert bound["cid"] == cid
     assert (bound["trace"]["commit"], bound["trace"]["agent"]) == (commits[0], "left")
@@ -425,7 +425,7 @@ def test_traces_of_a_commit_and_of_all_commits_of_an_agent(cli: UpkeepCli) -> No
     assert [row["trace"]["commit"] for row in cli.json("trace", "show", "left")] == commits[::-1]
     assert [row["trace"]["commit"] for row in cli.json("trace", "show", "left", "-n", "1")] == commits[1:]
     with cli.space() as space:
-        space.archive("left")
+        space.agents.archive("left")
     assert len(cli.json("trace", "show", "left")) == 2
 
 

@@ -36,7 +36,7 @@ async def main(input):
 
 @pytest.fixture
 def worker_space(worker_space: WorkerSpace) -> WorkerSpace:
-    worker_space.space.define("both", BOTH)
+    worker_space.space.sessions.define("both", BOTH)
     return worker_space
 
 
@@ -74,7 +74,7 @@ def test_a_handler_gets_the_context_of_its_request(worker_space: WorkerSpace) ->
         "request": request,
         "cancelled": False,
     }
-    (entry,) = [traced for traced in worker_space.space.trace_pending("scout") if traced["kind"] == "console"]
+    (entry,) = [traced for traced in worker_space.space.traces.pending("scout") if traced["kind"] == "console"]
     assert (entry["text"], entry["data"]) == ("seen", {"request": request})
     assert "half way" in {doing.progress for status in statuses for doing in status.running}
 
@@ -145,14 +145,16 @@ def test_only_due_timers_are_answered(worker_space: WorkerSpace) -> None:
 
 
 def test_a_sleeping_flow_continues_after_its_time(worker_space: WorkerSpace) -> None:
-    worker_space.space.define("nap", "import time\n\ndef main(input):\n    time.sleep(0.05)\n    return 'awake'\n")
+    worker_space.space.sessions.define("nap", "import time\n\ndef main(input):\n    time.sleep(0.05)\n    return 'awake'\n")
     worker_space.space.start("scout", "nap")
     worker_space.work()
     assert worker_space.result() == "awake"
 
 
 def test_a_flow_starts_a_sub_agent_and_waits_for_it(worker_space: WorkerSpace) -> None:
-    worker_space.space.define("dig", 'def main(input):\n    return request("commit", {"changes": {"found.txt": input["what"]}})\n')
+    worker_space.space.sessions.define(
+        "dig", 'def main(input):\n    return request("commit", {"changes": {"found.txt": input["what"]}})\n'
+    )
     lead = """
 def main(input):
     made = request("spawn", {"name": "digger", "briefing": {"title": "Dig"}, "flow": "dig", "input": {"what": "gold"}})
@@ -160,7 +162,7 @@ def main(input):
     request("merge", {"from": made["agent"]})
     return ended["status"]
 """
-    worker_space.space.define("lead", lead)
+    worker_space.space.sessions.define("lead", lead)
     worker_space.space.start("scout", "lead")
     worker_space.work()
     assert worker_space.result() == "finished"
@@ -679,7 +681,7 @@ def test_a_trace_waits_for_a_briefly_unreachable_store(worker_space: WorkerSpace
 
     monkeypatch.setattr(worker_space.space, "trace", trace)
     worker_space.work({"talk": lambda context, payload: context.trace("here")})
-    assert [entry["text"] for entry in worker_space.space.trace_pending("scout") if entry["kind"] == "console"] == ["here"]
+    assert [entry["text"] for entry in worker_space.space.traces.pending("scout") if entry["kind"] == "console"] == ["here"]
     assert not failures_left
 
 

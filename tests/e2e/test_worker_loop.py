@@ -38,7 +38,7 @@ def main(input):
 
 
 def test_retries_are_not_starved_by_new_requests(worker_space: WorkerSpace) -> None:
-    worker_space.space.define("on-and-on", ON_AND_ON)
+    worker_space.space.sessions.define("on-and-on", ON_AND_ON)
     worker_space.agents("a", "b", "sleeper")
     worker_space.ask("flaky")
     worker_space.ask("timer", {"seconds": 0.01}, "sleeper")
@@ -135,7 +135,7 @@ def main(input):
 
 
 def test_a_cycle_of_waiting_sessions_is_broken_by_failing_one(worker_space: WorkerSpace) -> None:
-    worker_space.space.define("waits", WAITS)
+    worker_space.space.sessions.define("waits", WAITS)
     worker_space.agents("a", "b", "c")
     for name, awaited in (("a", "b"), ("b", "c"), ("c", "a")):
         worker_space.space.start(name, "waits", awaited)

@@ -49,7 +49,7 @@ def test_a_request_wakes_a_sleeping_worker(tmp_path: Path, postgres_address: str
         thread = in_background(worker)
         try:
             assert idle.wait(PATIENCE)
-            space.define("one", ONE)
+            space.sessions.define("one", ONE)
             space.start("scout", "one", {"n": 1})
             assert answered.wait(PATIENCE)
         finally:

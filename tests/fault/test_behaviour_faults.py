@@ -33,8 +33,8 @@ class StoredBehaviour(NamedTuple):
 
     @classmethod
     def create(cls, space: clia.Space, name: str) -> StoredBehaviour:
-        first = space.add_behaviour(name, "a", PROMPT).cid
-        return cls(name, first, *(space.propose_behaviour(name, body).cid for body in ("b", "c")))
+        first = space.behaviours.add(name, "a", PROMPT).cid
+        return cls(name, first, *(space.behaviours.propose(name, body).cid for body in ("b", "c")))
 
 
 def opened(root: Path, **more: Any) -> clia.Space:
@@ -50,12 +50,12 @@ def events(root: Path, name: str) -> list[tuple[str, str]]:
 # Crashes
 
 VERBS: dict[str, tuple[Callable[[clia.Space, StoredBehaviour], object], str]] = {
-    "propose": (lambda space, behaviour: space.propose_behaviour(behaviour.name, "d", evidence=()), "propose"),
+    "propose": (lambda space, behaviour: space.behaviours.propose(behaviour.name, "d", evidence=()), "propose"),
     "adopt": (
-        lambda space, behaviour: space.adopt_behaviour(behaviour.name, behaviour.first_proposal, expect=behaviour.current),
+        lambda space, behaviour: space.behaviours.adopt(behaviour.name, behaviour.first_proposal, expect=behaviour.current),
         "adopt",
     ),
-    "retire": (lambda space, behaviour: space.retire_behaviour(behaviour.name, why="no good"), "retire"),
+    "retire": (lambda space, behaviour: space.behaviours.retire(behaviour.name, why="no good"), "retire"),
 }
 
 
@@ -102,7 +102,7 @@ def act_again(
 
 def check_read_by_git(root: Path, space: clia.Space, name: str) -> None:
     """Check a chain against what stock git shows."""
-    behaviour = space.behaviour(name)
+    behaviour = space.behaviours.get(name)
     listed = git("ls-tree", "-r", "--name-only", CHAINS + name, cwd=root).split()
     assert sorted(f"versions/{version.cid}.json" for version in behaviour.versions) == [
         path for path in listed if path.startswith("versions/")
@@ -133,6 +133,14 @@ def race(root: Path, *acts: Callable[[clia.Space], object]) -> list[str]:
     return [code for _, code in sorted(paper.read("said")[before:], key=lambda row: int(row[0]))]
 
 
+def adopt(space: clia.Space, name: str, version: str, expect: str | None = None) -> None:
+    space.behaviours.adopt(name, version, expect=expect)
+
+
+def propose(space: clia.Space, name: str, body: str) -> None:
+    space.behaviours.propose(name, body)
+
+
 def test_of_two_concurrent_adoptions_one_wins_if_they_expect_a_version_and_both_apply_otherwise(tmp_path: Path) -> None:
     """The loser gets an error and leaves nothing on the chain. Proposals never conflict; equal ones are one."""
     root = tmp_path.resolve() / "repo"
@@ -142,30 +150,23 @@ def test_of_two_concurrent_adoptions_one_wins_if_they_expect_a_version_and_both_
         for life in range(3):
             behaviour = StoredBehaviour.create(space, f"insisting-{life}")
             ways = [behaviour.first_proposal, behaviour.second_proposal]
-            adopt = [
-                partial(clia.Space.adopt_behaviour, name=behaviour.name, version=version, expect=behaviour.current)
-                for version in ways
-            ]
-            codes = race(root, *adopt)
+            acts = [partial(adopt, name=behaviour.name, version=version, expect=behaviour.current) for version in ways]
+            codes = race(root, *acts)
             assert sorted(codes) == ["", "stale-behaviour"]
             winner = ways[codes.index("")]
             assert events(root, behaviour.name)[3:] == [("adopt", winner)]
-            assert space.behaviour(behaviour.name).current == winner
+            assert space.behaviours.get(behaviour.name).current == winner
         behaviour = StoredBehaviour.create(space, "easy")
-        propose = partial(clia.Space.propose_behaviour, name="easy")
-        acts = [
-            partial(clia.Space.adopt_behaviour, name="easy", version=version)
-            for version in (behaviour.first_proposal, behaviour.second_proposal)
-        ]
-        acts += [partial(propose, body=body) for body in ("d", "d", "e")]
+        acts = [partial(adopt, name="easy", version=version) for version in (behaviour.first_proposal, behaviour.second_proposal)]
+        acts += [partial(propose, name="easy", body=body) for body in ("d", "d", "e")]
         assert race(root, *acts) == [""] * 5
         new_events = events(root, "easy")[3:]
         assert sorted(event for event, _ in new_events) == ["adopt", "adopt", "propose", "propose"]
-        versions = {version.body: version for version in space.behaviour("easy").versions}
+        versions = {version.body: version for version in space.behaviours.get("easy").versions}
         assert sorted(versions) == ["a", "b", "c", "d", "e"]
         assert {versions["b"].state, versions["c"].state} == {"former", "current"}
-        assert space.propose_behaviour("easy", "d", evidence=[work]).evidence == (work,)
-        assert space.propose_behaviour("easy", "d", evidence=[work]).cid == versions["d"].cid
+        assert space.behaviours.propose("easy", "d", evidence=[work]).evidence == (work,)
+        assert space.behaviours.propose("easy", "d", evidence=[work]).cid == versions["d"].cid
         assert len(events(root, "easy")) == 3 + len(new_events) + 1
         assert space.verify().clean
 
@@ -185,12 +186,12 @@ def test_a_chain_moved_by_plain_git_is_read_again(tmp_path: Path) -> None:
     with clia.init(root, settings=settings(reached=meddle)) as space:
         behaviour = StoredBehaviour.create(space, "tone")
         meddling.append(f"{CHAINS}tone^{{tree}}")
-        space.adopt_behaviour("tone", behaviour.first_proposal, expect=behaviour.current)
+        space.behaviours.adopt("tone", behaviour.first_proposal, expect=behaviour.current)
         assert git("log", "-2", "--format=%H", CHAINS + "tone", cwd=root).split()[1] == moved[0]
         before = git("rev-parse", f"{CHAINS}tone~2^{{tree}}", cwd=root).strip()
         moved.clear()
         meddling.append(before)  # plain git makes the first version current again
         with pytest.raises(CliaError) as caught:
-            space.adopt_behaviour("tone", behaviour.second_proposal, expect=behaviour.first_proposal)
+            space.behaviours.adopt("tone", behaviour.second_proposal, expect=behaviour.first_proposal)
         assert caught.value.code == "stale-behaviour"
         assert git("rev-parse", CHAINS + "tone", cwd=root).strip() == moved[0]

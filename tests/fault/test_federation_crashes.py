@@ -31,13 +31,15 @@ class FederationVerb(NamedTuple):
 
 
 VERBS = {
-    "rotate": FederationVerb("owner", lambda s: s.rotate_key(), ("key-made", "committed", "objects-written")),
-    "announce": FederationVerb("owner", lambda s: s.announce("bee"), ("objects-written", "committed")),
-    "sync": FederationVerb("hearer", lambda s: s.sync("ay"), ("accepted", "transferred", "tracked")),
-    "grant": FederationVerb("hearer", lambda s: s.grant("ay", "session", "note"), ("objects-written", "committed")),
-    "revoke": FederationVerb("hearer", lambda s: s.revoke("ay", "agent-commit", "head-move"), ("objects-written", "committed")),
-    "remove": FederationVerb("hearer", lambda s: s.remove_peer("ay"), ("secondary-refs", "tracked", "committed")),
-    "add": FederationVerb("hearer", lambda s: s.add_peer("new", OTHER), ("ref-locked",)),
+    "rotate": FederationVerb("owner", lambda s: s.peers.rotate_key(), ("key-made", "committed", "objects-written")),
+    "announce": FederationVerb("owner", lambda s: s.peers.announce("bee"), ("objects-written", "committed")),
+    "sync": FederationVerb("hearer", lambda s: s.peers.sync("ay"), ("accepted", "transferred", "tracked")),
+    "grant": FederationVerb("hearer", lambda s: s.peers.grant("ay", "session", "note"), ("objects-written", "committed")),
+    "revoke": FederationVerb(
+        "hearer", lambda s: s.peers.revoke("ay", "agent-commit", "head-move"), ("objects-written", "committed")
+    ),
+    "remove": FederationVerb("hearer", lambda s: s.peers.remove("ay"), ("secondary-refs", "tracked", "committed")),
+    "add": FederationVerb("hearer", lambda s: s.peers.add("new", OTHER), ("ref-locked",)),
 }
 OTHER = "clia:33333333-0000-4000-8000-000000000000:11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
 
@@ -53,7 +55,7 @@ class SpacePair(NamedTuple):
     def copied(self, to: Path) -> SpacePair:
         shutil.copytree(self.root, to, symlinks=True)
         with clia.open(to / "hearer", settings=settings()) as space:
-            space.change_peer("ay", url=str(to / "owner"))
+            space.peers.change("ay", url=str(to / "owner"))
         return SpacePair(to)
 
     def refs(self, side: str, under: str) -> dict[str, str]:
@@ -68,18 +70,18 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> SpacePair:
         clia.init(place.root / "owner", settings=settings()) as owner,
         clia.init(place.root / "hearer", settings=settings()) as hearer,
     ):
-        hearer.add_peer("ay", owner.key().text, str(place.root / "owner"))
-        owner.add_peer("bee", hearer.key().text)
-        owner.share("bee", agents=["*"], traces=True)
+        hearer.peers.add("ay", owner.peers.key().text, str(place.root / "owner"))
+        owner.peers.add("bee", hearer.peers.key().text)
+        owner.peers.share("bee", agents=["*"], traces=True)
         for name in ("scout", "helper"):
             owner.spawn(name, BRIEFING)
-        owner.announce("bee")
+        owner.peers.announce("bee")
         for kind, trigger in USUAL:
-            hearer.grant("ay", kind, trigger)
-        hearer.sync("ay")
+            hearer.peers.grant("ay", kind, trigger)
+        hearer.peers.sync("ay")
         owner.trace("scout", "console", "seen")
         owner.commit_with_trace("scout", "finding", changes={"a.txt": b"1"})
-        owner.announce("bee")  # for the next sync
+        owner.peers.announce("bee")  # for the next sync
         owner.commit("helper", "finding", changes={"b.txt": b"2"})  # not announced yet
     return place
 
@@ -104,13 +106,13 @@ def crash_and_continue(place: SpacePair, name: str, point: CrashPoint) -> None:
 
 def again(space: clia.Space, name: str) -> None:
     """Repeat a verb that may have been applied."""
-    if name == "rotate" and len(space.key().chain) > 1:
+    if name == "rotate" and len(space.peers.key().chain) > 1:
         return  # and it was not announced to the peers
     if name == "remove" and not any(peer.name == "ay" for peer in space.peers()):
         return
     if name == "add" and any(peer.name == "new" for peer in space.peers()):
         return
-    if name == "revoke" and not space.allowed("ay", "agent-commit", "head-move"):
+    if name == "revoke" and not space.peers.allowed("ay", "agent-commit", "head-move"):
         return
     VERBS[name].act(space)
 
@@ -120,27 +122,27 @@ def check_sound(place: SpacePair) -> None:
         with place.open(side) as space:
             report = space.verify()
             assert report.clean, report.findings
-            assert space.key().mine
+            assert space.peers.key().mine
 
 
 def converge(place: SpacePair, name: str) -> None:
     """The owner continues; the hearer follows as far as its grants allow, and accepts nothing twice."""
     with place.open("owner") as owner:
         owner.commit("scout", "finding", changes={"after.txt": b"after"})
-        owner.announce("bee")
-        key = owner.key()
+        owner.peers.announce("bee")
+        key = owner.peers.key()
     with place.open("hearer") as hearer:
         if name == "remove":
-            assert (hearer.peers(), place.refs("hearer", "refs/clia/remotes/"), hearer.grants()) == ([], {}, [])
-            hearer.add_peer("ay", key.text, str(place.root / "owner"))
+            assert (hearer.peers(), place.refs("hearer", "refs/clia/remotes/"), hearer.peers.grants()) == ([], {}, [])
+            hearer.peers.add("ay", key.text, str(place.root / "owner"))
             for kind, trigger in USUAL:
-                hearer.grant("ay", kind, trigger)
-        sync = hearer.sync("ay")[0]
+                hearer.peers.grant("ay", kind, trigger)
+        sync = hearer.peers.sync("ay")[0]
         assert {refusal.code for refusal in sync.refused} <= {"capability-denied", "revoked-key", "gap"}
-        assert hearer.peer("ay").keys[-1] == key.key
+        assert hearer.peers.get("ay").keys[-1] == key.key
         following = place.refs("hearer", "refs/clia/remotes/ay/agents/") == place.refs("owner", "refs/heads/agents/")
         assert following == (name != "revoke")
-        assert (nothing := hearer.sync("ay")[0]).accepted == 0
+        assert (nothing := hearer.peers.sync("ay")[0]).accepted == 0
         assert not nothing.moves
         announced = place.refs("owner", "refs/clia/announce/").values()
         assert [*place.refs("hearer", "refs/clia/remotes/ay/announce").values()] == [*announced]
@@ -175,22 +177,25 @@ REFUSALS = ("no-such-peer", "no-such-grant", "peer-changed")
 
 
 def grant(space: clia.Space) -> None:
-    space.grant("ay", "session", "note")
+    space.peers.grant("ay", "session", "note")
 
 
 def revoke(space: clia.Space) -> None:
-    space.revoke("ay", "session", "note")
+    space.peers.revoke("ay", "session", "note")
 
 
 def removed(space: clia.Space) -> None:
-    space.remove_peer("ay")
+    space.peers.remove("ay")
 
 
 RACES: dict[str, tuple[tuple[str, Callable[[clia.Space], object]], ...]] = {
-    "two syncs": (("hearer", lambda s: s.sync("ay")), ("hearer", lambda s: s.sync("ay"))),
-    "sync and removal": (("hearer", lambda s: s.sync("ay")), ("hearer", removed)),
-    "two announcements": (("owner", lambda s: s.announce("bee", snapshot=True)), ("owner", lambda s: s.announce("bee"))),
-    "announcement and rotation": (("owner", lambda s: s.announce("bee", snapshot=True)), ("owner", lambda s: s.rotate_key())),
+    "two syncs": (("hearer", lambda s: s.peers.sync("ay")), ("hearer", lambda s: s.sync("ay"))),
+    "sync and removal": (("hearer", lambda s: s.peers.sync("ay")), ("hearer", removed)),
+    "two announcements": (("owner", lambda s: s.peers.announce("bee", snapshot=True)), ("owner", lambda s: s.announce("bee"))),
+    "announcement and rotation": (
+        ("owner", lambda s: s.peers.announce("bee", snapshot=True)),
+        ("owner", lambda s: s.peers.rotate_key()),
+    ),
     "grant and revocation": (("hearer", grant), ("hearer", revoke)),
 }
 

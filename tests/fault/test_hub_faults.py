@@ -356,14 +356,14 @@ def test_work_continues_without_the_hub_and_is_published_afterwards(tmp_path: Pa
             writer.trace("scout", "alone")
             writer.commit("scout", "alone.txt", "1", with_trace=True)
             writer.spawn("helper", "scout")
-            machine_one.register_type("insight", "finding")
-            status = machine_one.hub_status()
+            machine_one.types.register("insight", "finding")
+            status = machine_one.hub.status()
             assert status.away_since is not None
             assert {HEAD, RECORD.replace("scout", "helper"), "refs/clia/types"} <= set(status.owed)
         assert at_hub(hub) == before
-        machine_one.hub_sync()
-        assert machine_one.hub_status().owed == ()
-        assert machine_one.hub_status().away_since is None
+        machine_one.hub.sync()
+        assert machine_one.hub.status().owed == ()
+        assert machine_one.hub.status().away_since is None
         assert at_hub(hub)[HEAD] == machine_one.head("scout")
         check_fresh_clone(hub, tmp_path / "two", paper)
 
@@ -373,19 +373,19 @@ def test_an_agent_that_two_machines_advanced_is_a_fork_and_both_lines_are_kept(t
     with by_path(tmp_path) as hub, machine(tmp_path / "one", hub) as machine_one:
         machine_one.spawn("scout", BRIEFING)
         with machine(tmp_path / "two", hub) as machine_two:
-            machine_two.claim("scout")
+            machine_two.agents.claim("scout")
             with away(hub):
                 own_cid = machine_one.commit("scout", "finding", changes={"one.txt": b"1"})
                 other_cid = machine_two.commit("scout", "finding", changes={"two.txt": b"2"})
-            machine_two.hub_sync()
-            synced = machine_one.hub_sync()
+            machine_two.hub.sync()
+            synced = machine_one.hub.sync()
             assert [(synced_ref.ref, synced_ref.what) for synced_ref in synced if synced_ref.what == "fork"] == [(HEAD, "fork")]
-            (fork,) = machine_one.hub_status().forks
+            (fork,) = machine_one.hub.status().forks
             assert (fork.agent, fork.ours, fork.theirs, fork.ahead, fork.behind) == ("scout", own_cid, other_cid, 1, 1)
             refused("hub-diverged", lambda: machine_one.commit("scout", "finding", changes={"more.txt": b"3"}))
             assert at_hub(hub)[HEAD] == other_cid
-            machine_one.hub_sync(forks={"scout": "scout-one"})
-            assert (machine_one.hub_status().forks, machine_one.hub_status().owed) == ((), ())
+            machine_one.hub.sync(forks={"scout": "scout-one"})
+            assert (machine_one.hub.status().forks, machine_one.hub_status().owed) == ((), ())
             assert machine_one.head("scout") == at_hub(hub)[HEAD] == other_cid
             assert own_cid in {commit.cid for commit in machine_one.log("scout-one")}
             assert at_hub(hub)["refs/heads/agents/scout-one"] == machine_one.head("scout-one")
@@ -429,9 +429,9 @@ def test_an_agent_with_unpublished_work_is_left_to_its_machine(tmp_path: Path, p
             way.unlink()
             cid = machine_one.commit("scout", "finding", changes={"a.txt": b"1"})
             refused("work-elsewhere", lambda: machine_two.commit("scout", "finding", changes={"b.txt": b"2"}))
-            assert [owed_work.agent for owed_work in machine_two.hub_status().elsewhere] == ["scout"]
+            assert [owed_work.agent for owed_work in machine_two.hub.status().elsewhere] == ["scout"]
             way.symlink_to(hub.repository)
-            machine_one.hub_sync()
+            machine_one.hub.sync()
             machine_two.commit("scout", "finding", changes={"b.txt": b"2"})
             assert machine_two.log("scout")[1].cid == cid
 
@@ -458,7 +458,7 @@ def test_a_verb_whose_push_has_no_answer_is_applied_once(tmp_path: Path, landed:
         writer.commit("scout", "a.txt", "1", with_trace=True)
         kill_next_push(hub, landed=landed, then=new_commit_script(EVENTS) if landed else ":")
         writer.relate("scout", "reviews", "scout")
-        assert machine_one.hub_status().owed == ()
+        assert machine_one.hub.status().owed == ()
         assert [commit.kind for commit in reversed(machine_one.log("scout"))][:2] == ["spawn", "finding"]
         for ref, commits in ((HEAD, 2), (EVENTS, 1)):
             assert int(git("rev-list", "--count", ref, cwd=hub.repository)) == commits + landed
@@ -485,15 +485,15 @@ def test_a_process_killed_between_the_moves_of_the_hub_and_the_clone_loses_nothi
         assert_killed(die)
         with machine(tmp_path / "one", hub) as machine_one:
             assert not components(machine_one).envelope.unfinished()
-            assert machine_one.hub_status().owed == machine_one.hub_status().behind == ()
+            assert machine_one.hub.status().owed == machine_one.hub_status().behind == ()
             if verb == "spawn":
                 assert machine_one.agents() == ["other", "scout", "third"]
             elif verb == "commit":
                 assert machine_one.log("scout")[0].kind == "finding"
-                assert machine_one.trace_pending("scout") == []
+                assert machine_one.traces.pending("scout") == []
                 assert trace_texts(machine_one) == {"seen": 1}
             else:
-                assert machine_one.reviewing("scout") == ["other"]
+                assert machine_one.relations.reviewing("scout") == ["other"]
             assert machine_one.verify().clean
 
 
@@ -510,7 +510,7 @@ def test_machines_that_race_on_one_agent_lose_and_duplicate_nothing(
         run_all([partial(race, tmp_path / f"m{number}", hub, shared, paper, str(number)) for number in range(3)], 3)
         assert len(paper.read("file")) == 3 * COMMITS
         with machine(tmp_path / "m0", hub, shared) as machine_one:
-            machine_one.hub_sync()
+            machine_one.hub.sync()
             check_nothing_lost(tmp_path / "m0", paper, machine_one)
             assert [commit.kind for commit in machine_one.log("scout")].count("finding") == 3 * COMMITS
             assert {path for _, path, _ in paper.read("file")} <= machine_one.files("scout").keys()
@@ -519,7 +519,7 @@ def test_machines_that_race_on_one_agent_lose_and_duplicate_nothing(
 def race(root: Path, hub: Hub, store: str | None, paper: Paper, number: str) -> None:
     with machine(root, hub, store) as space:
         if store is None and number != "0":
-            space.claim("scout")
+            space.agents.claim("scout")
         writer = Writer(space, paper)
         for step in range(COMMITS):
             writer.trace("scout", f"{number}.{step}")

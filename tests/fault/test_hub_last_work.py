@@ -51,7 +51,7 @@ def test_no_machine_continues_from_an_agent_without_its_last_work(
     ):
         for name in ("lead", "sub"):
             machine_one.spawn(name, BRIEFING)
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         way.unlink()
         last = work(machine_one, "sub", "last")
         head = machine_two.head("lead")
@@ -61,7 +61,7 @@ def test_no_machine_continues_from_an_agent_without_its_last_work(
         refused("work-elsewhere", partial(continue_from, machine_two, verb))
         assert (machine_two.head("lead"), machine_two.agents()) == (head, ["lead", "sub"])
         way.symlink_to(hub.repository)
-        machine_one.hub_sync()
+        machine_one.hub.sync()
         continue_from(machine_two, verb)
         assert components(machine_two).core.graph.descends(machine_two.head("lead" if verb == "merge" else "new"), last)
 
@@ -72,17 +72,17 @@ def test_a_flow_that_merges_waits_for_the_last_work(tmp_path: Path, hub: Hub, wa
         machine(tmp_path / "two", hub, store) as machine_two,
         closing(machine_two.local.queue),
     ):
-        machine_one.define("merges", MERGES)
+        machine_one.sessions.define("merges", MERGES)
         for name in ("lead", "sub"):
             machine_one.spawn(name, BRIEFING)
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         way.unlink()
         last = work(machine_one, "sub", "last")
         machine_two.start("lead", "merges")
         run(machine_two, tmp_path / "two")
         assert machine_two.session("lead").live, "the session is neither failed nor finished"
         way.symlink_to(hub.repository)
-        machine_one.hub_sync()
+        machine_one.hub.sync()
         run(machine_two, tmp_path / "two", to_the_end=True)
         assert machine_two.session("lead").status == "finished"
         assert components(machine_two).core.graph.descends(machine_two.head("lead"), last)
@@ -100,7 +100,7 @@ def test_a_machine_with_all_unpublished_work_of_another_one_may_publish_it(tmp_p
     shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
     shutil.rmtree(tmp_path / "one")
     with opened(tmp_path / "two", store) as machine_two:
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         assert at_hub(hub)[HEADS + "scout"] == last
         assert owed(machine_two) == []
         assert work(machine_two, "scout", "more") == at_hub(hub)[HEADS + "scout"]
@@ -116,7 +116,7 @@ def test_a_machine_with_all_of_the_work_may_continue(tmp_path: Path, hub: Hub, s
                 more = work(machine_two, "scout", "more")
                 refused("work-elsewhere", lambda: work(machine_one, "scout", "too"))
         with opened(tmp_path / "two", store) as machine_two:
-            machine_two.hub_sync()
+            machine_two.hub.sync()
         assert at_hub(hub)[HEADS + "scout"] == more
         assert owed(machine_one) == []
         assert work(machine_one, "scout", "too") == machine_one.head("scout")
@@ -134,16 +134,16 @@ def test_work_that_the_hub_has_is_not_waited_for(tmp_path: Path, hub: Hub, store
     """Its machine was killed after the push and before it recorded that."""
     with machine(tmp_path / "one", hub, store) as machine_one, machine(tmp_path / "two", hub, store) as machine_two:
         machine_one.spawn("scout", BRIEFING)
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         with away(hub):
             last = work(machine_one, "scout", "last")
         git("push", "--quiet", str(hub.repository), HEADS + "scout", cwd=tmp_path / "one")
         assert owed(machine_two) == ["scout"]
         if method == "sync":
-            machine_two.hub_sync()
+            machine_two.hub.sync()
             assert (owed(machine_two), machine_two.head("scout")) == ([], last)
         assert components(machine_two).core.graph.descends(work(machine_two, "scout", "more"), last)
-        assert [synced_ref.what for synced_ref in machine_two.hub_sync()] == []
+        assert [synced_ref.what for synced_ref in machine_two.hub.sync()] == []
         assert owed(machine_two) == []
 
 
@@ -159,17 +159,17 @@ def test_unpublished_work_is_not_given_up_while_the_hub_is_unreachable(tmp_path:
     ):
         machine_one.spawn("scout", BRIEFING)
         for other_machine in (machine_two, machine_three):
-            other_machine.hub_sync()
+            other_machine.hub.sync()
         published = work(machine_one, "scout", "published")
         way.unlink()
         work(machine_one, "scout", "lost")
         with away(hub):
-            refused("hub-away", lambda: machine_two.hub_sync(abandon=["scout"]))
+            refused("hub-away", lambda: machine_two.hub.sync(abandon=["scout"]))
             assert owed(machine_two) == ["scout"]
             refused("work-elsewhere", lambda: work(machine_three, "scout", "too"))
-        refused("nothing-elsewhere", lambda: machine_two.hub_sync(abandon=["scout", "nobody"]))
+        refused("nothing-elsewhere", lambda: machine_two.hub.sync(abandon=["scout", "nobody"]))
         assert owed(machine_two) == ["scout"], "all or nothing"
-        machine_two.hub_sync(abandon=["scout"])
+        machine_two.hub.sync(abandon=["scout"])
         with away(hub):
             refused("work-elsewhere", lambda: work(machine_three, "scout", "too"))
             assert components(machine_two).core.graph.descends(work(machine_two, "scout", "next"), published)
@@ -186,26 +186,26 @@ def test_work_continues_while_the_server_cannot_write(tmp_path: Path, hub: Hub, 
     full = tmp_path / "receive.full"
     with machine(tmp_path / "one", hub, store) as machine_one, closing(machine_one.local.queue):
         git("config", "remote.hub.receivepack", str(server), cwd=tmp_path / "one")
-        machine_one.define("commits", COMMITS)
+        machine_one.sessions.define("commits", COMMITS)
         machine_one.spawn("scout", BRIEFING)
         before = at_hub(hub)[HEADS + "scout"]
         full.touch()
         work(machine_one, "scout", "alone")
         assert (owed(machine_one), at_hub(hub)[HEADS + "scout"]) == (["scout"], before)
-        error = refused("hub-away", machine_one.hub_sync)
+        error = refused("hub-away", machine_one.hub.sync)
         assert "cannot accept pushes now: unable to write" in error.message
         machine_one.start("scout", "commits")
         run(machine_one, tmp_path / "one")
         full.unlink()
         run(machine_one, tmp_path / "one", to_the_end=True)
         assert machine_one.session("scout").status == "finished"
-        machine_one.hub_sync()
+        machine_one.hub.sync()
         assert at_hub(hub)[HEADS + "scout"] == machine_one.head("scout")
 
 
 def test_a_temporary_refusal_by_the_hub_fails_no_session(tmp_path: Path, hub: Hub, store: str) -> None:
     with machine(tmp_path / "one", hub, store) as machine_one, closing(machine_one.local.queue):
-        machine_one.define("commits", COMMITS)
+        machine_one.sessions.define("commits", COMMITS)
         machine_one.spawn("scout", BRIEFING)
         machine_one.start("scout", "commits")
         hook = set_hook(hub, "pre-receive", "echo 'closed for today'; exit 1")
@@ -220,10 +220,10 @@ def test_a_temporary_refusal_by_the_hub_fails_no_session(tmp_path: Path, hub: Hu
 def test_a_step_waits_while_the_branch_is_checked_out(tmp_path: Path, hub: Hub, store: str) -> None:
     """The branch of the merged agent has moved at the hub and is checked out here."""
     with machine(tmp_path / "one", hub, store) as machine_one, machine(tmp_path / "two", hub, store) as machine_two:
-        machine_one.define("step", STEP)
+        machine_one.sessions.define("step", STEP)
         for name in ("lead", "sub"):
             machine_one.spawn(name, BRIEFING)
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         git("worktree", "add", "--quiet", str(tmp_path / "tree"), "agents/sub", cwd=tmp_path / "two")
         work(machine_one, "sub", "last")
         refused("branch-checked-out", lambda: machine_two.merge("lead", "sub"))

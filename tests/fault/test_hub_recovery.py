@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 def test_a_fork_is_resolved_during_a_live_session(tmp_path: Path, hub: Hub) -> None:
     with machine(tmp_path / "one", hub) as machine_one, machine(tmp_path / "two", hub) as machine_two:
         machine_one.spawn("scout", BRIEFING)
-        machine_one.define("step", STEP)
+        machine_one.sessions.define("step", STEP)
         machine_one.start("scout", "step")
-        machine_two.hub_sync()
-        machine_two.claim("scout")
+        machine_two.hub.sync()
+        machine_two.agents.claim("scout")
         with away(hub):
             own_cid, other_cid = work(machine_one, "scout", "ours"), work(machine_two, "scout", "theirs")
-        machine_two.hub_sync()
-        machine_one.hub_sync(forks={"scout": "scout-one"})
+        machine_two.hub.sync()
+        machine_one.hub.sync(forks={"scout": "scout-one"})
         assert machine_one.head("scout") == other_cid
         assert own_cid in {commit.cid for commit in machine_one.log("scout-one")}
         assert [session.agent for session in machine_one.sessions(live=True)] == ["scout"]
@@ -66,11 +66,11 @@ def test_a_name_used_by_two_machines_belongs_to_the_hubs_agent_after_the_fork(tm
         with away(hub):
             machine_one.spawn("scout", clia.Briefing(title="Ours"))
             machine_two.spawn("scout", clia.Briefing(title="Theirs"))
-        machine_two.hub_sync()
-        machine_one.hub_sync(forks={"scout": "scout-one"})
+        machine_two.hub.sync()
+        machine_one.hub.sync(forks={"scout": "scout-one"})
         assert refs_of(tmp_path / "one")[RECORDS + "scout"] == at_hub(hub)[RECORDS + "scout"]
-        assert (machine_one.briefing_of("scout").title, machine_one.briefing_of("scout-one").title) == ("Theirs", "Ours")
-        assert machine_one.hub_status().owed == ()
+        assert (machine_one.agents.briefing("scout").title, machine_one.briefing_of("scout-one").title) == ("Theirs", "Ours")
+        assert machine_one.hub.status().owed == ()
         assert machine_one.verify().clean
 
 
@@ -97,7 +97,7 @@ def test_the_next_verb_finishes_a_move_that_only_reached_the_hub(tmp_path: Path,
         assert (at_hub(hub)[HEADS + name], RECORDS + name in at_hub(hub)) == (cid, True)
         assert verb == "spawn" or [commit.subject for commit in machine_one.log("scout")].count("first") == 1
         assert trace_texts(machine_one) == {"precious": 1}
-        assert (owed(machine_one), machine_one.hub_status().owed, components(machine_one).envelope.unfinished()) == ([], (), [])
+        assert (owed(machine_one), machine_one.hub.status().owed, components(machine_one).envelope.unfinished()) == ([], (), [])
         assert machine_one.verify().clean
 
 
@@ -109,7 +109,7 @@ def test_the_next_commit_is_published_even_if_the_tracking_refs_are_wrong(tmp_pa
     with machine(tmp_path / "one", hub, store) as machine_one:
         genesis = machine_one.spawn("scout", BRIEFING).genesis
         work_with_trace(machine_one, "scout", "swordfish")
-        machine_one.trace_purge("scout", "swordfish")
+        machine_one.traces.purge("scout", "swordfish")
         for text, words in (
             ("purged", None),
             ("back", ["refs/clia-tracking/hub/heads/scout", genesis]),
@@ -121,7 +121,7 @@ def test_the_next_commit_is_published_even_if_the_tracking_refs_are_wrong(tmp_pa
             cid = work_with_trace(machine_one, "scout", text)
             assert at_hub(hub)[HEADS + "scout"] == cid, text
             assert at_hub(hub)[TRACES + "scout"] == refs_of(tmp_path / "one")[TRACES + "scout"], text
-            assert (owed(machine_one), machine_one.hub_status().owed) == ([], ()), text
+            assert (owed(machine_one), machine_one.hub.status().owed) == ([], ()), text
 
 
 @pytest.mark.usefixtures("impatient")
@@ -154,12 +154,12 @@ def test_sync_does_not_publish_the_incomplete_work_of_a_killed_process(tmp_path:
     with opened(tmp_path / "one") as long:  # it was open before, and does not recover
         with away(hub):
             assert_killed(die)
-        long.hub_sync()
+        long.hub.sync()
         assert at_hub(hub, "/third") == {}
         with machine(tmp_path / "two", hub) as machine_two:
             assert machine_two.verify().clean
             machine_two.spawn("third", BRIEFING)
-        long.hub_sync()
+        long.hub.sync()
         assert long.agents() == ["scout", "third"]
         assert (long.verify().clean, components(long).envelope.unfinished()) == (True, [])
 
@@ -186,9 +186,9 @@ def test_a_hub_that_returns_during_a_spawn_gets_all_or_nothing(tmp_path: Path, h
             machine_one.spawn(f"third-{exchanges}", BRIEFING)
             if elsewhere.exists():
                 elsewhere.rename(hub.repository)
-            machine_one.hub_sync()
+            machine_one.hub.sync()
             assert {*counts, len(at_hub(hub, f"/third-{exchanges}"))} <= {0, 2}, exchanges
-            assert (owed(machine_one), machine_one.hub_status().owed) == ([], ())
+            assert (owed(machine_one), machine_one.hub.status().owed) == ([], ())
 
 
 # Unpublished work
@@ -202,14 +202,14 @@ def test_an_agent_refused_by_the_hub_does_not_block_others(tmp_path: Path, hub: 
             work(machine_one, "big", "away")
             work(machine_one, "zed", "away")
         hook = set_hook(hub, "update", f'[ "$1" != {HEADS}big ] || {{ echo too large >&2; exit 1; }}')
-        machine_one.hub_sync()
+        machine_one.hub.sync()
         assert at_hub(hub)[HEADS + "zed"] == machine_one.head("zed")
         assert owed(machine_one) == ["big"]
         cid = work(machine_one, "big", "here")
         machine_one.spawn("new", BRIEFING)
         assert (machine_one.head("big"), owed(machine_one), HEADS + "new" in at_hub(hub)) == (cid, ["big"], True)
         hook.unlink()
-        machine_one.hub_sync()
+        machine_one.hub.sync()
         assert (at_hub(hub)[HEADS + "big"], owed(machine_one)) == (cid, [])
 
 
@@ -222,25 +222,25 @@ def test_if_one_unpublished_agent_loses_a_race_the_others_are_published(tmp_path
             cids = {name: work(machine_one, name, "away") for name in names}
         quicker = more_at_hub(hub, "bob")
         set_hook(hub, "pre-receive", f'rm "$0"\nenv -u GIT_QUARANTINE_PATH git update-ref {HEADS}bob {quicker}')
-        machine_one.hub_sync()
+        machine_one.hub.sync()
         assert [at_hub(hub)[HEADS + name] for name in names] == [cids["ann"], quicker, cids["zed"]]
         assert owed(machine_one) == ["bob"]
-        machine_one.hub_sync()
-        assert [fork.agent for fork in machine_one.hub_status().forks] == ["bob"]
+        machine_one.hub.sync()
+        assert [fork.agent for fork in machine_one.hub.status().forks] == ["bob"]
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_type_or_flow_defined_without_the_hub_is_published_with_the_next_one(tmp_path: Path, hub: Hub) -> None:
     with machine(tmp_path / "one", hub) as machine_one:
         with away(hub):
-            machine_one.register_type("insight", "finding")
-            machine_one.define("step", STEP)
+            machine_one.types.register("insight", "finding")
+            machine_one.sessions.define("step", STEP)
         assert at_hub(hub, "/types") == at_hub(hub, "/step") == {}
-        machine_one.register_type("survey", "finding")
-        machine_one.define("step", f"# again\n{STEP}")
+        machine_one.types.register("survey", "finding")
+        machine_one.sessions.define("step", f"# again\n{STEP}")
         for ref in ("refs/clia/types", "refs/clia/behaviours/step"):
             assert at_hub(hub)[ref] == refs_of(tmp_path / "one")[ref]
-        assert (owed(machine_one), machine_one.hub_status().owed) == ([], ())
+        assert (owed(machine_one), machine_one.hub.status().owed) == ([], ())
 
 
 @pytest.mark.usefixtures("impatient")
@@ -253,10 +253,10 @@ def test_every_verb_works_with_a_read_only_hub(tmp_path: Path, hub: Hub, monkeyp
             work(machine_one, "scout", text)
         cid = work(machine_one, "scout", "third")
         machine_one.spawn("new", BRIEFING)
-        machine_one.register_type("insight", "finding")
+        machine_one.types.register("insight", "finding")
         assert {"scout", "new", "@types"} <= set(owed(machine_one))
         hook.unlink()
-        machine_one.hub_sync()
+        machine_one.hub.sync()
         assert (at_hub(hub)[HEADS + "scout"], len(at_hub(hub, "/new")), owed(machine_one)) == (cid, 2, [])
 
 
@@ -270,7 +270,7 @@ def test_work_done_during_a_sync_stays_unpublished(tmp_path: Path, hub: Hub, way
         for name in ("taken", "go"):
             os.mkfifo(tmp_path / name)
         hook = set_hook(hub, "post-receive", f"rm \"$0\"\necho >'{tmp_path}/taken'\nread _ <'{tmp_path}/go'")
-        thread = threading.Thread(target=machine_one.hub_sync)
+        thread = threading.Thread(target=machine_one.hub.sync)
         thread.start()
         (tmp_path / "taken").read_text()
         way.unlink()
@@ -280,7 +280,7 @@ def test_work_done_during_a_sync_stays_unpublished(tmp_path: Path, hub: Hub, way
         thread.join()
         assert not hook.exists()
         assert (at_hub(hub)[HEADS + "scout"], owed(machine_one)) == (sent_cid, ["scout"])
-        machine_one.hub_sync()
+        machine_one.hub.sync()
         assert (at_hub(hub)[HEADS + "scout"], owed(machine_one)) == (late, [])
 
 
@@ -290,9 +290,9 @@ def test_sync_does_not_touch_unpublished_work_of_another_machine(tmp_path: Path,
         machine(tmp_path / "two", hub, store) as machine_two,
     ):
         before = machine_one.spawn("scout", BRIEFING).genesis
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         way.unlink()
         work(machine_one, "scout", "alone")
         git("update-ref", HEADS + "scout", more_at_hub(hub, "scout"), cwd=hub.repository)
-        outcomes = {synced_ref.ref: synced_ref.what for synced_ref in machine_two.hub_sync()}
+        outcomes = {synced_ref.ref: synced_ref.what for synced_ref in machine_two.hub.sync()}
         assert (outcomes.get(HEADS + "scout"), machine_two.head("scout"), owed(machine_two)) == ("elsewhere", before, ["scout"])

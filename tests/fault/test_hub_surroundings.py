@@ -59,14 +59,14 @@ def test_an_agent_archived_or_restored_without_the_hub_is_so_on_all_machines(tmp
         machine(root_two, hub, reached=lambda _: places.append(len(both_refs & refs_of(root_two).keys()))) as machine_two,
     ):
         machine_one.spawn("scout", BRIEFING)
-        machine_two.hub_sync()
-        for verb, at_work in ((machine_one.archive, False), (machine_one.restore, True)):
+        machine_two.hub.sync()
+        for verb, at_work in ((machine_one.agents.archive, False), (machine_one.agents.restore, True)):
             with away(hub):
                 verb("scout")
-            machine_one.hub_sync()
+            machine_one.hub.sync()
             assert (HEADS + "scout" in at_hub(hub), "scout" in machine_one.agents()) == (at_work, at_work)
             places.clear()
-            machine_two.hub_sync()
+            machine_two.hub.sync()
             assert ("scout" in machine_two.agents(), owed(machine_one)) == (at_work, [])
             assert places
             assert min(places) >= 1
@@ -78,13 +78,13 @@ def test_an_agent_archived_here_and_advanced_elsewhere_keeps_its_work_in_any_ord
 ) -> None:
     with machine(tmp_path / "one", hub) as machine_one, machine(tmp_path / "two", hub) as machine_two:
         machine_one.spawn("scout", BRIEFING)
-        machine_two.hub_sync()
-        machine_two.claim("scout")
+        machine_two.hub.sync()
+        machine_two.agents.claim("scout")
         with away(hub):
-            machine_one.archive("scout")
+            machine_one.agents.archive("scout")
             cid = work(machine_two, "scout", "more")
         for syncing in (machine_one, machine_two, machine_one) if archived_first else (machine_two, machine_one, machine_two):
-            syncing.hub_sync()
+            syncing.hub.sync()
         heads = {ref: cid for ref, cid in at_hub(hub, "agents/scout").items() if ref != RECORDS + "scout"}
         assert list(heads.values()) == [cid]
         for root in ("one", "two"):
@@ -102,8 +102,8 @@ def test_a_checked_out_branch_is_not_moved(tmp_path: Path, hub: Hub) -> None:
         ) as machine_two,
     ):
         before = machine_one.spawn("scout", BRIEFING).genesis
-        machine_two.hub_sync()
-        machine_two.claim("scout")
+        machine_two.hub.sync()
+        machine_two.agents.claim("scout")
         git("worktree", "add", "--quiet", str(tmp_path / "work"), "agents/scout", cwd=tmp_path / "two")
         between.append(lambda: work(machine_one, "scout", "quicker"))
         with pytest.raises(StaleRef):
@@ -111,7 +111,7 @@ def test_a_checked_out_branch_is_not_moved(tmp_path: Path, hub: Hub) -> None:
         assert between == []
         refused("branch-checked-out", lambda: work(machine_two, "scout", "mine"))
         assert (HEADS + "scout", "branch-checked-out") in {
-            (synced_ref.ref, synced_ref.what) for synced_ref in machine_two.hub_sync()
+            (synced_ref.ref, synced_ref.what) for synced_ref in machine_two.hub.sync()
         }
         assert machine_two.head("scout") == before
         assert git("status", "--porcelain", cwd=tmp_path / "work") == ""
@@ -138,7 +138,7 @@ def test_an_unfinished_verb_of_a_machine_does_not_affect_worktrees_and_upkeep_of
         space = opened(tmp_path / "two", store)  # it settles only what is unlocked, and this is locked
     with space as machine_two:
         machine_two.maintain()
-        machine_two.trace_purge("other", "swordfish")
+        machine_two.traces.purge("other", "swordfish")
         assert components(machine_two).envelope.unfinished() == ["scout"]
         work(machine_two, "scout", "next")
         assert components(machine_two).envelope.unfinished() == []
@@ -155,14 +155,14 @@ def test_a_purge_reaches_a_lagging_machine_and_keeps_its_own_notes(tmp_path: Pat
     ):
         machine_one.spawn("scout", BRIEFING)
         work_with_trace(machine_one, "scout", "swordfish")
-        machine_two.hub_sync()
-        machine_two.claim("scout")
+        machine_two.hub.sync()
+        machine_two.agents.claim("scout")
         way.unlink()
         work_with_trace(machine_two, "scout", "fine")
-        machine_one.trace_purge("scout", "swordfish")
+        machine_one.traces.purge("scout", "swordfish")
         way.symlink_to(hub.repository)
         for syncing in (machine_two, machine_one, machine_two):
-            syncing.hub_sync()
+            syncing.hub.sync()
         for repository in (hub.repository, tmp_path / "one", tmp_path / "two"):
             log = git("log", "-p", "--format=%H", TRACES + "scout", cwd=repository)
             assert ('"swordfish"' in log, '"fine"' in log) == (False, True), repository
@@ -186,7 +186,7 @@ def test_the_address_of_another_spaces_hub_mixes_nothing(tmp_path: Path, hub: Hu
     git("remote", "set-url", "hub", str(other_hub), cwd=tmp_path / "one")
     verbs: list[Callable[[clia.Space], object]] = [
         lambda space: work(space, "ours", "a"),
-        lambda space: space.hub_sync(),
+        lambda space: space.hub.sync(),
         lambda space: space.spawn("new", BRIEFING),
     ]
     for verb in verbs:
@@ -210,7 +210,7 @@ def test_the_location_of_heads_cannot_be_changed_on_one_machine_only(tmp_path: P
         machine_one.spawn("scout", BRIEFING)
     before = at_hub(hub)
     git("config", "clia.hubHeads", "published", cwd=tmp_path / "one")
-    verbs: list[Callable[[clia.Space], object]] = [lambda space: work(space, "scout", "a"), lambda space: space.hub_sync()]
+    verbs: list[Callable[[clia.Space], object]] = [lambda space: work(space, "scout", "a"), lambda space: space.hub.sync()]
     for verb in verbs:
         refused("other-heads", partial(with_opened, tmp_path / "one", verb))
     assert at_hub(hub) == before
@@ -225,7 +225,7 @@ def test_the_users_push_configuration_does_not_matter(tmp_path: Path, hub: Hub) 
             assert at_hub(hub)[HEADS + "scout"] == cid, key
         with away(hub):
             cid = work(machine_one, "scout", "away")
-        machine_one.hub_sync()
+        machine_one.hub.sync()
         assert (at_hub(hub)[HEADS + "scout"], owed(machine_one)) == (cid, [])
 
 
@@ -248,13 +248,13 @@ def test_an_invalid_chain_at_the_hub_stops_neither_sync_nor_other_work(tmp_path:
         for ref in ("types", "objects", "capabilities", "behaviours/bad", "events/bad", "agents/bad"):
             git("update-ref", f"refs/clia/{ref}", blob, cwd=hub.repository)
         git("update-ref", TRACES + "bad", blob, cwd=hub.repository)
-        machine_one.hub_sync()
+        machine_one.hub.sync()
         assert "zulu" in machine_one.agents()
         cid = work(machine_one, "scout", "a")
         assert at_hub(hub)[HEADS + "scout"] == cid
         with away(hub):
             cid = work(machine_one, "scout", "b")
-        machine_one.hub_sync()
+        machine_one.hub.sync()
         assert (at_hub(hub)[HEADS + "scout"], owed(machine_one)) == (cid, [])
 
 
@@ -269,7 +269,7 @@ def test_the_recorded_reason_of_an_outage_has_no_password(tmp_path: Path, hub: H
         work(machine_one, "scout", "a")
         record = (tmp_path / "one/.git/clia/hub-away.json").read_text()
         assert "hub.example" in record
-        assert "sesame" not in f"{record} {machine_one.hub_status()}"
+        assert "sesame" not in f"{record} {machine_one.hub.status()}"
 
 
 def test_an_unreachable_hub_is_retried_only_after_a_while(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ def test_an_unreachable_hub_is_retried_only_after_a_while(tmp_path: Path, hub: H
             requests = notes.read_text()
             assert "fetch" in requests
             work(machine_one, "scout", "second")
-            machine_one.register_type("insight", "finding")
+            machine_one.types.register("insight", "finding")
             with opened(tmp_path / "one", environment=environment) as second_handle:
                 second_handle.spawn("new", BRIEFING)
             assert notes.read_text() == requests
@@ -299,11 +299,11 @@ def test_a_lagging_clone_adds_no_outdated_events(tmp_path: Path, hub: Hub, store
             watcher.look()
         machine_one.spawn("scout", BRIEFING)
         watcher_one.look()
-        machine_two.hub_sync()
-        machine_one.archive("scout")
+        machine_two.hub.sync()
+        machine_one.agents.archive("scout")
         watcher_one.look()
         watcher_two.look()  # its clone still has the agent
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         watcher_two.look()
         with machine_one.local.store.reading() as view:
             feed_events = [entry.body["event"] for entry in view.streams.read(FEED) if entry.body.get("agent") == "scout"]
@@ -351,17 +351,19 @@ def test_an_agent_that_another_machine_archived_is_restored_without_a_sync(
     with machine(tmp_path / "one", hub, address) as machine_one, machine(tmp_path / "two", hub, address) as machine_two:
         machine_one.spawn("scout", BRIEFING)
         if synced_before:
-            machine_two.hub_sync()
+            machine_two.hub.sync()
         head = work(machine_one, "scout", "more")
-        machine_one.archive("scout")
+        machine_one.agents.archive("scout")
         with away(hub):  # a machine that has synced reports the reason
-            refused("work-elsewhere" if shared else "no-such-agent", lambda: machine_two.restore("scout"))
-            refused("no-such-agent", lambda: machine_two.restore("nobody"))
+            refused("work-elsewhere" if shared else "no-such-agent", lambda: machine_two.agents.restore("scout"))
+            refused("no-such-agent", lambda: machine_two.agents.restore("nobody"))
         components(machine_two).hub_sync.hub.clear_outage()  # type: ignore[union-attr]  # retry now
-        machine_two.restore("scout")
+        machine_two.agents.restore("scout")
         assert (machine_two.head("scout"), machine_two.agents(archived=True)) == (head, [])
         assert HEADS + "scout" in at_hub(hub)
-        refused("no-such-agent", lambda: machine_one.restore("scout"))  # it is active again, which machine one learned from this
+        refused(
+            "no-such-agent", lambda: machine_one.agents.restore("scout")
+        )  # it is active again, which machine one learned from this
         assert machine_one.agents() == ["scout"]
 
 
@@ -371,14 +373,14 @@ def test_claiming_an_agent_leaves_its_session_in_its_clone_and_a_repair_creates_
 ) -> None:
     """With separate stores, as the guide describes. If the session ended before, nothing is lost."""
     with machine(tmp_path / "one", hub) as machine_one, machine(tmp_path / "two", hub) as machine_two:
-        machine_one.define("step", STEP)
+        machine_one.sessions.define("step", STEP)
         machine_one.spawn("scout", BRIEFING)
         machine_one.start("scout", "step")
         work(machine_one, "scout", "more")
         if ended:
             machine_one.cancel("scout")
-        machine_two.hub_sync()
-        machine_two.claim("scout")
+        machine_two.hub.sync()
+        machine_two.agents.claim("scout")
         assert [ailment.code for ailment in machine_two.doctor()] == ([] if ended else ["lost-session"])
         machine_two.doctor(repair=True)
         if ended:
@@ -407,7 +409,7 @@ def test_a_copy_of_a_clone_is_a_separate_machine(tmp_path: Path, hub: Hub, store
             work(machine_two, "scout", "alone")
             assert [row["clone"] for _, row in machine_one.local.store.scan("owed/")] == [second]
             refused("work-elsewhere", lambda: work(machine_one, "scout", "too"))
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         assert work(machine_one, "scout", "too") == machine_one.head("scout")
     with opened(tmp_path / "two", store) as machine_two:
         assert components(machine_two).core.clone == second
@@ -435,7 +437,7 @@ def test_a_copy_of_a_clone_without_a_hub_keeps_its_state_on_the_server(tmp_path:
     """Live state is found by the id. Without it, a clone that is copied to another disk would lose its state."""
     with clia.init(tmp_path / "one", settings=settings(store=store)) as machine_one:
         machine_one.spawn("scout", BRIEFING)
-        machine_one.define("step", STEP)
+        machine_one.sessions.define("step", STEP)
         machine_one.start("scout", "step")
     shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
     with opened(tmp_path / "two", store) as machine_two:

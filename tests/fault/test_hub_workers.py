@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def begin(space: clia.Space, *agents: str) -> None:
-    space.define("step", STEP)
+    space.sessions.define("step", STEP)
     for name in agents:
         space.spawn(name, BRIEFING)
         space.start(name, "step")
@@ -53,7 +53,7 @@ def test_a_worker_skips_agents_with_unpublished_work_elsewhere(tmp_path: Path, h
             run(machine_two, tmp_path / "two", step)
             assert agents == ["near"]
             way.symlink_to(hub.repository)
-            machine_one.hub_sync()
+            machine_one.hub.sync()
             run(machine_two, tmp_path / "two", step)
         assert agents == ["near", "far"]
         assert machine_two.sessions(live=True) == []
@@ -74,17 +74,17 @@ def test_a_request_of_a_missing_agent_waits_for_the_hub(tmp_path: Path, hub: Hub
     ):
         begin(machine_one, "scout")
         if has_come:
-            machine_two.hub_sync()
+            machine_two.hub.sync()
             work(machine_one, "scout", "more")
         with away(hub):
             for _ in range(3):
                 assert run(machine_two, tmp_path / "two", step).given_up == 0
             assert [task.attempts for task in machine_two.local.queue.waiting()] == [0]
-            assert machine_two.elsewhere(["scout"]) == {"scout"}  # known by now, so it is not attempted
+            assert machine_two.hub.elsewhere(["scout"]) == {"scout"}  # known by now, so it is not attempted
             count = len(tried)
             assert run(machine_two, tmp_path / "two", step).retried == 0
             assert len(tried) == count
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         assert run(machine_two, tmp_path / "two", step, to_the_end=True).answered == 1
         assert (machine_two.session("scout").status, machine_two.session("scout").result) == ("finished", 1)
         assert "done.txt" in machine_two.files("scout")
@@ -98,7 +98,7 @@ def test_an_answer_that_cannot_be_recorded_is_recorded_when_the_hub_is_back(tmp_
         closing(machine_two.local.queue),
     ):
         begin(machine_one, "scout")
-        machine_two.hub_sync()
+        machine_two.hub.sync()
 
         def step(_: Context, payload: Any) -> Any:
             if not moved:
@@ -113,7 +113,7 @@ def test_an_answer_that_cannot_be_recorded_is_recorded_when_the_hub_is_back(tmp_
             (task.attempts, "does not have the last work" in str(task.error)) for task in machine_two.local.queue.waiting()
         ] == [(0, True)]
         moved[0].rename(hub.repository)
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         assert run(machine_two, tmp_path / "two", step, to_the_end=True).answered == 1
         assert (machine_two.session("scout").status, machine_two.session("scout").result) == ("finished", 1)
 
@@ -126,21 +126,23 @@ def test_an_agent_that_was_not_fetched_is_distinguished_from_an_unknown_one(tmp_
             refused("agent-not-here", lambda: machine_two.log("scout"))
             refused("no-such-agent", lambda: machine_two.head("nobody"))
             refused("no-such-object", lambda: machine_two.log("nobody"))
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         assert machine_two.head("scout") == machine_one.head("scout")
 
 
 def test_a_machine_skips_the_same_agents_each_time(tmp_path: Path, hub: Hub, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with machine(tmp_path / "one", hub, store) as machine_one, machine(tmp_path / "two", hub, store) as machine_two:
         machine_one.spawn("seen", BRIEFING)
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         machine_one.spawn("unseen", BRIEFING)
-        assert machine_two.elsewhere(["seen", "unseen"]) == frozenset()  # the hub is reachable, so working on an agent fetches it
+        assert (
+            machine_two.hub.elsewhere(["seen", "unseen"]) == frozenset()
+        )  # the hub is reachable, so working on an agent fetches it
         with away(hub):
             refused("agent-not-here", lambda: machine_two.head("unseen"))
-            assert machine_two.elsewhere(["seen", "unseen", "nobody"]) == {"unseen"}
+            assert machine_two.hub.elsewhere(["seen", "unseen", "nobody"]) == {"unseen"}
             monkeypatch.setattr(hub_refs, "SCAN_FROM", 1)
-            assert machine_two.elsewhere(["seen", "unseen", "nobody"]) == {"unseen"}
+            assert machine_two.hub.elsewhere(["seen", "unseen", "nobody"]) == {"unseen"}
 
 
 # A lagging machine with a reachable hub
@@ -156,10 +158,10 @@ def test_a_commit_of_an_attempt_on_another_machine_is_not_repeated(tmp_path: Pat
         machine(tmp_path / "two", hub, store) as machine_two,
         closing(machine_two.local.queue),
     ):
-        machine_one.define("commits", COMMIT)
+        machine_one.sessions.define("commits", COMMIT)
         machine_one.spawn("scout", BRIEFING)
         request = machine_one.start("scout", "commits", "finding").pending[0]
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         # As a worker of machine one leaves it when it is killed before its answer.
         mark = {"request": request.id, "asked": request.since}
         cid = machine_one.commit_with_trace("scout", "finding", changes={"done.txt": b"1"}, meta=mark)
@@ -175,10 +177,10 @@ def test_a_late_attempt_leaves_one_commit(tmp_path: Path, hub: Hub, store: str) 
         machine(tmp_path / "two", hub, store) as machine_two,
         closing(machine_two.local.queue),
     ):
-        machine_one.define("commits", COMMIT)
+        machine_one.sessions.define("commits", COMMIT)
         machine_one.spawn("scout", BRIEFING)
         request = machine_one.start("scout", "commits", "finding").pending[0]
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         looked = machine_two.log
         late: list[str] = []
 
@@ -200,13 +202,13 @@ def test_types_and_flows_of_another_machine_are_fetched_when_needed(tmp_path: Pa
         machine(tmp_path / "two", hub, store) as machine_two,
         closing(machine_two.local.queue),
     ):
-        machine_one.define("commits", COMMIT)
-        machine_one.define("spawns", SPAWN)
+        machine_one.sessions.define("commits", COMMIT)
+        machine_one.sessions.define("spawns", SPAWN)
         for name in ("scout", "other"):
             machine_one.spawn(name, BRIEFING)
-        machine_two.hub_sync()
-        machine_one.register_type("probe", "finding")
-        machine_one.define("news", STEP)
+        machine_two.hub.sync()
+        machine_one.types.register("probe", "finding")
+        machine_one.sessions.define("news", STEP)
         machine_one.start("scout", "commits", "probe")
         machine_one.start("other", "spawns")
         assert (run(machine_two, tmp_path / "two").answered, machine_two.session("other").status) == (2, "finished")
@@ -218,14 +220,14 @@ def test_verbs_find_definitions_of_another_machine(tmp_path: Path, hub: Hub, pos
     store = postgres_url(postgres_address) if shared else None
     with machine(tmp_path / "one", hub, store) as machine_one, machine(tmp_path / "two", hub, store) as machine_two:
         machine_two.spawn("scout", BRIEFING)
-        machine_one.register_type("probe", "finding")
+        machine_one.types.register("probe", "finding")
         machine_two.commit("scout", "probe", changes={"a": b"1"})
-        machine_one.register_type("report", "briefing")
-        machine_two.register_type("daily", "report")
-        machine_one.define("news", STEP)
+        machine_one.types.register("report", "briefing")
+        machine_two.types.register("daily", "report")
+        machine_one.sessions.define("news", STEP)
         assert machine_two.start("scout", "news").pending
-        machine_one.define("more", STEP)
-        assert machine_two.behaviour("more").name == "more"
+        machine_one.sessions.define("more", STEP)
+        assert machine_two.behaviours.get("more").name == "more"
         refused("unknown-kind", lambda: machine_two.commit("scout", "nothing", changes={"a": b"2"}))
         refused("no-such-flow", lambda: machine_two.start("scout", "nothing"))
 
@@ -239,17 +241,17 @@ def test_missing_definitions_fail_no_session_while_the_hub_is_unreachable(tmp_pa
         machine(tmp_path / "two", hub, store) as machine_two,
         closing(machine_two.local.queue),
     ):
-        machine_one.define("commits", COMMIT)
+        machine_one.sessions.define("commits", COMMIT)
         machine_one.spawn("scout", BRIEFING)
         machine_one.start("scout", "commits", "probe")
-        machine_two.hub_sync()
-        machine_one.register_type("probe", "finding")
+        machine_two.hub.sync()
+        machine_one.types.register("probe", "finding")
         with away(hub):
             status = run(machine_two, tmp_path / "two")
             assert (status.given_up, status.retried >= 1) == (0, True)
             assert "the latest definitions" in str(status.last)
             refused("news-elsewhere", lambda: machine_two.start("scout", "unheard-of"))
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         assert run(machine_two, tmp_path / "two", to_the_end=True).answered == 1
         assert machine_two.session("scout").status == "finished"
 
@@ -267,7 +269,7 @@ def test_an_agent_with_a_checked_out_branch_is_left_to_another_machine(tmp_path:
         closing(machine_two.local.queue),
     ):
         begin(machine_one, "scout")
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         git("worktree", "add", "--quiet", str(tmp_path / "people"), "agents/scout", cwd=tmp_path / "two")
         work(machine_one, "scout", "more")
         for _ in range(3):
@@ -289,13 +291,13 @@ def test_a_worker_that_runs_until_idle_waits_for_the_hub(tmp_path: Path, hub: Hu
         def wait(event: threading.Event, seconds: float) -> bool:
             if threading.current_thread() is threading.main_thread() and not looks:
                 looks.append(True)
-                machine_two.hub_sync()
+                machine_two.hub.sync()
             return event.wait(min(seconds, 0.05))
 
         hub.repository.rename(tmp_path / "gone")
         refused("agent-not-here", lambda: machine_two.head("scout"))
         (tmp_path / "gone").rename(hub.repository)
-        assert machine_two.elsewhere(["scout"]) == {"scout"}
+        assert machine_two.hub.elsewhere(["scout"]) == {"scout"}
         handlers = {"step": lambda _, payload: payload}
         worker = worker_for(machine_two, tmp_path / "two", handlers, Config(worker=ONCE), queue=machine_two.local.queue, wait=wait)
         assert worker.run(until_idle=True).answered == 1
@@ -314,17 +316,17 @@ def test_a_machine_with_everything_of_the_hub_can_work_without_it(
         machine(tmp_path / "two", hub, store) as machine_two,
     ):
         machine_one.spawn("scout", BRIEFING)
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         if method == "by plain git":
             git("update-ref", HEADS + "scout", more_at_hub(hub, "scout"), cwd=hub.repository)
-            machine_two.hub_sync()
+            machine_two.hub.sync()
         elif method == "never done":
             components(machine_two).hub_sync.unpublished.announce([(TRACES + "scout", None, "1" * 40)])  # type: ignore[union-attr]
             work(machine_two, "scout", "more")
         else:
             way.unlink()
             work(machine_one, "scout", "lost")
-            machine_two.hub_sync(abandon=["scout"])
+            machine_two.hub.sync(abandon=["scout"])
         with away(hub):
             assert work(machine_two, "scout", "goes on")
 
@@ -344,7 +346,7 @@ def test_work_of_others_during_a_sync_is_remembered(tmp_path: Path, hub: Hub, st
 
         with monkeypatch.context() as patched:
             patched.setattr(hub_sync.hub, "fetch", fetch)
-            machine_two.hub_sync()
+            machine_two.hub.sync()
         with away(hub):
             refused("work-elsewhere", lambda: work(machine_two, "scout", "more"))
             assert work(machine_one, "scout", "more")
@@ -354,12 +356,12 @@ def test_work_of_others_during_a_sync_is_remembered(tmp_path: Path, hub: Hub, st
 def test_a_definition_that_was_never_pushed_is_not_waited_for(tmp_path: Path, hub: Hub, store: str, chain: str) -> None:
     with machine(tmp_path / "one", hub, store) as machine_one, machine(tmp_path / "two", hub, store) as machine_two:
         begin(machine_one, "scout")
-        machine_one.register_type("probe", "finding")
-        machine_two.hub_sync()
+        machine_one.types.register("probe", "finding")
+        machine_two.hub.sync()
         hub_sync = components(machine_two).hub_sync
         assert hub_sync is not None
         hub_sync.unpublished.announce([(chain, None, "1" * 40)])  # as a process leaves it that is killed before its push
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         with away(hub):
             refused("unknown-kind", lambda: machine_two.commit("scout", "nothing", changes={"a": b"1"}))
 
@@ -371,13 +373,13 @@ def test_an_unpublished_definition_of_another_machine_is_remembered(tmp_path: Pa
     ):
         machine_two.spawn("scout", BRIEFING)
         way.unlink()
-        machine_one.define("late", STEP)
-        machine_two.hub_sync()
+        machine_one.sessions.define("late", STEP)
+        machine_two.hub.sync()
         with away(hub):
             refused("news-elsewhere", lambda: machine_two.start("scout", "late"))
         way.symlink_to(hub.repository)
-        machine_one.hub_sync()
-        machine_two.hub_sync()
+        machine_one.hub.sync()
+        machine_two.hub.sync()
         assert machine_two.start("scout", "late").pending
 
 
@@ -387,8 +389,8 @@ def test_a_name_used_by_two_clones_belongs_to_the_one_that_keeps_it(tmp_path: Pa
             for space, text in ((machine_one, "ours"), (machine_two, "theirs")):
                 space.spawn("scout", clia.Briefing(text))
                 work(space, "scout", text)
-        machine_two.hub_sync()
-        machine_one.hub_sync(forks={"scout": "scout-one"})
+        machine_two.hub.sync()
+        machine_one.hub.sync(forks={"scout": "scout-one"})
         refused("foreign-agent", lambda: work(machine_one, "scout", "more"))
         assert work(machine_one, "scout-one", "more")
         assert work(machine_two, "scout", "more")
@@ -405,11 +407,11 @@ def test_a_session_of_a_missing_agent_is_not_an_ailment(tmp_path: Path, hub: Hub
             assert machine_two.agents() == []
         way.unlink()
         begin(machine_one, "unsent")
-        machine_two.hub_sync()
+        machine_two.hub.sync()
         assert machine_two.doctor() == []
         refused("agent-not-here", lambda: machine_two.head("unsent"))
         # A branch that no machine has was deleted.
-        machine_two.hub_sync(abandon=["unsent"])
+        machine_two.hub.sync(abandon=["unsent"])
         assert [(ailment.code, ailment.agent) for ailment in machine_two.doctor()] == [("no-branch", "unsent")]
 
 

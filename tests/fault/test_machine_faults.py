@@ -92,11 +92,11 @@ def kill_if_alive(*processes: BaseProcess) -> Iterator[None]:
 
 def check_each_step_once(machines: Machines, agents: Sequence[str], steps: int) -> None:
     with machines.open("one") as space:
-        space.hub_sync()
+        space.hub.sync()
         for agent in agents:
             session = space.session(agent)
             assert (session.status, session.result) == ("finished", [number * 10 for number in range(steps)]), session.failure
-            resumed = Counter(event["resume"][0] for event in space.journal(agent) if event["event"] == "resumed")
+            resumed = Counter(event["resume"][0] for event in space.sessions.journal(agent) if event["event"] == "resumed")
             assert resumed == Counter(range(1, steps + 1))
             assert list(endings(space, agent)) == ["finished"]
         report = space.verify()
@@ -120,7 +120,7 @@ def test_workers_of_two_machines_wait_for_a_restarted_server_and_do_each_step_on
         with fresh(machines) as clone:
             assert clone.verify().clean
             for agent in agents:
-                assert [commit.subject for commit in clone.session_log(agent) if commit.kind == "finding"] == ["step 1", "step 0"]
+                assert [commit.subject for commit in clone.history.own(agent) if commit.kind == "finding"] == ["step 1", "step 0"]
 
 
 @pytest.mark.parametrize("fault", ["silent", "silent for long", "stopped"])
@@ -202,7 +202,7 @@ def test_machines_with_clocks_two_hours_apart_use_one_clock(
         joined_with_clock(machines, "one", HOUR, monkeypatch) as ahead,
         joined_with_clock(machines, "two", -HOUR, monkeypatch) as behind,
     ):
-        ahead.define("nap", NAP)
+        ahead.sessions.define("nap", NAP)
         for agent, asks, answers in (("early", behind, ahead), ("late", ahead, behind)):
             asks.spawn(agent, BRIEFING)
             started_at = monotonic()
@@ -215,7 +215,7 @@ def test_machines_with_clocks_two_hours_apart_use_one_clock(
         for number, space in enumerate((ahead, behind)):
             HeartbeatWriter(space, ProcessInfo(WORKER, f"w{number}")).beat()
         off = {worker.name: worker.clock_off for worker in behind.fleet().workers}
-        behind.hub_sync()
+        behind.hub.sync()
     assert off == {"w0": pytest.approx(HOUR, abs=PATIENCE), "w1": pytest.approx(-HOUR, abs=PATIENCE)}
     refs = ("refs/heads/agents/*", "refs/clia/events/*", "refs/notes/clia/*")
     times = git("log", "--format=%ct", *(f"--glob={ref_prefix}" for ref_prefix in refs), cwd=machines.root("two")).split()
@@ -233,7 +233,7 @@ def lease_is_respected(machines: Machines, holds: clia.Space, looks: clia.Space,
     """False if the lease was not renewed in time, so that the other took over."""
     lease = LEASES[int(prefix[-1])]
     agents = [f"{prefix}-{which}" for which in ("kept", "left")]
-    holds.define(f"steps-{prefix}", STEPS)
+    holds.sessions.define(f"steps-{prefix}", STEPS)
     for agent in agents:
         holds.spawn(agent, BRIEFING)
         holds.start(agent, f"steps-{prefix}", 1)

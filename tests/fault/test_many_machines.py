@@ -58,14 +58,14 @@ def check_each_step_once(machines: Machines, agents: Iterable[str]) -> None:
     """Check the acknowledged results, git, and a new clone."""
     calls = Counter(range(1, STEPS + 1))
     with machines.open("one") as space:
-        space.hub_sync()
-        status = space.hub_status()
+        space.hub.sync()
+        status = space.hub.status()
         assert (status.owed, status.forks, status.elsewhere) == ((), (), ())
         for agent in agents:
             session = space.session(agent)
             expected = ("finished", [number * 10 for number in range(STEPS)])
             assert (session.status, session.result) == expected, (agent, session.failure)
-            assert Counter(event["resume"][0] for event in space.journal(agent) if event["event"] == "resumed") == calls
+            assert Counter(event["resume"][0] for event in space.sessions.journal(agent) if event["event"] == "resumed") == calls
             assert list(endings(space, agent)) == ["finished"]
         assert space.verify().clean
     with fresh(machines) as clone:
@@ -73,7 +73,7 @@ def check_each_step_once(machines: Machines, agents: Iterable[str]) -> None:
         assert report.clean, report.findings
         assert clone.agents() == sorted(agents)
         for agent in agents:
-            subjects = [commit.subject for commit in clone.session_log(agent) if commit.kind == "finding"]
+            subjects = [commit.subject for commit in clone.history.own(agent) if commit.kind == "finding"]
             assert subjects == [f"step {number}" for number in reversed(range(STEPS))]
             assert list(endings(clone, agent)) == ["finished"]
 

@@ -59,15 +59,15 @@ def test_a_purge_that_was_killed_is_finished_by_the_next(root: Path, at: str) ->
     def purge() -> None:
         DEATHS[at]()
         with clia.open(root, settings=settings()) as space:
-            space.trace_purge("scout", LEAK.decode())
+            space.traces.purge("scout", LEAK.decode())
 
     assert_killed(purge)
     with clia.open(root, settings=settings()) as space:
-        space.trace_purge("scout", LEAK.decode())
-        trace = space.trace_for(cid)
+        space.traces.purge("scout", LEAK.decode())
+        trace = space.traces.of(cid)
         assert trace is not None
         assert [entry["text"] for entry in trace.entries] == ["it is [purged]"]
-        assert len(space.session_traces("scout")) == 2
+        assert len(space.traces.of_agent("scout")) == 2
         assert space.verify().clean
     assert LEAK not in every_byte(root)
     assert git("for-each-ref", TRACKED, cwd=root) == ""

@@ -44,15 +44,17 @@ def root(tmp_path: Path) -> Path:
 
 def changed_files(space: clia.Space) -> list[tuple[str, list[str]]]:
     """The subject and the changed files of each commit of the agent, oldest first, without those that changed none."""
-    commits = [commit for commit in space.session_log("scout") if commit.parents][::-1]
-    changed = [(commit.subject, sorted(file.path for file in space.changed(commit.parents[0], commit.cid))) for commit in commits]
+    commits = [commit for commit in space.history.own("scout") if commit.parents][::-1]
+    changed = [
+        (commit.subject, sorted(file.path for file in space.history.changed(commit.parents[0], commit.cid))) for commit in commits
+    ]
     return [(subject, files) for subject, files in changed if files]
 
 
 def check_entries(space: clia.Space, turns: int = TURNS, calls: int = CALLS) -> None:
     """Each event is in the trace once."""
-    traces = [space.trace_for(commit.cid) for commit in space.session_log("scout")]
-    entries = [entry for trace in traces if trace for entry in trace.entries] + list(space.trace_pending("scout"))
+    traces = [space.traces.of(commit.cid) for commit in space.history.own("scout")]
+    entries = [entry for trace in traces if trace for entry in trace.entries] + list(space.traces.pending("scout"))
     keys = Counter((entry["kind"], entry["key"]) for entry in entries if entry.get("key"))
     assert set(keys.values()) == {1}, keys
     kinds = Counter(entry["kind"] for entry in entries)
@@ -161,7 +163,7 @@ def test_a_sub_agent_s_work_in_a_run_is_merged_and_the_run_continues_on_it(root:
         report = run(space, *tool_words(2, 1), "sub-agent")
         assert report.problem is None
         assert space.files("scout").keys() >= {"t1-0.txt", "sub.txt", "t2-0.txt", "after.txt"}
-        subs = space.sub_agents("scout")
+        subs = space.relations.sub_agents("scout")
         assert len(subs) == 1
         assert "sub.txt" in space.files(subs[0])
         assert git("status", "--porcelain", cwd=report.directory) == ""

@@ -92,10 +92,10 @@ def crash_in_call(place: CrashSpace, kind: str, number: int) -> bool:
     verb = VERBS["commit with trace"]
     with place.open() as space:
         check_nothing_lost(place.root, place.paper, space)
-        assert bool(space.trace_pending("scout")) != verb.done(space)
+        assert bool(space.traces.pending("scout")) != verb.done(space)
         space.trace("scout", "console", "after")
         space.commit_with_trace("scout", "finding", changes={"after.txt": b"after"})
-        assert space.trace_pending("scout") == []
+        assert space.traces.pending("scout") == []
         check_nothing_lost(place.root, place.paper, space)
     return code == KILLED
 

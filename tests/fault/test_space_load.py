@@ -108,11 +108,11 @@ def check(load: SpaceLoad, count: int) -> None:
         check_nothing_lost(load.root, load.paper, space)
         assert set(trace_texts(space)) == {text for (text,) in load.paper.read("entry")}
         assert {edge[:3] for edge in space.relations()} == set(load.paper.read("edge"))
-        assert space.reviewers(SHARED) == sorted(f"a{number}" for number in range(count))
+        assert space.relations.reviewers(SHARED) == sorted(f"a{number}" for number in range(count))
         assert space.agents() == sorted([SHARED, *agents(count, load.rounds)])
         assert space.files(SHARED) == {path: text.encode() for path, text in last_contents(count, load.rounds)}
         acknowledged = {cid for name, cid in load.paper.read("commit") if name == SHARED}
-        assert {commit.cid for commit in space.session_log(SHARED)} == acknowledged
+        assert {commit.cid for commit in space.history.own(SHARED)} == acknowledged
     git("fsck", "--strict", "--no-dangling", cwd=load.root)
 
 
@@ -193,7 +193,7 @@ def test_an_agent_whose_ref_git_is_packing_is_archived_once_git_is_done(tmp_path
 
     with clia.open(load.root, settings=settings(reached=reached)) as space:
         lock.touch()
-        space.archive(SHARED)
+        space.agents.archive(SHARED)
         assert space.agents() == []
     assert "refs/heads/agents/" not in git("for-each-ref", cwd=load.root)
     assert steps.count("ref-locked") >= 4

@@ -62,7 +62,7 @@ def test_a_program_ends_with_its_killed_worker_and_the_next_attempt_starts_clean
     mark = tmp_path / "hanging"
     script = f"append log.txt line\nhang-once {mark}\nsay done"
     with clia.init(place.root, settings=settings(store=place.store)) as space:
-        space.define("code", 'def main(input):\n    return request("command", {"program": "agent", "stdin": input})\n')
+        space.sessions.define("code", 'def main(input):\n    return request("command", {"program": "agent", "stdin": input})\n')
         space.spawn("scout", BRIEFING)
         space.start("scout", "code", script)
     victim = start(place, "first")
@@ -74,7 +74,7 @@ def test_a_program_ends_with_its_killed_worker_and_the_next_attempt_starts_clean
         result = space.session("scout").result
         assert (result["exit_code"], result["output"]) == (0, "done\n")
         assert space.files("scout") == {"log.txt": b"line\n"}  # without the line of the first attempt
-        assert len(space.session_log("scout")) == 2
+        assert len(space.history.own("scout")) == 2
     assert not os.path.exists(f"/proc/{mark.read_text()}")
     git("fsck", "--strict", cwd=place.root)
 
@@ -170,5 +170,5 @@ def test_an_outage_of_ten_seconds_is_reported_and_nothing_is_lost_or_done_twice(
         check_answered_once(place, agents, [answer for turn in range(turns) for answer in (turn * 10, "yes")])
         assert sorted(place.tried()) == [(f"a{agent}", f"1.{2 * turn + 1}") for agent in range(agents) for turn in range(turns)]
         with place.open() as space:
-            kinds = [[commit.kind for commit in space.session_log(f"a{agent}")] for agent in range(agents)]
+            kinds = [[commit.kind for commit in space.history.own(f"a{agent}")] for agent in range(agents)]
             assert kinds == [["decision"] * turns + ["spawn"]] * agents

@@ -49,8 +49,8 @@ def test_a_briefing_names_its_prompt() -> None:
 @pytest.fixture(scope="module")
 def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clia.Space]:
     with clia.init(tmp_path_factory.mktemp("chain").resolve(), settings=quick(redact=False)) as opened:
-        opened.add_behaviour("tone", "Sing.", PROMPT)
-        opened.propose_behaviour("tone", "Whistle.")
+        opened.behaviours.add("tone", "Sing.", PROMPT)
+        opened.behaviours.propose("tone", "Whistle.")
         yield opened
 
 
@@ -77,10 +77,10 @@ REASON = st.one_of(
 @example(reason="because\n\nClia-Behaviour: " + "d" * 40 + '\nClia-Event: {"cid":"' + "d" * 40 + '","event":"retire"}')
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_the_history_of_a_behaviour_has_each_reason_unchanged(space: clia.Space, reason: str) -> None:
-    before = space.behaviour("tone")
+    before = space.behaviours.get("tone")
     other_cid = next(version.cid for version in before.versions if version.cid != before.current)
-    space.adopt_behaviour("tone", other_cid, why=reason)
-    history = space.behaviour("tone").history
+    space.behaviours.adopt("tone", other_cid, why=reason)
+    history = space.behaviours.get("tone").history
     assert history[1:] == before.history
     assert (history[0].event, history[0].cid, history[0].evidence) == ("adopt", other_cid, ())
     assert history[0].why == (reason.strip("\n") if reason.strip(" \t\r\n") else "adopt tone")

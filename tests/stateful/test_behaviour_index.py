@@ -74,7 +74,7 @@ def test_a_clone_with_all_agents_adopted_has_the_same_counts(walked: Path, tmp_p
     with clia.init(tmp_path / "clone", settings=settings()) as space:
         space.adopt()
         assert as_text(space) == _observed_at(walked)[1]
-        assert space.observation_gaps() == 0
+        assert space.behaviours.gaps() == 0
 
 
 def test_a_shallow_clone_reports_its_gaps_and_has_the_same_counts_once_complete(walked: Path, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_shallow_clone_reports_its_gaps_and_has_the_same_counts_once_complete(
         space.adopt()
         observations = observed(space)
         complete = {stat.cid: stat for stat in _observed_at(walked)[0][0]}
-        assert space.observation_gaps() > 0
+        assert space.behaviours.gaps() > 0
         assert any(sum(stat.commits.values()) < sum(complete[stat.cid].commits.values()) for stat in observations[0])
         for stat in observations[0]:  # a part of the counts, and no others
             assert all(count <= complete[stat.cid].commits[kind] for kind, count in stat.commits.items())
@@ -93,7 +93,7 @@ def test_a_shallow_clone_reports_its_gaps_and_has_the_same_counts_once_complete(
         assert rebuilt(space) == observations == observed(space)
         git("fetch", "-q", "--unshallow", cwd=tmp_path / "clone")
         assert as_text(space) == _observed_at(walked)[1]
-        assert space.observation_gaps() == 0
+        assert space.behaviours.gaps() == 0
 
 
 def test_a_clone_without_events_and_notes_counts_commits_only(walked: Path, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_clone_without_events_and_notes_counts_commits_only(walked: Path, tmp_
     clone = tmp_path / "clone"
     git("clone", "-q", f"file://{walked}", "clone", cwd=tmp_path)
     with clia.init(clone, settings=settings()) as space:
-        space.behaviour_stats()
+        space.behaviours.stats()
         complete = {stat.cid: stat for stat in _observed_at(walked)[0][0]}
         for ref in git("for-each-ref", "--format=%(refname)", "refs/clia/events", "refs/notes/clia", cwd=clone).split():
             git("update-ref", "-d", ref, cwd=clone)
@@ -147,10 +147,10 @@ def test_entries_that_another_process_indexed_meanwhile_are_not_counted_twice(
         write(self, entries)
 
     with _at_work(tmp_path / "made") as space:
-        space.behaviour_stats()
+        space.behaviours.stats()
         space.commit("ada", "test", changes={"x": b"2"})
         monkeypatch.setattr(ObservationIndex, "write", overtaken)
-        assert space.behaviour_stats("review")[0].commits == {"test": 2}
+        assert space.behaviours.stats("review")[0].commits == {"test": 2}
         assert other_results == ["at work", observed(space)]
         assert rebuilt(space) == observed(space)
 
@@ -172,11 +172,11 @@ def test_a_merge_with_missing_work_is_not_counted_until_it_arrives(tmp_path: Pat
         space.spawn("bob", BRIEFING)
         space.merge("bob", "ada")
         complete = as_text(space)
-        assert space.behaviour_stats("review")[0].merges == {"merged": 1}
+        assert space.behaviours.stats("review")[0].merges == {"merged": 1}
     git("clone", "-q", "--depth", "3", "--no-single-branch", f"file://{tmp_path / 'made'}", "clone", cwd=tmp_path)
     with clia.init(tmp_path / "clone", settings=settings()) as space:
-        assert space.behaviour_stats("review")[0].merges == {}
-        assert space.observation_gaps() == 2  # the merge, and the rest of the other agent's branch
+        assert space.behaviours.stats("review")[0].merges == {}
+        assert space.behaviours.gaps() == 2  # the merge, and the rest of the other agent's branch
         git("fetch", "-q", "--unshallow", cwd=tmp_path / "clone")
         assert as_text(space) == complete
 

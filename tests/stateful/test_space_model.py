@@ -241,8 +241,8 @@ class SpaceMachine(RuleBasedStateMachine):
         self.model.landings[name] = []
         if parent:
             self.model.edges.setdefault((parent, "sub-agent-of", name), set()).add(spawned_agent.genesis)
-        assert self.space.briefing_of(name).title == title
-        assert self.space.genesis(name) == spawned_agent.genesis
+        assert self.space.agents.briefing(name).title == title
+        assert self.space.agents.genesis(name) == spawned_agent.genesis
 
     @rule(index=agents, how=st.sampled_from(["empty", "from", "from", "at"]), parent=agents, data=st.data())
     def new_agent(self, index: int, how: str, parent: int, data: st.DataObject) -> None:
@@ -279,7 +279,7 @@ class SpaceMachine(RuleBasedStateMachine):
         archived = sorted(self.model.archived)
         name = archived[index % len(archived)] if back and archived else self.pick(index)
         source, target = (self.model.archived, self.model.heads) if back else (self.model.heads, self.model.archived)
-        call = self.space.restore if back else self.space.archive
+        call = self.space.agents.restore if back else self.space.agents.archive
         if name not in source:
             with self.refused("no-such-agent"):
                 call(name)
@@ -392,8 +392,8 @@ class SpaceMachine(RuleBasedStateMachine):
         commit = data.draw(st.sampled_from(own_commits))
         texts = [f"attached {next(self.numbers)}" for _ in range(size)]
         unchanged = self.model.bound.get(commit) == texts
-        cid = self.space.attach_trace(commit, [{"text": text} for text in texts])
-        assert self.space.trace_cid_for(commit) == cid
+        cid = self.space.traces.attach(commit, [{"text": text} for text in texts])
+        assert self.space.traces.id_of(commit) == cid
         if not unchanged:
             self.bind(commit, texts)
 
@@ -419,7 +419,7 @@ class SpaceMachine(RuleBasedStateMachine):
             assert isinstance(result, Conflicts)
             assert (result.into, result.from_, result.ours, result.theirs) == (into, from_, ours, theirs)
             self.same_conflicts(result, expected)
-            assert self.space.last_refused(into, from_) == (ours, theirs)
+            assert self.space.history.last_refused(into, from_) == (ours, theirs)
 
     @rule(index=agents, other_index=agents, paths=path_pairs, texts=st.permutations(CONTENTS))
     def work_apart_and_merge(self, index: int, other_index: int, paths: tuple[str, str], texts: list[bytes]) -> None:
@@ -525,7 +525,7 @@ class SpaceMachine(RuleBasedStateMachine):
                 self.space.relate(src, kind, dst)
             return
         origins = self.model.edges.setdefault((src, kind, dst), set())
-        origin = self.space.reviews(src, dst) if kind == "reviews" else self.space.relate(src, kind, dst)
+        origin = self.space.relations.add_review(src, dst) if kind == "reviews" else self.space.relate(src, kind, dst)
         assert not origins or origin in origins
         origins.add(origin)
 
@@ -537,9 +537,9 @@ class SpaceMachine(RuleBasedStateMachine):
         )
         if not self.at_work(src) or not self.model.edges.get((src, kind, dst)):
             with self.refused("no-such-edge" if self.at_work(src) else "no-such-agent"):
-                self.space.unrelate(src, kind, dst)
+                self.space.relations.retract(src, kind, dst)
             return
-        self.space.unrelate(src, kind, dst)
+        self.space.relations.retract(src, kind, dst)
         self.model.edges[src, kind, dst] = set()
 
     # Types and objects
@@ -550,13 +550,13 @@ class SpaceMachine(RuleBasedStateMachine):
     def register_type(self, name: str, parent: str) -> None:
         if name in self.model.types or parent not in self.model.types:
             with self.refused("already-exists" if name in self.model.types else "no-such-type"):
-                self.space.register_type(name, parent)
+                self.space.types.register(name, parent)
             return
         if name == "review" and parent == "briefing":
             return  # the machine commits reviews
-        self.space.register_type(name, parent)
+        self.space.types.register(name, parent)
         self.model.types[name] = parent
-        assert self.space.is_a(name, parent)
+        assert self.space.types.is_a(name, parent)
 
     @rule(value=st.integers(0, 3), kind=st.sampled_from(["capability", "note", "behaviour"]))
     def write(self, value: int, kind: str) -> None:
@@ -565,9 +565,9 @@ class SpaceMachine(RuleBasedStateMachine):
             value_object = clia.Behaviour(f"b{value}", "prompt", "do").to_object()
         if kind not in self.model.types:
             with self.refused("unknown-kind"):
-                self.space.write(value_object)
+                self.space.types.write(value_object)
             return
-        self.model.objects[self.space.write(value_object)] = value_object
+        self.model.objects[self.space.types.write(value_object)] = value_object
 
     # Events from outside
 
@@ -599,15 +599,15 @@ class SpaceMachine(RuleBasedStateMachine):
             ({"invalid-text"}, lambda: space.commit(name, "finding", {}, message="\0")),
             ({"invalid-meta"}, lambda: space.commit(name, "finding", {}, meta={"x": float("nan")})),
             ({"invalid-kind", "no-such-agent"}, lambda: space.trace(name, "No Kind", "x")),
-            ({"no-such-object"}, lambda: space.attach_trace(GONE, [])),
-            ({"invalid-entry", "no-agent"}, lambda: space.attach_trace("HEAD", [{"no": "text"}])),
+            ({"no-such-object"}, lambda: space.traces.attach(GONE, [])),
+            ({"invalid-entry", "no-agent"}, lambda: space.traces.attach("HEAD", [{"no": "text"}])),
             ({"no-such-agent"}, lambda: space.merge("nobody", "none")),
             ({"invalid-relation"}, lambda: space.relate(name, "No Kind", name)),
             ({"no-such-branch", "no-such-agent"}, lambda: space.land(name, "nowhere")),
             ({"not-a-branch-of-people"}, lambda: space.land(name, f"agents/{name}")),
-            ({"invalid-type"}, lambda: space.register_type("No Type", "finding")),
-            ({"unknown-kind"}, lambda: space.write({"type": "no-type"})),
-            ({"no-such-object"}, lambda: space.read(GONE)),
+            ({"invalid-type"}, lambda: space.types.register("No Type", "finding")),
+            ({"unknown-kind"}, lambda: space.types.write({"type": "no-type"})),
+            ({"no-such-object"}, lambda: space.types.read(GONE)),
             ({"no-such-remote"}, lambda: space.publish([name])),
         ]
         codes, call = calls[data.draw(st.integers(0, len(calls) - 1))]
@@ -625,7 +625,7 @@ class SpaceMachine(RuleBasedStateMachine):
             assert self.space.find(name) == cid
             assert self.space.files(name) == model.commits[cid].tree
             log = [
-                (commit.cid, commit.parents, commit.kind, commit.message, commit.meta) for commit in self.space.session_log(name)
+                (commit.cid, commit.parents, commit.kind, commit.message, commit.meta) for commit in self.space.history.own(name)
             ]
             nodes = [(cid, model.commits[cid]) for cid in reversed(model.own[name])]
             assert log == [(cid, node.parents, node.kind, node.message, node.meta) for cid, node in nodes]
@@ -637,7 +637,7 @@ class SpaceMachine(RuleBasedStateMachine):
     def landings_are_as_the_model_says(self) -> None:
         for name, expected in self.model.landings.items():
             assert [
-                (landing["onto"], landing["cid"], landing["head"], landing["how"]) for landing in self.space.landings(name)
+                (landing["onto"], landing["cid"], landing["head"], landing["how"]) for landing in self.space.history.landings(name)
             ] == expected
         for state in self.space.states():
             landed = [
@@ -650,12 +650,12 @@ class SpaceMachine(RuleBasedStateMachine):
         model, space = self.model, self.space
         assert {(edge.src, edge.kind, edge.dst, edge.origin) for edge in space.relations()} == model.standing()
         for name in model.own:
-            assert space.sub_agents(name) == model.targets(name, "sub-agent-of")
-            assert space.parent_agent(name) in [*model.sources(name, "sub-agent-of"), None]
-            assert space.reviewers(name) == model.sources(name, "reviews")
-            assert space.reviewing(name) == model.targets(name, "reviews")
-            assert space.merged_sessions(name) == model.targets(name, "merges")
-            assert space.merged_into(name) == model.sources(name, "merges")
+            assert space.relations.sub_agents(name) == model.targets(name, "sub-agent-of")
+            assert space.relations.parent(name) in [*model.sources(name, "sub-agent-of"), None]
+            assert space.relations.reviewers(name) == model.sources(name, "reviews")
+            assert space.relations.reviewing(name) == model.targets(name, "reviews")
+            assert space.relations.merged(name) == model.targets(name, "merges")
+            assert space.relations.merged_into(name) == model.sources(name, "merges")
 
     @invariant()
     def every_entry_is_pending_or_in_one_trace(self) -> None:
@@ -663,19 +663,19 @@ class SpaceMachine(RuleBasedStateMachine):
         for name, own_commits in model.own.items():
             bound = [
                 (commit_trace.trace.commit, [entry["text"] for entry in commit_trace.trace.entries])
-                for commit_trace in self.space.session_traces(name)
+                for commit_trace in self.space.traces.of_agent(name)
             ]
             assert bound == [(cid, model.bound[cid]) for cid in reversed(own_commits) if cid in model.bound]
             if name in model.heads:
-                assert [entry["text"] for entry in self.space.trace_pending(name)] == model.pending[name]
+                assert [entry["text"] for entry in self.space.traces.pending(name)] == model.pending[name]
         for commit, times in model.bindings.items():
-            assert len(self.space.trace_history(commit)) == times
+            assert len(self.space.traces.history(commit)) == times
 
     @invariant()
     def types_and_objects_are_as_the_model_says(self) -> None:
         assert self.space.types() == dict(sorted(self.model.types.items()))
         for cid, expected_object in self.model.objects.items():
-            value_read = self.space.read(cid)
+            value_read = self.space.types.read(cid)
             assert (value_read.to_object() if isinstance(value_read, clia.Behaviour) else value_read) == expected_object
 
 

@@ -37,7 +37,7 @@ SIGNATURE = pygit2.Signature("Tess", "tess@example.org", AT, 0)
 
 def observed(space: clia.Space) -> tuple[Any, Any, int]:
     """The statistics, the sums with their commits, and the number of gaps."""
-    return space.behaviour_stats(over="day"), components(space).observations.every(), space.observation_gaps()
+    return space.behaviours.stats(over="day"), components(space).observations.every(), space.behaviours.gaps()
 
 
 def rebuilt(space: clia.Space) -> tuple[Any, Any, int]:
@@ -53,9 +53,9 @@ def started(root: Path) -> clia.Space:
     git("branch", "side", cwd=root)
     git("switch", "-q", "-c", "desk", cwd=root)  # so that a landing updates no worktree
     space = clia.init(root, settings=settings())
-    space.add_behaviour("review", FLOW, "session-flow")
-    second = space.propose_behaviour("review", FLOW + "# with care\n")
-    space.adopt_behaviour("review", second.cid, trial=True)
+    space.behaviours.add("review", FLOW, "session-flow")
+    second = space.behaviours.propose("review", FLOW + "# with care\n")
+    space.behaviours.adopt("review", second.cid, trial=True)
     return space
 
 
@@ -86,8 +86,8 @@ def commit_to_ref(
 
 def spawn_with_prompt(space: clia.Space, agent: str, parent: str | None = None) -> str:
     """Spawn an agent with its own prompt, and return its first commit."""
-    space.add_behaviour(agent, f"Look twice, {agent}.", PROMPT)
-    briefing = space.brief(agent, "work")
+    space.behaviours.add(agent, f"Look twice, {agent}.", PROMPT)
+    briefing = space.behaviours.brief(agent, "work")
     if parent is None:
         space.spawn_at(agent, briefing, "main")
     else:
@@ -97,7 +97,7 @@ def spawn_with_prompt(space: clia.Space, agent: str, parent: str | None = None) 
 
 def landed_and_reverted(space: clia.Space, name: str) -> tuple[int, int]:
     """The number of landings of a behaviour, and how many of them were reverted."""
-    stats = space.behaviour_stats(name)[0]
+    stats = space.behaviours.stats(name)[0]
     return stats.landed, stats.reverted
 
 
@@ -116,7 +116,7 @@ class Walk:
         self.chance = Random(seed)  # noqa: S311  # the same each time
         self.space = started(root)
         self.repo = pygit2.Repository(str(root))
-        self.versions = [version.cid for version in self.space.behaviour("review").versions]
+        self.versions = [version.cid for version in self.space.behaviours.get("review").versions]
         self.number = 0
         self.done: list[str] = []
         for name in NAMES[:2]:
@@ -197,14 +197,14 @@ class Walk:
     def archive(self) -> None:
         archived = sorted(set(self.space.agents(archived=True)) - set(self.space.agents()))
         if archived and self.chance.random() < 0.7:
-            self.space.restore(archived[0])
+            self.space.agents.restore(archived[0])
         elif len(self.space.agents()) > 2:
-            self.space.archive(self.agent())
+            self.space.agents.archive(self.agent())
 
     def trace(self) -> None:
         entries = [{"kind": "model", "text": f"again {self.number}", "data": {"usage": {"prompt_tokens": 5}}}]
-        for commit in self.space.session_log(self.agent())[:1]:
-            self.space.attach_trace(commit.cid, entries)
+        for commit in self.space.history.own(self.agent())[:1]:
+            self.space.traces.attach(commit.cid, entries)
 
     def rewrite(self) -> None:
         """Reset an agent's or a user's branch with plain git."""

@@ -166,9 +166,9 @@ class Pair:
         self.clock = Clock()
         self.owner = self.new_space("owner")
         self.hearer = self.new_space("hearer")
-        self.owner.add_peer("bee", self.hearer.key().text)
-        self.owner.share("bee", agents=["*"], traces=True, behaviours=["*"])
-        self.hearer.add_peer("ay", self.owner.key().text, self.place("owner"))
+        self.owner.peers.add("bee", self.hearer.peers.key().text)
+        self.owner.peers.share("bee", agents=["*"], traces=True, behaviours=["*"])
+        self.hearer.peers.add("ay", self.owner.peers.key().text, self.place("owner"))
 
     def settings(self, **more: Any) -> clia.Settings:
         return clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=self.clock, **more)
@@ -186,16 +186,16 @@ class Pair:
 
     def grant(self, *grants: tuple[str, str]) -> None:
         for kind, trigger in grants or USUAL:
-            self.hearer.grant("ay", kind, trigger)
+            self.hearer.peers.grant("ay", kind, trigger)
 
     def speaker(self, of: str = "owner") -> Speaker:
         """A speaker with the private key of a space."""
-        key = (self.owner if of == "owner" else self.hearer).key()
+        key = (self.owner if of == "owner" else self.hearer).peers.key()
         return Speaker(str(Path(self.place(of), ".git", "clia", "keys")), key.key, key.space)
 
     @property
     def chain_ref(self) -> str:
-        return f"refs/clia/announce/{self.hearer.key().space}"
+        return f"refs/clia/announce/{self.hearer.peers.key().space}"
 
     def tokens(self) -> list[str]:
         """The owner's chain, oldest first."""
@@ -207,7 +207,7 @@ class Pair:
         last = self.tokens()[-1]
         seq = json.loads(decoded(last.split(".")[1]))["seq"] + 1
         at = int(self.clock.at.timestamp())
-        owner, hearer = self.owner.key().space, self.hearer.key().space
+        owner, hearer = self.owner.peers.key().space, self.hearer.key().space
         return Statement(owner, hearer, seq, digest(last), at, at + LIFE, trigger, tuple(claims))._replace(**more)
 
     def forge(self, *claims: RefClaim, **more: Any) -> str:
@@ -245,19 +245,19 @@ class Pair:
         return plumbed("hash-object", "-w", "--stdin", cwd=self.place("owner"), stdin=text)
 
     def sync(self) -> Synced:
-        return self.hearer.sync("ay")[0]
+        return self.hearer.peers.sync("ay")[0]
 
     def state(self) -> tuple[dict[str, str], tuple[int, bool]]:
         """The refs of the hearer without those of the peer's chain and position; and the position's number and fork."""
         lines = git("for-each-ref", "--format=%(refname) %(objectname)", cwd=self.place("hearer")).splitlines()
-        peer = self.hearer.peer("ay")
+        peer = self.hearer.peers.get("ay")
         passing = ("refs/clia/peers/", "refs/clia/remotes/ay/announce")
         return dict(line.split() for line in lines if not line.startswith(passing)), (peer.seq, peer.forked)
 
     def announce_commit(self, text: str = "more") -> str:
         """Commit as the owner's ``scout`` and announce it; return the commit."""
         cid = self.owner.commit("scout", "finding", {"a.txt": text.encode()})
-        self.owner.announce("bee")
+        self.owner.peers.announce("bee")
         return cid
 
     def rev(self, side: str, name: str) -> str:
@@ -268,7 +268,7 @@ class Pair:
 
     def tracked_heads(self) -> dict[str, str]:
         """The heads of the owner's agents that the hearer tracks."""
-        return {remote.agent: remote.head for remote in self.hearer.remotes("ay")}
+        return {remote.agent: remote.head for remote in self.hearer.peers.remotes("ay")}
 
     def learned_types(self) -> list[str]:
         """Sync; the names of the types that the hearer learned."""

@@ -113,8 +113,8 @@ def shop(root: Path) -> Scene:
         for name, title in (("scout", "Find slow code"), ("reviewer", "Check rounding"), ("clerk", "Answer for the archive")):
             space.spawn_from(name, clia.Briefing(title, "Look at prices.py first."), "lead")
         names = _work(space) | _sessions(space)
-        space.reviews("reviewer", "scout")
-        space.archive("clerk")
+        space.relations.add_review("reviewer", "scout")
+        space.agents.archive("clerk")
     return Scene(root, names)
 
 
@@ -159,7 +159,7 @@ def _work(space: clia.Space) -> dict[str, str]:
 
 def _sessions(space: clia.Space) -> dict[str, str]:
     for name, source in (("release", RELEASE), ("short", SHORT), ("broken", BROKEN)):
-        space.define(name, source)
+        space.sessions.define(name, source)
     branch = {"question": "May scout push to the shared branch?", "choices": ["yes", "no"], "branch": "main", "ahead by": 2}
     space.ask("scout", branch)
     space.start("lead", "release", {"version": "2.1", "changes": ["Prices add up more quickly", "Totals are rounded"]})
@@ -229,7 +229,7 @@ def hostile(root: Path) -> Scene:
         space.commit("victim", "finding", {path: b"other"}, message=ATTACK)
         space.merge("villain", "victim", message=ATTACK)
         space.trace("villain", "stdout", ATTACK)
-        space.define("evil", _EVIL)
+        space.sessions.define("evil", _EVIL)
         for name in ("villain", "victim", "failed"):
             space.start(name, "evil", ATTACK)
             space.resume(name, ATTACK, by=ATTACK)
@@ -250,7 +250,7 @@ def long_trace(root: Path, entries: int) -> str:
         space.spawn("scout", clia.Briefing("Run for long"))
         cid = space.commit("scout", "test", {"log.txt": b"long"}, message="A long day")
         texts = ("needle in it" if number == entries - 100 else f"entry {number} \x1b[32mok\x1b[0m" for number in range(entries))
-        space.attach_trace(cid, [{"kind": "stdout", "text": text} for text in texts])
+        space.traces.attach(cid, [{"kind": "stdout", "text": text} for text in texts])
         return cid
 
 

@@ -47,7 +47,9 @@ def act(space: clia.Space, agent: str, text: str) -> None:
     """Run the verb in the agent's name; two processes that do it in the same second make different commits."""
     verb = agent.partition("-")[0]
     if verb == "commit":
-        space.commit_with_trace(agent, "finding", changes={"verb.txt": text.encode()}, message=verb, base=space.genesis(agent))
+        space.commit_with_trace(
+            agent, "finding", changes={"verb.txt": text.encode()}, message=verb, base=space.agents.genesis(agent)
+        )
     elif verb == "decide":
         space.decide(agent, ENDS[verb], "it is", by=text, request_id="1.1")
     else:
@@ -64,7 +66,7 @@ def prepare(machines: Machines, agents: Sequence[str]) -> None:
     """Create each agent as its verb expects it, with a pending trace entry."""
     with machines.join(VICTIM) as space:
         for flow, source in FLOWS.items():
-            space.define(flow, source)
+            space.sessions.define(flow, source)
         for agent in agents:
             space.spawn(agent, BRIEFING)
             space.trace(agent, "console", f"seen by {agent}")
@@ -184,8 +186,8 @@ def end(space: clia.Space, agent: str) -> None:
 
 def check(space: clia.Space, agent: str, times: int = 1) -> None:
     """The verb was done completely, this many times, and every trace entry exists once."""
-    subjects = Counter(commit.subject for commit in space.session_log(agent))
-    entries = [entry for bound in space.session_traces(agent) for entry in bound.trace.entries] + space.trace_pending(agent)
+    subjects = Counter(commit.subject for commit in space.history.own(agent))
+    entries = [entry for bound in space.traces.of_agent(agent) for entry in bound.trace.entries] + space.traces.pending(agent)
     console = Counter(entry["text"] for entry in entries if entry["kind"] == "console")
     assert console[f"seen by {agent}"] == 1
     assert set(console.values()) == {1}
@@ -195,13 +197,13 @@ def check(space: clia.Space, agent: str, times: int = 1) -> None:
         return
     session = space.session(agent)
     assert (session.status, session.result) == (("finished", ENDS[verb]) if times else ("suspended", None)), session
-    assert [event["event"] for event in space.journal(agent)].count("resumed") == times
+    assert [event["event"] for event in space.sessions.journal(agent)].count("resumed") == times
     assert list(endings(space, agent)) == ["finished"] * times
     assert subjects["it is"] == (times if verb == "decide" else 0)
 
 
 def check_all(space: clia.Space, _: str) -> None:
-    space.hub_sync()
+    space.hub.sync()
     report = space.verify()
     assert report.clean, report.findings
     assert not components(space).envelope.unfinished()

@@ -72,7 +72,7 @@ class Machines(NamedTuple):
 
 def with_sessions(space: clia.Space, sessions: int, steps: int) -> list[str]:
     """Create agents, each with a session that requests a number of steps; return their names."""
-    space.define("steps", STEPS)
+    space.sessions.define("steps", STEPS)
     agents = [f"a{number}" for number in range(sessions)]
     for agent in agents:
         space.spawn(agent, BRIEFING)

@@ -201,9 +201,9 @@ def read_record(root: Path) -> Record:
             name = state.agent
             commits = [commit for commit in reversed(space.log(name)) if commit.agent == name and not is_baseline(commit.message)]
             changes = [(commit.message.splitlines()[0], _changed(root, commit.cid)) for commit in commits]
-            agents[name] = AgentRecord(name, changes, _entries(space, name), set(space.merged_sessions(name)))
-            subs[name] = space.sub_agents(name)
-            parents[name] = space.parent_agent(name) or forked.get(name)
+            agents[name] = AgentRecord(name, changes, _entries(space, name), set(space.relations.merged(name)))
+            subs[name] = space.relations.sub_agents(name)
+            parents[name] = space.relations.parent(name) or forked.get(name)
         return Record(agents, subs, parents, list(space.captures.sessions()))
 
 

@@ -174,7 +174,7 @@ class SessionRacer:
         if request.kind == "human":
             self._space.decide(request.agent, "fine", request_id=request.id)
         elif self._order.random() < 0.2:
-            self._space.give_up(request.agent, "no luck", request.id)
+            self._space.sessions.give_up(request.agent, "no luck", request.id)
         else:
             self._space.resume(request.agent, 1, request.id)
         self._place.paper.note("answer", request.agent, request.id, self._name)
@@ -191,7 +191,7 @@ class SessionRacer:
 
     def _fork(self) -> None:
         name, fork = self._agent(), f"{self._name}-{self._count}"
-        at = self._order.choice([None, *(commit.cid for commit in self._space.session_log(name))])
+        at = self._order.choice([None, *(commit.cid for commit in self._space.history.own(name))])
         session = self._space.fork(name, fork, at)
         self._place.paper.note("commit", fork, self._space.head(session.agent))
 

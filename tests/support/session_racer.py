@@ -63,7 +63,7 @@ def start_and_cancel(space: clia.Space, agent: str, paper: Paper) -> None:
 def race_all_rounds(race: Race, number: str, barrier: Any) -> None:
     paper = Paper(race.paper)
     with clia.open(race.root, settings=settings(store=race.store)) as space:
-        space.check_flow("def main(input):\n    return input\n")  # load the engine before the race
+        space.sessions.check_flow("def main(input):\n    return input\n")  # load the engine before the race
         for requests in race.rounds:
             barrier.wait()
             if race.verb == "start":

@@ -71,14 +71,14 @@ def landed(space: clia.Space) -> bool:
     """Check that the branch, the agent's chain and the worktree are all updated or all unchanged."""
     root = components(space).options.place
     on_branch = "scout.txt" in tracked(space, BRANCH).split()
-    assert bool(space.landings("scout")) == on_branch
+    assert bool(space.history.landings("scout")) == on_branch
     assert os.path.exists(f"{root}/scout.txt") == on_branch
     assert git("status", "--porcelain", cwd=root) == ""
     return on_branch
 
 
 def is_victims(space: clia.Space) -> bool:
-    return "fresh" in space.agents() and space.briefing_of("fresh").title == "victim's"
+    return "fresh" in space.agents() and space.agents.briefing("fresh").title == "victim's"
 
 
 def has_verb_file(space: clia.Space) -> bool:
@@ -86,40 +86,44 @@ def has_verb_file(space: clia.Space) -> bool:
 
 
 def merged(space: clia.Space, name: str) -> bool:
-    return name in space.merged_sessions("scout")
+    return name in space.relations.merged("scout")
 
 
 VICTIMS, CHANGES = clia.Briefing(title="victim's"), {"verb.txt": b"verb\n"}
 VERBS = {
     "spawn": SpaceVerb("fresh", lambda s: s.spawn("fresh", VICTIMS), is_victims),
     "spawn from": SpaceVerb(
-        "fresh", lambda s: s.spawn_from("fresh", VICTIMS, "scout"), lambda s: is_victims(s) and s.parent_agent("fresh") == "scout"
+        "fresh",
+        lambda s: s.spawn_from("fresh", VICTIMS, "scout"),
+        lambda s: is_victims(s) and s.relations.parent("fresh") == "scout",
     ),
     "commit": SpaceVerb("scout", lambda s: s.commit("scout", "finding", changes=CHANGES), has_verb_file),
     "commit with trace": SpaceVerb("scout", lambda s: s.commit_with_trace("scout", "finding", changes=CHANGES), has_verb_file),
     "merge": SpaceVerb("scout", lambda s: s.merge("scout", "helper"), lambda s: merged(s, "helper")),
     "merge with conflicts": SpaceVerb(
-        "scout", lambda s: s.merge("scout", "rival"), lambda s: s.last_refused("scout", "rival") is not None
+        "scout", lambda s: s.merge("scout", "rival"), lambda s: s.history.last_refused("scout", "rival") is not None
     ),
     "resolve": SpaceVerb("scout", resolve, lambda s: merged(s, "rival")),
-    "relate": SpaceVerb("scout", lambda s: s.reviews("scout", "rival"), lambda s: s.reviewing("scout") == ["rival"]),
+    "relate": SpaceVerb(
+        "scout", lambda s: s.relations.add_review("scout", "rival"), lambda s: s.relations.reviewing("scout") == ["rival"]
+    ),
     "unrelate": SpaceVerb(
         "scout",
-        lambda s: s.unrelate("scout", "advises", "helper"),
+        lambda s: s.relations.retract("scout", "advises", "helper"),
         lambda s: not [edge for edge in s.relations("scout") if edge.kind == "advises"],
     ),
     "land by fast-forward": SpaceVerb("scout", lambda s: s.land("scout", "main"), landed),
     "land by merge": SpaceVerb("scout", lambda s: s.land("scout", "main", no_ff=True), landed),
     "land by squash": SpaceVerb("scout", lambda s: s.land("scout", "main", squash=True), landed),
-    "archive": SpaceVerb("scout", lambda s: s.archive("scout"), lambda s: "scout" not in s.agents()),
-    "restore": SpaceVerb("old", lambda s: s.restore("old"), lambda s: "old" not in s.agents(archived=True)),
+    "archive": SpaceVerb("scout", lambda s: s.agents.archive("scout"), lambda s: "scout" not in s.agents()),
+    "restore": SpaceVerb("old", lambda s: s.agents.restore("old"), lambda s: "old" not in s.agents(archived=True)),
     "attach trace": SpaceVerb(
         "scout",
-        lambda s: s.attach_trace(s.genesis("scout"), [ATTACHED]),
-        lambda s: s.trace_for(s.genesis("scout")) is not None,
+        lambda s: s.traces.attach(s.agents.genesis("scout"), [ATTACHED]),
+        lambda s: s.traces.of(s.agents.genesis("scout")) is not None,
     ),
-    "register type": SpaceVerb("scout", lambda s: s.register_type("review", "agent-commit"), lambda s: "review" in s.types()),
-    "write": SpaceVerb("scout", lambda s: s.write(KEPT), lambda s: tracked(s, "refs/clia/objects") != ""),
+    "register type": SpaceVerb("scout", lambda s: s.types.register("review", "agent-commit"), lambda s: "review" in s.types()),
+    "write": SpaceVerb("scout", lambda s: s.types.write(KEPT), lambda s: tracked(s, "refs/clia/objects") != ""),
 }
 INTENT, COMMITTED = CrashPoint("intent-recorded", 1), CrashPoint("committed", 1)
 MOST_STEPS = 3  # of a recovery: inside a ref's lock, notes bound, finished
@@ -145,7 +149,7 @@ def make_template(home: str) -> None:
         writer.commit("scout", "README.md", "scout\n")
         writer.relate("scout", "advises", "helper")
         writer.trace("scout", "template scout pending")
-        space.archive("old")
+        space.agents.archive("old")
 
 
 def copied(template: str, to: Path) -> CrashSpace:
@@ -191,7 +195,7 @@ def run_second(place: CrashSpace, verb: SpaceVerb, wait: Callable[[], None]) -> 
 def revive(writer: Writer, name: str) -> None:
     """Make the name usable again after any crash."""
     if name in writer.space.agents(archived=True) and name not in writer.space.agents():
-        writer.space.restore(name)
+        writer.space.agents.restore(name)
     elif name not in writer.space.agents():
         with suppress(AlreadyExists):  # it is complete; an incomplete agent would have no head
             writer.spawn(name)
@@ -210,7 +214,7 @@ def crash_alone(place: CrashSpace, case: CrashCase[SpaceVerb]) -> None:
     crash(partial(run_verb, place, case.verb), case.at)
     with place.open() as space:
         if case.verb is VERBS["commit with trace"]:
-            assert bool(space.trace_pending("scout")) != case.past
+            assert bool(space.traces.pending("scout")) != case.past
         check_settled(place, case, space)
 
 
@@ -311,14 +315,14 @@ class VerbRacer:
         self._writer.merge(*self._order.choice((("scout", "helper"), ("helper", "scout"))))
 
     def _relate(self) -> None:
-        verb = self._order.choice((self._space.relate, self._space.unrelate))
+        verb = self._order.choice((self._space.relate, self._space.relations.retract))
         verb(self._agent(), "reviews", "rival")
 
     def _land(self) -> None:
         self._space.land("scout", "main", squash=self._order.random() < 0.5)
 
     def _shelve(self) -> None:
-        self._order.choice((self._space.archive, self._space.restore))("old")
+        self._order.choice((self._space.agents.archive, self._space.agents.restore))("old")
 
 
 def race(place: CrashSpace, name: str, hook: CrashHook) -> None:

@@ -41,7 +41,7 @@ def texts(entries: Any) -> list[str]:
 
 def trace_texts(space: clia.Space, commit: str) -> list[str]:
     """The texts of the trace that a commit has."""
-    trace = space.trace_for(commit)
+    trace = space.traces.of(commit)
     assert trace is not None
     return texts(trace.entries)
 

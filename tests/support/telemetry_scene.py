@@ -38,8 +38,8 @@ def scene(root: Path) -> clia.Space:
 
 def _sessions(space: clia.Space) -> None:
     space.spawn("lead", clia.Briefing(MARK, MARK))
-    space.define("approval", APPROVAL)
-    space.define("product", PRODUCT)
+    space.sessions.define("approval", APPROVAL)
+    space.sessions.define("product", PRODUCT)
     space.trace("lead", "console", f"before {MARK}")
     space.start("lead", "approval", {"goal": MARK})
     answer = {"text": MARK, "model": "m-1", "finish_reason": "stop", "usage": {"prompt_tokens": 3, "completion_tokens": 5}}
@@ -49,7 +49,7 @@ def _sessions(space: clia.Space) -> None:
     space.decide("lead", "approve", MARK)
     space.commit("lead", "refactor", changes={"c.txt": b"d\n"}, message=MARK)
     space.start("lead", "product", None)
-    space.give_up("lead", MARK)
+    space.sessions.give_up("lead", MARK)
     space.fork("lead", "twin", finding)
 
 

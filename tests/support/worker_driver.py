@@ -47,7 +47,7 @@ class DriverSpace(NamedTuple):
     def made(self, sessions: int, requests: int, flow: str = CHAIN) -> DriverSpace:
         """A space with agents, each with a session that requests a number of answers."""
         with clia.init(self.root, settings=settings(store=self.store)) as space:
-            space.define("chain", flow)
+            space.sessions.define("chain", flow)
             for number in range(sessions):
                 space.spawn(f"a{number}", BRIEFING)
                 space.start(f"a{number}", "chain", requests)
@@ -92,7 +92,7 @@ def check_answered_once(place: DriverSpace, agents: int, expected: list[Any]) ->
         for agent in (f"a{number}" for number in range(agents)):
             session = space.session(agent)
             assert (session.status, session.result) == ("finished", expected)
-            assert Counter(event["resume"][0] for event in space.journal(agent) if event["event"] == "resumed") == calls
+            assert Counter(event["resume"][0] for event in space.sessions.journal(agent) if event["event"] == "resumed") == calls
         assert StoreQueue(space.local.store).waiting() == []
         assert space.doctor() == []
         report = space.verify()

@@ -31,7 +31,7 @@ class WorkerSpace:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.space = made_space(root)
-        self.space.define("one", ONE)
+        self.space.sessions.define("one", ONE)
 
     def ask(self, kind: str, payload: Any = None, agent: str = "scout") -> None:
         self.space.start(agent, "one", {"kind": kind, "payload": payload})

@@ -25,7 +25,7 @@ def main(input):
 
 def test_a_flow_runs_with_scripted_effects_and_a_timer_that_is_due_at_once(tmp_path: Path) -> None:
     with made_space(tmp_path / "space") as space:
-        space.define("plan", FLOW)
+        space.sessions.define("plan", FLOW)
         space.start("scout", "plan", "Fix it")
         llm, command = ScriptedEffect(llm_result("Edit a file.")), ScriptedEffect(command_result("ok\n", 3))
         status = work(space, {"llm": llm, "command": command})
@@ -39,7 +39,7 @@ def test_a_flow_runs_with_scripted_effects_and_a_timer_that_is_due_at_once(tmp_p
 
 def test_an_exception_in_a_script_fails_the_request(tmp_path: Path) -> None:
     with made_space(tmp_path / "space") as space:
-        space.define("one", 'def main(input):\n    return request("llm", {})\n')
+        space.sessions.define("one", 'def main(input):\n    return request("llm", {})\n')
         space.start("scout", "one")
         work(space, {"llm": ScriptedEffect(InvalidInput("no credit"))})
         assert "no credit" in str(space.session("scout").failure)

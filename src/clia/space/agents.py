@@ -240,6 +240,8 @@ class Upkeep:
         self, move: Callable[[], tuple[tuple[str, ...], tuple[str, ...]]], archive_idle_days: int | None, *, dry_run: bool
     ) -> Maintained:
         """``move`` moves the worktrees of earlier versions; see ``Maintained`` for its results."""
+        from clia.space.remotes import fetch_rules  # commits do not need it
+
         if archive_idle_days is not None:
             check_count(archive_idle_days, "days")
         before = self._porcelain.size()

@@ -28,13 +28,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A peer with a prompt and four flows, each with a proposal; the hearer may run its behaviours."""
     spaces = Pair(tmp_path_factory.mktemp("peers").resolve())
     for number, name in enumerate(("hello", "forked", "twice", "past")):
-        spaces.owner.add_behaviour(name, check_flow(10 + number), SESSION_FLOW)
-        spaces.owner.propose_behaviour(name, check_flow(20 + number))
-    spaces.owner.add_behaviour("review", "Look twice.", PROMPT)
-    spaces.owner.announce("bee")
-    spaces.hearer.grant("ay", "behaviour", "behaviour", execute=True)
+        spaces.owner.behaviours.add(name, check_flow(10 + number), SESSION_FLOW)
+        spaces.owner.behaviours.propose(name, check_flow(20 + number))
+    spaces.owner.behaviours.add("review", "Look twice.", PROMPT)
+    spaces.owner.peers.announce("bee")
+    spaces.hearer.peers.grant("ay", "behaviour", "behaviour", execute=True)
     assert not spaces.sync().refused
     with_agents(spaces.hearer, "one", "two")
-    spaces.hearer.add_behaviour("review", check_flow(1), SESSION_FLOW)
+    spaces.hearer.behaviours.add("review", check_flow(1), SESSION_FLOW)
     yield spaces
     spaces.close()

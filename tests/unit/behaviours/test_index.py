@@ -38,10 +38,10 @@ def test_work_on_two_branches_is_reverted_per_branch(space: clia.Space, repo: Pa
 
 
 def test_a_version_on_trial_differs_from_a_former_one(space: clia.Space) -> None:
-    one, two = (version.cid for version in space.behaviour("review").versions)
-    assert {version.cid: version.state for version in space.behaviour("review").versions} == {one: "current", two: "trial"}
-    space.adopt_behaviour("review", two)
-    assert {version.cid: version.state for version in space.behaviour("review").versions} == {one: "former", two: "current"}
+    one, two = (version.cid for version in space.behaviours.get("review").versions)
+    assert {version.cid: version.state for version in space.behaviours.get("review").versions} == {one: "current", two: "trial"}
+    space.behaviours.adopt("review", two)
+    assert {version.cid: version.state for version in space.behaviours.get("review").versions} == {one: "former", two: "current"}
 
 
 def test_a_version_that_ran_and_is_in_no_chain_keeps_its_name(space: clia.Space, repo: Path) -> None:
@@ -49,9 +49,9 @@ def test_a_version_that_ran_and_is_in_no_chain_keeps_its_name(space: clia.Space,
     space.start("scout", "review", 1)
     space.decide("scout", "yes")
     git("update-ref", "-d", "refs/clia/behaviours/review", cwd=repo)
-    stats = space.behaviour_stats()
+    stats = space.behaviours.stats()
     assert [(row.name, row.state, row.sessions) for row in stats] == [("review", "foreign", {"finished": 1})]
-    assert FLOW in space.behaviour_version(stats[0].cid).body
+    assert FLOW in space.behaviours.version(stats[0].cid).body
 
 
 def test_an_agent_that_reverts_its_own_commit_before_landing_has_no_reverts(space: clia.Space) -> None:
@@ -81,5 +81,5 @@ def test_an_event_that_names_an_object_other_than_a_commit_is_not_a_gap(space: c
     message = f'odd\n\nClia-Event: {{"event":"merge-refused","from":"gg","into":"gg","ours":"{head}","theirs":"{blob}"}}\n'
     commit = git("commit-tree", tree, "-m", message, cwd=repo).strip()
     git("update-ref", "refs/clia/events/gg", commit, cwd=repo)
-    assert space.behaviour_stats("gg")[0].merges == {}
-    assert space.observation_gaps() == 0
+    assert space.behaviours.stats("gg")[0].merges == {}
+    assert space.behaviours.gaps() == 0

@@ -30,17 +30,17 @@ def event(space: clia.Space, agent: str, body: Mapping[str, Any], **more: Any) -
 
 def test_only_commits_with_a_prompt_count_as_merged_work_and_their_age_is_that_of_the_first(space: clia.Space) -> None:
     """An agent that was briefed and has no commit contributes nothing."""
-    space.add_behaviour("idle", "Wait.", PROMPT)
-    space.add_behaviour("busy", "Work.", PROMPT)
+    space.behaviours.add("idle", "Wait.", PROMPT)
+    space.behaviours.add("busy", "Work.", PROMPT)
     space.spawn("ada", BRIEFING)
-    space.spawn_at("bob", space.brief("busy", "work"), "main")
+    space.spawn_at("bob", space.behaviours.brief("busy", "work"), "main")
     first = space.commit("bob", "finding", {"a": b"1"})
     for _ in range(20):
         space.trace("bob", "model", "thinks, while time passes")
     space.commit("bob", "finding", {"a": b"2"})
-    space.spawn_from("cleo", space.brief("idle", "wait"), "bob")
+    space.spawn_from("cleo", space.behaviours.brief("idle", "wait"), "bob")
     space.merge("ada", "cleo")
-    (idle,), (busy,) = space.behaviour_stats("idle"), space.behaviour_stats("busy")
+    (idle,), (busy,) = space.behaviours.stats("idle"), space.behaviours.stats("busy")
     assert (idle.commits, idle.merges, busy.merges) == ({"spawn": 1}, {}, {"merged": 1})
     times = [components(space).core.objects.commit(cid).committer.at for cid in (first, space.head("ada"))]
     assert busy.merge_seconds == {"n": 1, "median": rounded(times[1] - times[0]), "p90": rounded(times[1] - times[0])}
@@ -87,10 +87,10 @@ def test_a_revert_counts_for_the_first_landing_of_its_commit_only(space: clia.Sp
 def test_the_work_of_an_archived_agent_still_counts(space: clia.Space) -> None:
     spawn_with_prompt(space, "one")
     before = observed(space)
-    space.archive("one")
+    space.agents.archive("one")
     assert observed(space) == before
     assert rebuilt(space) == before
-    assert [stats.commits for stats in space.behaviour_stats("one")] == [{"finding": 1, "spawn": 1}]
+    assert [stats.commits for stats in space.behaviours.stats("one")] == [{"finding": 1, "spawn": 1}]
 
 
 def test_a_missing_object_is_a_gap_even_if_the_clone_is_not_shallow(space: clia.Space) -> None:
@@ -100,30 +100,30 @@ def test_a_missing_object_is_a_gap_even_if_the_clone_is_not_shallow(space: clia.
     space.close()
     Path(root, "objects", lost[:2], lost[2:]).unlink()
     with clia.open(root, settings=settings()) as again:
-        assert again.behaviour_stats("one")[0].commits == {"finding": 1}
-        assert again.observation_gaps() == 1
+        assert again.behaviours.stats("one")[0].commits == {"finding": 1}
+        assert again.behaviours.gaps() == 1
 
 
 def test_a_session_that_ends_again_and_a_merged_chain_are_read_as_if_new(space: clia.Space) -> None:
     """The last end of a session counts, and the earlier of a refusal that two clones recorded."""
-    cid = space.behaviour_version("review").cid
+    cid = space.behaviours.version("review").cid
     space.spawn("ada", BRIEFING)
     ended = {"event": "session-ended", "session": "1", "flow": cid, "status": "finished"}
     event(space, "ada", ended)
-    assert space.behaviour_stats("review")[0].sessions == {"finished": 1}
+    assert space.behaviours.stats("review")[0].sessions == {"finished": 1}
     event(space, "ada", ended | {"status": "failed"}, at=AT + 10)
-    assert space.behaviour_stats("review")[0].sessions == {"failed": 1}
+    assert space.behaviours.stats("review")[0].sessions == {"failed": 1}
     space.spawn("bob", BRIEFING)
     space.start("bob", "review", 1)
     work = space.commit("bob", "test", {"a": b"1"})
     refusal = {"event": "merge-refused", "ours": space.head("ada"), "theirs": work}
     base = components(space).core.refs.get(f"{EVENTS}ada") or ""
     ours = event(space, "ada", refusal, at=AT + 86400 * 9)
-    assert space.behaviour_stats("review")[0].last == "2026-06-06"
+    assert space.behaviours.stats("review")[0].last == "2026-06-06"
     theirs = event(space, "ada", refusal, at=AT + 86400, parents=[base])
     git("update-ref", f"{EVENTS}ada", ours, cwd=root_of(space))
     commit_to_ref(space, f"{EVENTS}ada", {}, at=AT + 86400 * 10, parents=[ours, theirs])
-    stats = space.behaviour_stats("review")[0]
+    stats = space.behaviours.stats("review")[0]
     assert (stats.merges, stats.last) == ({"refused": 1}, "2026-05-29")
     assert observed(space) == rebuilt(space)
 
@@ -148,5 +148,5 @@ def test_statistics_include_a_landing_that_another_process_reads_meanwhile(
         return of_people(*args)
 
     monkeypatch.setattr(sources, "of_people", land_meanwhile)
-    assert {stats.name: stats.reverted for stats in space.behaviour_stats() if stats.landed} == {"one": 0, "two": 1}
+    assert {stats.name: stats.reverted for stats in space.behaviours.stats() if stats.landed} == {"one": 0, "two": 1}
     assert interruptions

@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 
 def states(space: clia.Space, name: str) -> dict[str, str]:
-    return {version.cid: version.state for version in space.behaviour(name).versions}
+    return {version.cid: version.state for version in space.behaviours.get(name).versions}
 
 
 def test_a_peers_version_is_checked_before_it_is_adopted(pair: Pair) -> None:
     """It must have the kind that the name has here, and must be valid here."""
     space, root = pair.hearer, pair.place("hearer")
-    refused("wrong-kind", lambda: space.adopt_behaviour("ay/review"))
+    refused("wrong-kind", lambda: space.behaviours.adopt("ay/review"))
     invalid = as_bytes(Behaviour("wrong", SESSION_FLOW, "def main(:\n").to_object())
     cid = components(space).core.objects.blob_id(invalid)
     commit_to_ref(space, "refs/clia/remotes/ay/behaviours/wrong", {f"versions/{cid}.json": invalid, "current": cid.encode()})
-    refused("invalid-flow", lambda: space.adopt_behaviour("ay/wrong"))
+    refused("invalid-flow", lambda: space.behaviours.adopt("ay/wrong"))
     assert git("for-each-ref", f"{CHAINS}wrong", cwd=root) == ""
 
 
 def test_a_chain_with_any_marks_is_not_read_as_one_without_marks(space: clia.Space) -> None:
-    old = [space.add_behaviour("plan", f"Look {number}.", PROMPT).cid for number in range(3)]
+    old = [space.behaviours.add("plan", f"Look {number}.", PROMPT).cid for number in range(3)]
     commit_to_ref(space, f"{CHAINS}plan", {f"adopted/{cid}": None for cid in old} | {f"retired/{old[0]}": b""})
     assert states(space, "plan") == dict(zip(old, ("retired", "proposed", "current"), strict=True))
     commit_to_ref(space, f"{CHAINS}plan", {f"retired/{old[0]}": None})
@@ -41,32 +41,32 @@ def test_a_chain_with_any_marks_is_not_read_as_one_without_marks(space: clia.Spa
 
 
 def test_retiring_repairs_a_chain_with_a_version_both_current_and_retired(space: clia.Space) -> None:
-    cid = space.add_behaviour("plan", "Look.", PROMPT).cid
+    cid = space.behaviours.add("plan", "Look.", PROMPT).cid
     commit_to_ref(space, f"{CHAINS}plan", {f"retired/{cid}": b""})
-    space.retire_behaviour("plan", cid)
+    space.behaviours.retire("plan", cid)
     assert "current" not in git("ls-tree", "--name-only", f"{CHAINS}plan", cwd=root_of(space)).split()
 
 
 def test_no_version_is_its_own_parent_if_only_its_retirement_is_known(space: clia.Space) -> None:
     """The version was current when it was retired; its parent is in older commits, which are missing."""
-    space.add_behaviour("plan", "Look.", PROMPT)
-    space.retire_behaviour("plan")
+    space.behaviours.add("plan", "Look.", PROMPT)
+    space.behaviours.retire("plan")
     commit_to_ref(space, f"{CHAINS}plan", {}, git("log", "-1", "--format=%B", f"{CHAINS}plan", cwd=root_of(space)), parents=[])
-    assert [(version.state, version.parent) for version in space.behaviour("plan").versions] == [("retired", None)]
+    assert [(version.state, version.parent) for version in space.behaviours.get("plan").versions] == [("retired", None)]
 
 
 def test_an_expected_version_is_checked_even_if_nothing_is_current(space: clia.Space) -> None:
-    cid = space.add_behaviour("plan", "Look.", PROMPT).cid
-    refused("stale-behaviour", lambda: space.adopt_behaviour("plan", cid, expect="none"))
-    space.retire_behaviour("plan", expect=cid)
-    refused("stale-behaviour", lambda: space.adopt_behaviour("plan", cid, expect=cid))
-    refused("stale-behaviour", lambda: space.retire_behaviour("plan", cid, expect=cid))
-    assert space.adopt_behaviour("plan", cid, expect="none").state == "current"
+    cid = space.behaviours.add("plan", "Look.", PROMPT).cid
+    refused("stale-behaviour", lambda: space.behaviours.adopt("plan", cid, expect="none"))
+    space.behaviours.retire("plan", expect=cid)
+    refused("stale-behaviour", lambda: space.behaviours.adopt("plan", cid, expect=cid))
+    refused("stale-behaviour", lambda: space.behaviours.retire("plan", cid, expect=cid))
+    assert space.behaviours.adopt("plan", cid, expect="none").state == "current"
 
 
 def test_notes_and_evidence_have_a_maximum_length(space: clia.Space) -> None:
-    assert len(space.add_behaviour("plan", "Look.", PROMPT, notes="x" * NOTES_MAX).notes) == NOTES_MAX
-    refused("too-long", lambda: space.add_behaviour("plan", "Look!", notes="x" * (NOTES_MAX + 1)))
+    assert len(space.behaviours.add("plan", "Look.", PROMPT, notes="x" * NOTES_MAX).notes) == NOTES_MAX
+    refused("too-long", lambda: space.behaviours.add("plan", "Look!", notes="x" * (NOTES_MAX + 1)))
     commits = [f"{number:040x}" for number in range(EVIDENCE_MAX + 1)]
     assert checked_evidence([*commits[1:], commits[1]], str) == commits[1:]
     refused("too-much", lambda: checked_evidence(commits, str))

@@ -52,13 +52,13 @@ class VersionsScene(NamedTuple):
 
 def versions_of_each_state(space: clia.Space, name: str, kind: str, bodies: list[str]) -> dict[str, tuple[str, str]]:
     """Add a behaviour; its versions that may not run, by the reason."""
-    space.add_behaviour(name, bodies[0], kind)
-    proposed = space.propose_behaviour(name, bodies[1], agent="mine").cid
-    retired = space.propose_behaviour(name, bodies[2], agent="mine").cid
-    space.adopt_behaviour(name, retired, trial=True)
-    space.retire_behaviour(name, retired)
-    only = space.propose_behaviour(f"{name}-only", bodies[3], kind, agent="mine").cid
-    written = space.write(Behaviour(name, kind, bodies[4]))
+    space.behaviours.add(name, bodies[0], kind)
+    proposed = space.behaviours.propose(name, bodies[1], agent="mine").cid
+    retired = space.behaviours.propose(name, bodies[2], agent="mine").cid
+    space.behaviours.adopt(name, retired, trial=True)
+    space.behaviours.retire(name, retired)
+    only = space.behaviours.propose(f"{name}-only", bodies[3], kind, agent="mine").cid
+    written = space.types.write(Behaviour(name, kind, bodies[4]))
     return {
         "proposed": (proposed, "not-adopted"),
         "retired": (retired, "retired"),
@@ -71,12 +71,12 @@ def versions_of_each_state(space: clia.Space, name: str, kind: str, bodies: list
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersionsScene]:
     pair = Pair(tmp_path_factory.mktemp("guard").resolve())
     theirs, tone = (
-        pair.owner.add_behaviour("hello", check_flow(10), SESSION_FLOW),
-        pair.owner.add_behaviour("tone", "Whistle.", PROMPT),
+        pair.owner.behaviours.add("hello", check_flow(10), SESSION_FLOW),
+        pair.owner.behaviours.add("tone", "Whistle.", PROMPT),
     )
-    hidden = pair.owner.propose_behaviour("hello", check_flow(11))
-    pair.owner.announce("bee")
-    pair.hearer.grant("ay", "behaviour", "behaviour")
+    hidden = pair.owner.behaviours.propose("hello", check_flow(11))
+    pair.owner.peers.announce("bee")
+    pair.hearer.peers.grant("ay", "behaviour", "behaviour")
     assert not pair.sync().refused
     pair.hearer.spawn("mine", BRIEFING)
     flows = versions_of_each_state(pair.hearer, "review", SESSION_FLOW, [check_flow(number) for number in range(5)])
@@ -113,16 +113,16 @@ def test_a_worker_spawns_no_agent_for_a_flow_without_permission(scene: VersionsS
 def test_a_prompt_without_permission_cannot_be_used_in_a_briefing(scene: VersionsScene) -> None:
     """Neither rendered, nor named in a hand-written briefing."""
     space = scene.space
-    other, before = space.write(BRIEFING), scene.refs()
+    other, before = space.types.write(BRIEFING), scene.refs()
     for text, code in scene.prompts.values():
-        refused(code, partial(space.brief, text, "Dig"))
+        refused(code, partial(space.behaviours.brief, text, "Dig"))
         briefing = clia.Briefing("Dig", "Be careless.", text)
         refused(code, partial(space.spawn, "digger", briefing))
         refused(code, partial(space.spawn_from, "digger", briefing, "mine"))
         refused(code, partial(space.spawn_at, "digger", briefing, space.head("mine")))
-    refused("nothing-adopted", lambda: space.brief("careful-only", "Dig"))
-    refused("execute-denied", lambda: space.brief("ay/tone", "Dig"))
-    refused("not-a-prompt", lambda: space.spawn("digger", clia.Briefing("Dig", "", space.behaviour_version("review").cid)))
+    refused("nothing-adopted", lambda: space.behaviours.brief("careful-only", "Dig"))
+    refused("execute-denied", lambda: space.behaviours.brief("ay/tone", "Dig"))
+    refused("not-a-prompt", lambda: space.spawn("digger", clia.Briefing("Dig", "", space.behaviours.version("review").cid)))
     refused("not-a-behaviour", lambda: space.spawn("digger", clia.Briefing("Dig", "", other)))
     assert scene.refs() == before
 
@@ -149,24 +149,24 @@ def test_only_administrators_can_permit_behaviours_and_agents_cannot_over_mcp(sc
 def test_a_peers_version_runs_with_an_execute_grant_or_after_adoption(tmp_path: Path) -> None:
     """Revoking the grant stops sessions that ran by it; an adopted version is ours and continues."""
     pair = Pair(tmp_path.resolve())
-    theirs = pair.owner.add_behaviour("hello", check_flow(1), SESSION_FLOW).cid
-    pair.owner.announce("bee")
-    pair.hearer.grant("ay", "behaviour", "behaviour", execute=True)
+    theirs = pair.owner.behaviours.add("hello", check_flow(1), SESSION_FLOW).cid
+    pair.owner.peers.announce("bee")
+    pair.hearer.peers.grant("ay", "behaviour", "behaviour", execute=True)
     pair.sync()
     for name in ("one", "two", "three"):
         pair.hearer.spawn(name, BRIEFING)
     assert pair.hearer.start("one", theirs).flow == "ay/hello"
-    pair.hearer.revoke("ay", "behaviour")
+    pair.hearer.peers.revoke("ay", "behaviour")
     refused("execute-denied", lambda: pair.hearer.resume("one", 1))
     refused("execute-denied", lambda: pair.hearer.fork("one", "other"))
     refused("execute-denied", lambda: pair.hearer.fork("one", "other", at=pair.hearer.head("one")))
-    refused("execute-denied", lambda: pair.hearer.replay_behaviour("one", theirs))
-    adopted = pair.hearer.adopt_behaviour("ay/hello", why="read it")
+    refused("execute-denied", lambda: pair.hearer.behaviours.replay("one", theirs))
+    adopted = pair.hearer.behaviours.adopt("ay/hello", why="read it")
     assert (adopted.cid, adopted.state, adopted.origin) == (theirs, "current", "ay")
     assert pair.hearer.start("two", "hello").flow == "hello"
     assert pair.hearer.fork("two", "other").flow == "hello"
-    pair.hearer.retire_behaviour("hello")
-    pair.hearer.grant("ay", "behaviour", "behaviour", execute=True)
+    pair.hearer.behaviours.retire("hello")
+    pair.hearer.peers.grant("ay", "behaviour", "behaviour", execute=True)
     for text in ("ay/hello", theirs):  # a version retired here is refused by any name
         refused("retired", partial(pair.hearer.start, "three", text))
     assert pair.hearer.resume("two", 1).status == "suspended"  # a running session continues
@@ -176,9 +176,9 @@ def test_a_peers_version_runs_with_an_execute_grant_or_after_adoption(tmp_path: 
 def test_a_peers_marks_apply_to_its_own_versions_only(tmp_path: Path) -> None:
     """A mark in a peer's chain does not permit a version of ours, or one that the chain does not have."""
     pair = Pair(tmp_path.resolve())
-    pair.owner.add_behaviour("hello", check_flow(1), SESSION_FLOW)
+    pair.owner.behaviours.add("hello", check_flow(1), SESSION_FLOW)
     pair.hearer.spawn("mine", BRIEFING)
-    ours = pair.hearer.propose_behaviour("review", check_flow(2), SESSION_FLOW, agent="mine").cid
+    ours = pair.hearer.behaviours.propose("review", check_flow(2), SESSION_FLOW, agent="mine").cid
     repo, blob = pair.place("owner"), pair.blob("")
     tree_listing = git("ls-tree", f"{CHAINS}hello", cwd=repo)
     marks = plumbed("mktree", "--missing", cwd=repo, stdin=f"100644 blob {blob}\t{ours}\n")
@@ -186,8 +186,8 @@ def test_a_peers_marks_apply_to_its_own_versions_only(tmp_path: Path) -> None:
     tree = plumbed("mktree", "--missing", cwd=repo, stdin="\n".join([*lines, f"040000 tree {marks}\tadopted", ""]))
     commit = git("commit-tree", tree, "-p", f"{CHAINS}hello", "-m", "all mine", cwd=repo).strip()
     git("update-ref", f"{CHAINS}hello", commit, cwd=repo)
-    pair.owner.announce("bee")
-    pair.hearer.grant("ay", "behaviour", "behaviour", execute=True)
+    pair.owner.peers.announce("bee")
+    pair.hearer.peers.grant("ay", "behaviour", "behaviour", execute=True)
     pair.sync()
     assert git("rev-parse", "refs/clia/remotes/ay/behaviours/hello", cwd=pair.place("hearer")).strip() == commit
     refused("not-adopted", lambda: pair.hearer.start("mine", ours))
@@ -197,16 +197,16 @@ def test_a_peers_marks_apply_to_its_own_versions_only(tmp_path: Path) -> None:
 def test_a_session_of_a_retired_version_continues_and_cannot_be_forked(tmp_path: Path) -> None:
     with clia.init(tmp_path.resolve(), settings=settings()) as space:
         space.spawn("mine", BRIEFING)
-        space.add_behaviour("review", check_flow(1), SESSION_FLOW)
+        space.behaviours.add("review", check_flow(1), SESSION_FLOW)
         space.start("mine", "review")
         work = space.commit("mine", "finding", {"a.txt": b"a"})
-        space.retire_behaviour("review")
+        space.behaviours.retire("review")
         refused("retired", lambda: space.fork("mine", "other"))
         refused("retired", lambda: space.fork("mine", "other", at=work))
         assert space.agents() == ["mine"]
         space.resume("mine", 1)
         assert space.resume("mine", 2).result == [1, 2]
-        space.adopt_behaviour("review", space.behaviour("review").versions[0].cid)
+        space.behaviours.adopt("review", space.behaviours.get("review").versions[0].cid)
         assert space.fork("mine", "other", at=work).status == "suspended"
 
 
@@ -214,14 +214,14 @@ def test_all_versions_of_a_chain_without_marks_may_run_until_a_change_adds_marks
     """A chain of proposals alone has no marks either, but permits nothing."""
     with clia.init(tmp_path.resolve(), settings=settings()) as space:
         space.spawn("mine", BRIEFING)
-        old = [space.add_behaviour("review", check_flow(number), SESSION_FLOW).cid for number in (1, 2)]
+        old = [space.behaviours.add("review", check_flow(number), SESSION_FLOW).cid for number in (1, 2)]
         remove_marks(tmp_path, "review")
-        assert [version.state for version in space.behaviour("review").versions] == ["former", "current"]
-        new = space.propose_behaviour("review", check_flow(3), agent="mine").cid
+        assert [version.state for version in space.behaviours.get("review").versions] == ["former", "current"]
+        new = space.behaviours.propose("review", check_flow(3), agent="mine").cid
         assert sorted(git("ls-tree", "--name-only", f"{CHAINS}review:adopted", cwd=tmp_path).split()) == sorted(old)
         refused("not-adopted", lambda: space.start("mine", new))
         assert space.start("mine", old[0]).status == "suspended"
-        alone = space.propose_behaviour("other", check_flow(4), SESSION_FLOW)
+        alone = space.behaviours.propose("other", check_flow(4), SESSION_FLOW)
         assert alone.state == "proposed"
         space.spawn("yours", BRIEFING)
         refused("not-adopted", lambda: space.start("yours", alone.cid))
@@ -230,8 +230,8 @@ def test_all_versions_of_a_chain_without_marks_may_run_until_a_change_adds_marks
 def test_an_inconsistent_or_unreadable_chain_permits_nothing_and_hides_no_other(tmp_path: Path) -> None:
     with clia.init(tmp_path.resolve(), settings=settings()) as space:
         space.spawn("mine", BRIEFING)
-        version = space.add_behaviour("review", check_flow(1), SESSION_FLOW)
-        good = space.add_behaviour("sound", check_flow(2), SESSION_FLOW)
+        version = space.behaviours.add("review", check_flow(1), SESSION_FLOW)
+        good = space.behaviours.add("sound", check_flow(2), SESSION_FLOW)
         tree_listing = git("ls-tree", f"{CHAINS}review", cwd=tmp_path)
         blob = plumbed("hash-object", "-w", "--stdin", cwd=str(tmp_path))
         marks = plumbed("mktree", cwd=str(tmp_path), stdin=f"100644 blob {blob}\t{version.cid}\n")
@@ -251,8 +251,8 @@ def test_a_session_known_only_by_a_note_is_not_restored_with_a_flow_without_perm
     """Anyone who can write notes could name any flow; ``doctor --repair`` checks the permission as a start does."""
     root = tmp_path / "repo"
     space = with_agents(started(root), "scout")
-    current = space.behaviour_version("review").cid
-    proposal = space.propose_behaviour("review", FLOW.replace("return answer", "return 'ran'"), agent="scout").cid
+    current = space.behaviours.version("review").cid
+    proposal = space.behaviours.propose("review", FLOW.replace("return answer", "return 'ran'"), agent="scout").cid
     space.start("scout", "review", 1)
     head = space.commit("scout", "finding", changes={"a.txt": b"a"})
     space.close()

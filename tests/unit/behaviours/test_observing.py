@@ -144,7 +144,7 @@ class HostileRepository:
         self.space = started(root)
         self.space.spawn("ada", BRIEFING)
         self.repo = pygit2.Repository(str(root))
-        self.flow = self.space.behaviour_version("review").cid
+        self.flow = self.space.behaviours.version("review").cid
 
     def put(self, ref: str, trailers: list[tuple[str, str]], at: int = 1_780_000_000) -> str:
         """Write a raw commit, because libgit2 refuses such dates."""
@@ -191,12 +191,12 @@ def test_invalid_commits_events_and_notes_hide_nothing_else(tmp_path: Path) -> N
     hostile.event(ended | {"session": "2"})
     blob = hostile.repo.create_blob(DEEP.encode())
     git("notes", f"--ref={refs.traces('ada')}", "add", "-C", str(blob), head, cwd=tmp_path / "repo")
-    stats = hostile.space.behaviour_stats("review", over="day")[0]
+    stats = hostile.space.behaviours.stats("review", over="day")[0]
     assert (stats.commits, stats.outcomes) == ({"test": 10, "decision": 2, "other": 1}, {"passed": 4})
     assert (stats.decisions, stats.sessions) == ({"approved": 1, "other": 1}, {"finished": 4, "other": 1})
     assert (stats.landed, stats.reverted, stats.trace) == (2, 0, {"bytes": len(DEEP)})
     assert (stats.first, stats.last) == ("1970-01-01", "9999-12-31")
-    assert hostile.space.suggest_behaviour("review", "passed").action == "not-enough-data"
+    assert hostile.space.behaviours.suggest("review", "passed").action == "not-enough-data"
     assert rebuilt(hostile.space) == observed(hostile.space)
 
 
@@ -211,10 +211,10 @@ def test_a_commit_counts_once_even_if_other_agents_have_it_in_their_history(tmp_
     for name in ("dan", "eve"):
         space.spawn(name, BRIEFING)
         space.merge(name, "ada")
-    stats = space.behaviour_stats("review")[0]
+    stats = space.behaviours.stats("review")[0]
     assert (stats.commits, stats.outcomes) == ({"test": 1}, {"passed": 1})
     assert stats.merges == {"merged": 2}  # each merge counts
-    assert space.observation_gaps() == 0
+    assert space.behaviours.gaps() == 0
 
 
 def test_sessions_without_commits_count_and_a_repeated_refusal_counts_once(tmp_path: Path) -> None:
@@ -230,17 +230,17 @@ def test_sessions_without_commits_count_and_a_repeated_refusal_counts_once(tmp_p
     space.commit("bob", "test", changes={"same": b"bob"})
     for _ in range(3):
         space.merge("bob", "ada")
-    stats = space.behaviour_stats("review")[0]
+    stats = space.behaviours.stats("review")[0]
     assert stats.sessions == {"failed": 1, "cancelled": 1}
     assert stats.merges == {"refused": 1}
     space.commit("ada", "test", changes={"same": b"once more"})
     space.merge("bob", "ada")
-    assert space.behaviour_stats("review")[0].merges == {"refused": 2}  # the work has changed
+    assert space.behaviours.stats("review")[0].merges == {"refused": 2}  # the work has changed
 
 
 def _land_work(space: clia.Space, number: int, *, squash: bool = False, no_ff: bool = False) -> str:
     """Land work of a session: of the second version for the fourth number, of the first for earlier ones."""
-    space.start("ada", space.behaviour("review").versions[number > 3].cid, number)
+    space.start("ada", space.behaviours.get("review").versions[number > 3].cid, number)
     space.commit("ada", "test", changes={f"f{number}": b"x"})
     space.decide("ada", "yes")
     landing = space.land("ada", "main", squash=squash, no_ff=no_ff)
@@ -260,13 +260,13 @@ def test_landings_count_by_their_new_commits_and_git_reverts_cancel_them(tmp_pat
         _land_work(space, 3, squash=True),
         _land_work(space, 4, squash=True),
     ]
-    first, second = space.behaviour_stats("review")
+    first, second = space.behaviours.stats("review")
     assert (first.landed, second.landed) == (3, 1)  # the second squash has nothing new of the first version
 
     def reverted(*words: str) -> int:
         git("reset", "-q", "--hard", cwd=tmp_path / "main")
         git("revert", "--no-edit", *words, cwd=tmp_path / "main")
-        return sum(stats.reverted for stats in space.behaviour_stats("review"))
+        return sum(stats.reverted for stats in space.behaviours.stats("review"))
 
     assert reverted(cids[3]) == 1
     assert reverted("-m", "1", cids[1]) == 2
@@ -274,7 +274,7 @@ def test_landings_count_by_their_new_commits_and_git_reverts_cancel_them(tmp_pat
     assert reverted("HEAD") == 2
     assert reverted("HEAD~3") == 1  # the revert of the squash is reverted
     git("reset", "-q", "--hard", "HEAD~4", cwd=tmp_path / "main")
-    assert sum(stats.reverted for stats in space.behaviour_stats("review")) == 1  # only the first revert remains
+    assert sum(stats.reverted for stats in space.behaviours.stats("review")) == 1  # only the first revert remains
     git("reset", "-q", "--hard", "HEAD~1", cwd=tmp_path / "main")
-    assert sum(stats.reverted for stats in space.behaviour_stats("review")) == 0
+    assert sum(stats.reverted for stats in space.behaviours.stats("review")) == 0
     assert rebuilt(space) == observed(space)

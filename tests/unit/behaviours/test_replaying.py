@@ -63,7 +63,7 @@ class ReplayScene:
         self.place = place
         self.space = with_agents(place.open(), "scout", "both", "stray")
         for name, body in (("two", TWO), ("parts", BOTH), ("careless", CARELESS)):
-            self.space.add_behaviour(name, body, SESSION_FLOW)
+            self.space.behaviours.add(name, body, SESSION_FLOW)
         self.space.start("scout", "two", 3)
         self.space.resume("scout", "a")
         self.space.resume("scout", "b")
@@ -73,14 +73,14 @@ class ReplayScene:
 
     def version(self, name: str, body: str) -> str:
         """Propose a version; a replay needs no adoption."""
-        version = self.space.propose_behaviour(name, body, agent="scout")
+        version = self.space.behaviours.propose(name, body, agent="scout")
         assert version.state in ("proposed", "current")
         return version.cid
 
     def replay(self, agent: str, name: str, body: str, session: str | None = None) -> Replayed:
         cid = self.version(name, body)
         before = dump(self.place)
-        replayed = self.space.replay_behaviour(agent, cid, session)
+        replayed = self.space.behaviours.replay(agent, cid, session)
         assert dump(self.place) == before
         return replayed
 
@@ -155,7 +155,7 @@ def test_a_failing_flow_is_reported_and_an_endless_one_is_stopped(scene: ReplayS
     endless = scene.version("two", TWO.replace("    print", "    while True:\n        pass\n    print"))
     before = dump(place)
     with place.open() as space:
-        stopped = space.replay_behaviour("scout", endless)
+        stopped = space.behaviours.replay("scout", endless)
     assert stopped.failure == {"reason": "limit", "message": "time: a turn used more than 0.3 seconds of processor time"}
     assert dump(place) == before
 
@@ -175,7 +175,7 @@ def test_concurrent_requests_are_matched_by_the_order_of_their_answers(scene: Re
 def test_failed_cancelled_forked_and_live_sessions_can_be_replayed(scene: ReplayScene) -> None:
     space = scene.space
     space.start("stray", "careless", 1)
-    space.give_up("stray", "no such check")
+    space.sessions.give_up("stray", "no such check")
     replayed = scene.replay("stray", "careless", CARELESS)
     assert (replayed.same, replayed.steps[0].error, replayed.result) == (True, "no such check", {"failed": "no such check"})
     uncaught = scene.replay("stray", "careless", 'def main(input):\n    return request("check", {"n": input})\n')
@@ -199,18 +199,18 @@ def test_failed_cancelled_forked_and_live_sessions_can_be_replayed(scene: Replay
 
 def test_sessions_and_versions_that_cannot_be_replayed_are_refused(scene: ReplayScene) -> None:
     space = scene.space
-    prompt, current = space.add_behaviour("tone", "Sing.", PROMPT).cid, space.behaviour_version("two").cid
+    prompt, current = space.behaviours.add("tone", "Sing.", PROMPT).cid, space.behaviours.version("two").cid
     space.spawn("idle", clia.Briefing(title="Nothing"))
-    written = space.write(clia.Behaviour("two", SESSION_FLOW, CARELESS))
+    written = space.types.write(clia.Behaviour("two", SESSION_FLOW, CARELESS))
     before = dump(scene.place)
     for code, call in (
-        ("no-such-session", partial(space.replay_behaviour, "scout", current, "77")),
-        ("no-such-session", partial(space.replay_behaviour, "idle", current)),
-        ("no-such-agent", partial(space.replay_behaviour, "nobody", current)),
-        ("not-a-flow", partial(space.replay_behaviour, "scout", prompt)),
-        ("not-a-flow", partial(space.replay_behaviour, "scout", "tone")),
-        ("no-such-version", partial(space.replay_behaviour, "scout", "0123abc")),
-        ("execute-denied", partial(space.replay_behaviour, "scout", written)),
+        ("no-such-session", partial(space.behaviours.replay, "scout", current, "77")),
+        ("no-such-session", partial(space.behaviours.replay, "idle", current)),
+        ("no-such-agent", partial(space.behaviours.replay, "nobody", current)),
+        ("not-a-flow", partial(space.behaviours.replay, "scout", prompt)),
+        ("not-a-flow", partial(space.behaviours.replay, "scout", "tone")),
+        ("no-such-version", partial(space.behaviours.replay, "scout", "0123abc")),
+        ("execute-denied", partial(space.behaviours.replay, "scout", written)),
     ):
         refused(code, call)
     assert dump(scene.place) == before
@@ -226,14 +226,14 @@ def test_without_the_store_a_session_is_replayed_as_far_as_git_has_it(tmp_path: 
         space.start("scout", "two", 8)
     place.lose_store()
     with place.open() as space:
-        current = space.behaviour_version("two").cid
+        current = space.behaviours.version("two").cid
         before = dump(place)
         for session in (None, "1"):
-            replayed = space.replay_behaviour("scout", current, session)
+            replayed = space.behaviours.replay("scout", current, session)
             assert (replayed.same, replayed.session, replayed.recorded_status, replayed.in_part) == (True, "1", "finished", True)
             assert requests_of(replayed) == [({"n": 3}, True, 1), ({"n": 4}, False, None)]
         with pytest.raises(CliaError):
-            space.replay_behaviour("scout", current, "2")  # it has no commit
+            space.behaviours.replay("scout", current, "2")  # it has no commit
         assert dump(place) == before
 
 
@@ -241,7 +241,7 @@ def test_without_the_store_a_session_is_replayed_with_its_decisions_and_end(tmp_
     """Decisions and the end of the session come from git; an incomplete session is refused."""
     root = tmp_path / "repo"
     space = with_agents(started(root), "scout", "digger")
-    two = space.behaviour("review").versions[1].cid
+    two = space.behaviours.get("review").versions[1].cid
     space.start("scout", "review", 1)
     space.decide("scout", "yes")
     space.start("digger", "review", 1)
@@ -249,18 +249,18 @@ def test_without_the_store_a_session_is_replayed_with_its_decisions_and_end(tmp_
     space.close()
     shutil.rmtree(root / ".git/clia")
     with clia.open(root, settings=settings()) as again:
-        replayed = again.replay_behaviour("scout", two, "1")
+        replayed = again.behaviours.replay("scout", two, "1")
         assert (replayed.same, replayed.result, replayed.recorded_status, replayed.in_part) == (True, "yes", "finished", False)
-        refused("session-lost", lambda: again.replay_behaviour("digger", two, "1"))
-        refused("no-such-session", lambda: again.replay_behaviour("digger", two, "2"))
+        refused("session-lost", lambda: again.behaviours.replay("digger", two, "1"))
+        refused("no-such-session", lambda: again.behaviours.replay("digger", two, "2"))
 
 
 def test_a_peers_session_is_not_replayed_without_an_execute_grant(pair: Pair) -> None:
     """The recorded flow runs, too, whatever version it is replayed with."""
     space = with_agents(pair.hearer, "three")
     space.start("three", "ay/past")
-    own_version = space.behaviour_version("review").cid
-    assert space.replay_behaviour("three", own_version).departs_at == 1
-    space.revoke("ay", "behaviour")
-    refused("execute-denied", lambda: space.replay_behaviour("three", own_version))
-    space.grant("ay", "behaviour", "behaviour", execute=True)
+    own_version = space.behaviours.version("review").cid
+    assert space.behaviours.replay("three", own_version).departs_at == 1
+    space.peers.revoke("ay", "behaviour")
+    refused("execute-denied", lambda: space.behaviours.replay("three", own_version))
+    space.peers.grant("ay", "behaviour", "behaviour", execute=True)

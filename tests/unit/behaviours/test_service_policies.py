@@ -43,9 +43,9 @@ BAD, GOOD = "def main(input):\n    raise ValueError('bad')\n", "def main(input):
 
 def observe_two_versions(space: clia.Space, name: str, times: int = 12) -> tuple[str, str]:
     """Add a behaviour with a current version that always fails and one on trial that never does, and observe both."""
-    bad = space.add_behaviour(name, BAD, SESSION_FLOW).cid
-    good = space.propose_behaviour(name, GOOD).cid
-    space.adopt_behaviour(name, good, trial=True)
+    bad = space.behaviours.add(name, BAD, SESSION_FLOW).cid
+    good = space.behaviours.propose(name, GOOD).cid
+    space.behaviours.adopt(name, good, trial=True)
     for cid in (bad, good) * times:
         space.start("scout", cid)
     return bad, good
@@ -59,8 +59,8 @@ def place(tmp_path: Path) -> SessionSpace:
 @pytest.fixture
 def space(place: SessionSpace) -> Iterator[clia.Space]:
     with with_agents(place.open(), "scout") as opened:
-        opened.add_behaviour("gone", GOOD, SESSION_FLOW)  # comes first, and has no versions to compare
-        opened.retire_behaviour("gone")
+        opened.behaviours.add("gone", GOOD, SESSION_FLOW)  # comes first, and has no versions to compare
+        opened.behaviours.retire("gone")
         yield opened
 
 
@@ -72,9 +72,9 @@ def test_workers_adopt_by_policy_once_and_record_the_reason(place: SessionSpace,
     """One of two workers does it. A behaviour without such a policy is left to people."""
     bad, good = observe_two_versions(space, "review")
     observe_two_versions(space, "manual")
-    manual = space.behaviour("manual")
-    assert space.suggest_behaviour("manual").action == "adopt"
-    assert space.follow_policy("manual") is None
+    manual = space.behaviours.get("manual")
+    assert space.behaviours.suggest("manual").action == "adopt"
+    assert space.behaviours.follow_policy("manual") is None
     with place.open() as other:
         workers = [work(space, place), work(other, place, name="w2")]
         for thread in [in_background(worker, once=True) for worker in workers]:
@@ -83,15 +83,15 @@ def test_workers_adopt_by_policy_once_and_record_the_reason(place: SessionSpace,
     assert adoptions == [f"review {good}"]
     assert [worker.status().last for worker in workers] == [None, None]  # a behaviour without versions to compare is not an error
     assert f"adopted by policy: review {good}" in [line for worker in workers for line in news(None, worker.status())]
-    behaviour = space.behaviour("review")
+    behaviour = space.behaviours.get("review")
     assert (behaviour.current, behaviour.history[0].event, behaviour.history[0].measure) == (good, "adopt", "finished")
     assert behaviour.history[0].why.startswith("by the operator's policy: ")
     assert "by the operator's policy" in git("log", "-1", "--format=%s", "refs/clia/behaviours/review", cwd=place.root)
     assert behaviour.history[0].evidence
     assert [change.event for change in behaviour.history].count("adopt") == 1
-    assert space.behaviour("manual") == manual
+    assert space.behaviours.get("manual") == manual
     assert work(space, place).run(once=True).adopted == ()
-    assert space.behaviour("review") == behaviour
+    assert space.behaviours.get("review") == behaviour
     assert {version.state for version in behaviour.versions if version.cid == bad} == {"former"}
 
 
@@ -99,36 +99,36 @@ def test_a_policy_never_adopts_a_version_that_was_retired_meanwhile_or_never_per
     place: SessionSpace, space: clia.Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, good = observe_two_versions(space, "review")
-    suggest = space.suggest_behaviour
+    suggest = space.behaviours.suggest
 
     def suggest_and_retire(name: str) -> Any:
         suggestion = suggest(name)
         assert (suggestion.action, suggestion.cid) == ("adopt", good)
         with place.open() as other:
-            other.retire_behaviour("review", good)
+            other.behaviours.retire("review", good)
         return suggestion
 
     monkeypatch.setattr(space.behaviours, "suggest", suggest_and_retire)
-    assert space.follow_policy("review") is None
-    states = {version.cid: version.state for version in space.behaviour("review").versions}
+    assert space.behaviours.follow_policy("review") is None
+    states = {version.cid: version.state for version in space.behaviours.get("review").versions}
     assert states == {bad: "current", good: "retired"}
-    third = space.add_behaviour("review", GOOD.replace("1", "3")).cid  # a person added a version meanwhile
-    space.adopt_behaviour("review", good, trial=True)
+    third = space.behaviours.add("review", GOOD.replace("1", "3")).cid  # a person added a version meanwhile
+    space.behaviours.adopt("review", good, trial=True)
     monkeypatch.setattr(space.behaviours, "suggest", lambda name: suggest(name)._replace(action="adopt", cid=good, expect=bad))
-    assert space.follow_policy("review") is None
-    assert space.behaviour("review").current == third
-    space.adopt_behaviour("review", bad)
-    proposal = space.propose_behaviour("review", GOOD.replace("1", "2")).cid
+    assert space.behaviours.follow_policy("review") is None
+    assert space.behaviours.get("review").current == third
+    space.behaviours.adopt("review", bad)
+    proposal = space.behaviours.propose("review", GOOD.replace("1", "2")).cid
     monkeypatch.setattr(space.behaviours, "suggest", lambda name: suggest(name)._replace(action="adopt", cid=proposal, expect=bad))
-    assert space.follow_policy("review") is None
-    assert space.behaviour("review").current == bad
+    assert space.behaviours.follow_policy("review") is None
+    assert space.behaviours.get("review").current == bad
 
 
 def test_policies_are_applied_periodically_and_an_error_does_not_affect_others(
     space: clia.Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    space.add_behaviour("review", GOOD, SESSION_FLOW)
-    space.add_behaviour("manual", GOOD, SESSION_FLOW)
+    space.behaviours.add("review", GOOD, SESSION_FLOW)
+    space.behaviours.add("manual", GOOD, SESSION_FLOW)
     followed: list[str] = []
     waits: list[float] = []
     errors_seen: list[str | None] = []

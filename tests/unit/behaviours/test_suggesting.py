@@ -28,8 +28,8 @@ def test_commits_that_claim_a_version_without_permission_suggest_nothing(tmp_pat
     """Anyone who can commit can write a trailer. The version is not adopted, and does not raise the bar for others."""
     root = tmp_path / "repo"
     space = with_agents(started(root), "scout", "rogue")
-    first = space.add_behaviour("plan", BODY, PROMPT)
-    proposal = space.propose_behaviour("plan", f"{BODY} Or do not.", agent="rogue")
+    first = space.behaviours.add("plan", BODY, PROMPT)
+    proposal = space.behaviours.propose("plan", f"{BODY} Or do not.", agent="rogue")
     repo = pygit2.Repository(str(root))
     for number in range(50):
         for agent, behaviour, outcome in (("scout", first.cid, ("fail", "pass")[number % 2]), ("rogue", proposal.cid, "pass")):
@@ -37,14 +37,14 @@ def test_commits_that_claim_a_version_without_permission_suggest_nothing(tmp_pat
             head = repo.references[f"refs/heads/agents/{agent}"].peel(pygit2.Commit)
             text = compose(f"work {number}", trailers, "")
             repo.create_commit(f"refs/heads/agents/{agent}", SIGNATURE, SIGNATURE, text, head.tree_id, [head.id])
-    suggestion = space.suggest_behaviour("plan", "passed")
+    suggestion = space.behaviours.suggest("plan", "passed")
     assert (suggestion.action, suggestion.candidates[0].state, suggestion.candidates[0].compared.after.n) == (
         NOT_ENOUGH,
         "proposed",
         50,
     )
-    space.adopt_behaviour("plan", proposal.cid, trial=True)
-    assert space.suggest_behaviour("plan", "passed").action == "adopt"
+    space.behaviours.adopt("plan", proposal.cid, trial=True)
+    assert space.behaviours.suggest("plan", "passed").action == "adopt"
 
 
 def _suggestion(own: Count, *others: tuple[str, Count], policy: Policy = Policy("passed")) -> Suggestion:  # noqa: B008  # a constant
@@ -85,5 +85,5 @@ def test_a_policy_of_a_name_overrides_the_policy_for_all(tmp_path: Path) -> None
     text = '[behaviours."*"]\nleast = 30\n[behaviours.review]\nleast = 40\n'
     with SessionSpace(tmp_path.resolve() / "repo").configured(text).open() as space:
         for name in ("review", "plan"):
-            space.add_behaviour(name, "Look.", PROMPT)
-        assert [space.suggest_behaviour(name).least for name in ("review", "plan")] == [40, 30]
+            space.behaviours.add(name, "Look.", PROMPT)
+        assert [space.behaviours.suggest(name).least for name in ("review", "plan")] == [40, 30]

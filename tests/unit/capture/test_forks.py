@@ -127,7 +127,7 @@ def test_compacting_makes_no_sub_agent(root: Path, space: clia.Space, tmp_path: 
     hook(root, "SessionEnd", reason="other", transcript_path=str(file))
     run_ingest(root)
     agent = agent_of(space, "claude-code", "abcdef12-9")
-    assert space.sub_agents(agent) == []
+    assert space.relations.sub_agents(agent) == []
     assert "Summarize." not in [entry["text"] for _, entry in recorded(space)]
 
 
@@ -151,5 +151,5 @@ def test_a_turn_that_a_model_error_ended_is_marked(root: Path, space: clia.Space
         put(root, json.dumps(body).encode(), "gemini")
     run_ingest(root)
     sessions = (("claude-code", "s-event"), ("claude-code", "s-line"), ("codex", "s-codex"), ("gemini", "s-gemini"))
-    subjects = [next(iter(space.session_log(agent_of(space, *session)))).message.splitlines()[0] for session in sessions]
+    subjects = [next(iter(space.history.own(agent_of(space, *session)))).message.splitlines()[0] for session in sessions]
     assert subjects == ["model error: One.", "model error: Two.", "model error: Three.", "unfinished turn: Four."]

@@ -99,7 +99,7 @@ def test_unusual_events_are_recorded_and_block_nothing(root: Path, space: clia.S
     put(root, event("SessionEnd", str(result["session_id"]), reason="other"), tool)
     assert not run_ingest(root).trouble
     session = agent_of(space, tool, result["session_id"])
-    assert not space.trace_pending(session)
+    assert not space.traces.pending(session)
     assert sum(number for (_, kind, text), number in recorded_entries(space).items() if (kind, text) == ("prompt", "Hello.")) >= 1
     check_sound(root, space)
 
@@ -164,7 +164,7 @@ def test_each_event_counts_once_despite_missed_hooks_and_late_lines(root: Path, 
     check_once(root, rehearsal)
     with clia.open(root, settings=settings()) as space:
         assert "EventOfTomorrow" in texts_of_kind(space, "note")
-        assert not space.trace_pending(agent_of(space, tool, rehearsal["session"]))
+        assert not space.traces.pending(agent_of(space, tool, rehearsal["session"]))
 
 
 def _random_script(chance: random.Random) -> Script:
@@ -233,8 +233,8 @@ def test_work_of_a_session_is_committed_with_its_turn_even_if_hooks_were_missed(
     run_ingest(root)
     (agent,) = space.agents()
     log = [
-        (commit.message.splitlines()[0], sorted(file.path for file in space.changed(commit.cid)))
-        for commit in space.session_log(agent)
+        (commit.message.splitlines()[0], sorted(file.path for file in space.history.changed(commit.cid)))
+        for commit in space.history.own(agent)
     ]
     assert log[0] == ("Go.", ["late.txt"])
     assert [subject for subject, _ in log[1:]] == [f"spawn: claude-code session {agent.removeprefix('claude-')}"]

@@ -72,7 +72,7 @@ def test_the_messages_are_recorded_even_if_git_refuses_the_files(root: Path, spa
     report = run_ingest(root)
     assert (report.trouble, report.done.left) == ((), 0)
     (agent,) = space.agents()
-    trace = space.trace_for(space.head(agent))
+    trace = space.traces.of(space.head(agent))
     assert trace is not None
     assert {"Go.", "Done."} <= {entry["text"] for entry in trace.entries}
 
@@ -115,7 +115,7 @@ def test_events_after_a_failed_one_wait_in_order_and_are_tried_once(root: Path, 
     assert progress == [(number, 5) for number in range(6)]
     assert not run_ingest(root).trouble
     (agent,) = space.agents()
-    assert [commit.message.splitlines()[0] for commit in space.session_log(agent)][:2] == ["two", "one"]
+    assert [commit.message.splitlines()[0] for commit in space.history.own(agent)][:2] == ["two", "one"]
 
 
 def test_an_event_that_arrives_while_ingest_releases_the_spool_is_recorded(

@@ -69,7 +69,7 @@ def test_the_store_keeps_no_raw_text_of_a_transcript(root: Path, space: clia.Spa
     hook(root, "Stop", transcript_path=str(path), last_assistant_message=joined)
     run_ingest(root)
     agent = f"claude-{SESSION[:8]}"
-    assert [hit.entry["kind"] for hit in space.trace_search("First words", agent=agent)] == ["said"]
+    assert [hit.entry["kind"] for hit in space.traces.search("First words", agent=agent)] == ["said"]
     assert secret.secret not in rows(space)
     assert [name for name in files_with(root, secret.secret) if not name.endswith("transcript.jsonl")] == []
 
@@ -89,14 +89,14 @@ def test_no_file_or_table_contains_the_text_after_a_purge(root: Path, space: cli
     put(root, f'{{"session_id": "x-1", "hook_event_name": "UserPromptSubmit", "prompt": "{escaped}"}}'.encode())
     assert LEAK in json.loads(json.dumps(space.local.store.scan("captured/")[0][1]["prompt"]))
     assert len(files_with(root, LEAK)) >= 4
-    remaining = space.trace_purge(agent, LEAK).remaining
+    remaining = space.traces.purge(agent, LEAK).remaining
     assert files_with(root, LEAK) == []
     assert any(line.startswith("transcript ") for line in remaining)
     assert len(waiting(root)) == 2
     run_ingest(root)
     assert files_with(root, LEAK) == []
     assert len(os.listdir(os.path.join(spool, REJECTED))) == 2
-    assert space.trace_search(LEAK) == []
+    assert space.traces.search(LEAK) == []
 
 
 def test_a_purge_lists_files_that_a_hook_is_still_writing(root: Path, space: clia.Space) -> None:
@@ -104,11 +104,11 @@ def test_a_purge_lists_files_that_a_hook_is_still_writing(root: Path, space: cli
     run_ingest(root)
     draft = root / ".git/clia/spool/tmp/00000000000000000001-1-00000000"
     draft.write_text(LEAK)
-    remaining = space.trace_purge(f"claude-{SESSION[:8]}", LEAK).remaining
+    remaining = space.traces.purge(f"claude-{SESSION[:8]}", LEAK).remaining
     assert f"spool file {draft}: a hook was writing it; purge again" in remaining
 
 
 def test_a_purge_lists_sessions_whose_journal_has_the_text(space: clia.Space) -> None:
     space.spawn("scout", clia.Briefing(title="Look"))
     space.ask("scout", {"question": LEAK})
-    assert "session ask-1: its journal holds the text, and a replay needs it" in space.trace_purge("scout", LEAK).remaining
+    assert "session ask-1: its journal holds the text, and a replay needs it" in space.traces.purge("scout", LEAK).remaining

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import clia
 from clia.facade.aliases import alias
 from clia.facade.space import Space
+from support.space_driver import BRIEFING, settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Documented in README or docs, or used by the conformance suites, at b4cd6e2. A new verb gets no alias.
 PROMISED = """
@@ -22,3 +29,12 @@ PROMISED = """
 def test_only_promised_names_are_aliases() -> None:
     aliases = {name for name, member in vars(Space).items() if isinstance(member, alias)}
     assert aliases == set(PROMISED.split())
+
+
+def test_an_alias_is_the_verb_of_its_service(tmp_path: Path) -> None:
+    with clia.init(tmp_path, settings=settings()) as space:
+        space.spawn("scout", BRIEFING)
+        space.trace("scout", "console", "1")  # a core verb that a service implements
+        for name, entries in (("trace_pending", space.traces.pending("scout")), ("session_log", space.history.own("scout"))):
+            assert getattr(space, name)("scout") == getattr(Space, name)(space, "scout") == entries
+        assert all(callable(getattr(space, name)) for name in PROMISED.split())

@@ -46,7 +46,7 @@ def test_children_are_listed_up_to_a_limit_which_is_reported(scout: clia.Space) 
     genesis = scout.head("scout")
     for name in ("one", "two"):
         scout.spawn_at(name, BRIEFING, genesis)
-    children = {scout.genesis("one"), scout.genesis("two")}
+    children = {scout.agents.genesis("one"), scout.genesis("two")}
     assert set(scout.views.children(genesis, 100, 10).commits) == children
     assert not scout.views.children(genesis, 100, 10).more
     first = scout.views.children(genesis, 100, 1)
@@ -67,7 +67,7 @@ def test_an_own_commit_that_a_peer_has_too_is_not_the_peers(scout: clia.Space, r
 
 def test_an_archived_agent_is_known_and_an_unknown_one_is_refused(scout: clia.Space) -> None:
     head = scout.head("scout")
-    scout.archive("scout")
+    scout.agents.archive("scout")
     assert scout.views.has_agent("scout")
     assert scout.views.agent("scout") == ("scout", head, True)
     refused("no-such-agent", lambda: scout.views.agent("nobody"))
@@ -88,7 +88,7 @@ def test_the_last_question_is_found_unless_its_journal_is_damaged(scout: clia.Sp
 
 
 def test_the_marks_of_a_commit_follow_its_notes(scout: clia.Space) -> None:
-    scout.define("wait", "def main(input):\n    return request('go')\n")
+    scout.sessions.define("wait", "def main(input):\n    return request('go')\n")
     plain, before = scout.commit("scout", "finding", {"a": b"1"}), scout.views.note_tips("scout")
     assert scout.views.marks("scout", plain) == (False, None)
     scout.start("scout", "wait")

@@ -29,9 +29,9 @@ def other_store(store: str) -> str:
 def test_all_machines_keep_heads_at_the_same_refs(tmp_path: Path, hub: Hub) -> None:
     set_up(tmp_path / "one", settings=settings(), hub=HubTarget(hub.url, "published")).space.close()
     with machine(tmp_path / "two", hub) as second, clia.open(tmp_path / "one", settings=settings()) as first:
-        assert second.hub_status().heads == "published"
+        assert second.hub.status().heads == "published"
         first.spawn("scout", BRIEFING)
-        second.hub_sync()
+        second.hub.sync()
         assert second.agents() == ["scout"]
     refused("other-heads", lambda: set_hub(tmp_path / "two", HubTarget(hub.url, "branches"), settings=settings()))
     assert git("config", "clia.hubHeads", cwd=tmp_path / "two").strip() == "published"

@@ -18,7 +18,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     """Two spaces; the hearer tracks the owner's agent ``scout``, which has two commits."""
     spaces = Pair(tmp_path)
     spaces.agent(spaces.owner, "scout", "one")
-    spaces.owner.announce("bee")
+    spaces.owner.peers.announce("bee")
     spaces.grant()
     assert codes(spaces.sync().refused) == []
     yield spaces
@@ -32,7 +32,7 @@ def pair_with_trace(tmp_path: Path) -> Iterator[Pair]:
     spaces.agent(spaces.owner, "scout", "1")
     spaces.owner.trace("scout", "console", "a secret word")
     spaces.owner.commit_with_trace("scout", "finding", {"a.txt": b"theirs\n"})
-    spaces.owner.announce("bee")
+    spaces.owner.peers.announce("bee")
     spaces.grant()
     assert not spaces.sync().refused
     yield spaces

@@ -38,7 +38,7 @@ def test_a_fetch_token_is_valid_to_the_second_and_bound_to_its_space(
     for exp in (now - CLOCK_SKEW, now + TOKEN_SECONDS + CLOCK_SKEW + 1):
         refused("expired", partial(peer_of, exp))
     for name, of in (("aa", OTHER), ("zz", OWNER)):
-        space.add_peer(name, f"clia:{of}:{owner.key}")
+        space.peers.add(name, f"clia:{of}:{owner.key}")
         assert (peer_of(now), peer_of(now, of)) == ("ay", name)
 
 
@@ -46,7 +46,7 @@ def test_only_the_newest_key_of_a_trusted_peer_authenticates(pair: Pair, tmp_pat
     """Tokens for fetching and notifying are signed by the peer's newest key, for this space, and valid for some minutes."""
     peer_tokens, owner = pair.hearer.peers.tokens, pair.speaker()
     stranger = Speaker.new(tmp_path / "keys", owner.space)
-    me, now = pair.hearer.key().space, int(pair.clock.at.timestamp())
+    me, now = pair.hearer.peers.key().space, int(pair.clock.at.timestamp())
     good = {"space": owner.space, "aud": me, "exp": now + TOKEN_SECONDS}
 
     def token(by: Speaker = owner, typ: str = FETCH_TOKEN, **change: Any) -> str:
@@ -74,12 +74,12 @@ def test_only_the_newest_key_of_a_trusted_peer_authenticates(pair: Pair, tmp_pat
     ):
         refused(code, partial(peer_tokens.authenticate, refused_token, FETCH_TOKEN))
     old = token(exp=now + TOKEN_SECONDS + 60)
-    pair.owner.rotate_key()
+    pair.owner.peers.rotate_key()
     pair.sync()
     refused("unknown-key", lambda: peer_tokens.authenticate(old, FETCH_TOKEN))
     newest = pair.speaker()
     assert peer_tokens.authenticate(token(by=newest), FETCH_TOKEN).name == "ay"
-    pair.hearer.change_peer("ay", trusted=False)
+    pair.hearer.peers.change("ay", trusted=False)
     refused("untrusted-peer", lambda: peer_tokens.authenticate(token(by=newest), FETCH_TOKEN))
-    pair.hearer.remove_peer("ay")
+    pair.hearer.peers.remove("ay")
     refused("unknown-key", lambda: peer_tokens.authenticate(token(by=newest), FETCH_TOKEN))

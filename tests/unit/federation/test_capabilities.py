@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def test_a_revocation_between_two_types_stops_the_second(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("aa", "bb", "cc"):
-        pair.owner.register_type(name, "finding")
-    pair.owner.announce("bee")
-    pair.hearer.grant("ay", "agent-commit", "type")
+        pair.owner.types.register(name, "finding")
+    pair.owner.peers.announce("bee")
+    pair.hearer.peers.grant("ay", "agent-commit", "type")
     learn = components(pair.hearer).registry.learn
 
     def learn_then_revoke(*words: str) -> bool:
         learned = learn(*words)
-        pair.hearer.revoke("ay", "agent-commit", "type")
+        pair.hearer.peers.revoke("ay", "agent-commit", "type")
         return learned
 
     monkeypatch.setattr(components(pair.hearer).registry, "learn", learn_then_revoke)
@@ -43,15 +43,15 @@ def test_a_cached_answer_of_the_gate_is_not_used_after_a_change(
         return allowed("finding", "head-move"), allowed("audit", "head-move")
 
     assert answers() == (True, False)
-    space.register_type("audit", "finding")
+    space.types.register("audit", "finding")
     assert answers() == (True, True)
-    space.change_peer("ay", trusted=False)
+    space.peers.change("ay", trusted=False)
     assert answers() == (False, False)
-    space.change_peer("ay", trusted=True)
+    space.peers.change("ay", trusted=True)
     assert answers() == (True, True)
-    space.revoke("ay", "agent-commit", "head-move")
+    space.peers.revoke("ay", "agent-commit", "head-move")
     assert answers() == (False, False)
-    space.grant("ay", "finding", "head-move", expires=int(clock[0].timestamp()) + 1)
+    space.peers.grant("ay", "finding", "head-move", expires=int(clock[0].timestamp()) + 1)
     assert answers() == (True, True)
     clock[0] += timedelta(seconds=1)
     assert answers() == (False, False)

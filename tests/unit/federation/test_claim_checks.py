@@ -136,21 +136,21 @@ def synced(tmp_path_factory: pytest.TempPathFactory) -> SyncOfFalseClaims:
     third = pair.new_space("third")
     for space, name in ((owner, "scout"), (hearer, "mine"), (hearer, "put-away"), (third, "owl")):
         pair.agent(space, name, "one")
-    third.add_peer("bee", hearer.key().text)
-    third.share("bee", agents=["*"])
-    third.announce("bee")
-    hearer.add_peer("cee", third.key().text, pair.place("third"))
+    third.peers.add("bee", hearer.peers.key().text)
+    third.peers.share("bee", agents=["*"])
+    third.peers.announce("bee")
+    hearer.peers.add("cee", third.peers.key().text, pair.place("third"))
     for grant in USUAL[:4]:
-        hearer.grant("cee", *grant)
+        hearer.peers.grant("cee", *grant)
     for grant in (("finding", "head-move"), ("spawn", "spawn"), *USUAL[3:], ("agent-commit", "type")):
-        hearer.grant("ay", *grant)
-    hearer.register_type("security-review", "finding")
-    owner.announce("bee")
-    for result in hearer.sync():
+        hearer.peers.grant("ay", *grant)
+    hearer.types.register("security-review", "finding")
+    owner.peers.announce("bee")
+    for result in hearer.peers.sync():
         assert codes(result.refused) == []
     for place, name in (("hearer", "mine"), ("hearer", "put-away"), ("third", "owl")):
         git("fetch", "-q", pair.place(place), f"{HEADS}{name}:{HEADS}{name}", cwd=pair.place("owner"))
-    hearer.archive("put-away")
+    hearer.agents.archive("put-away")
     false_claims = false_heads(pair) | other_false_claims(pair)
     owner.spawn("honest", BRIEFING)
     true_claim = RefClaim(HEADS + "honest", pair.rev("owner", HEADS + "honest"), "spawn", "spawn")
@@ -186,7 +186,7 @@ def test_false_claims_move_nothing_and_do_not_affect_true_ones(synced: SyncOfFal
 
 def test_a_built_in_type_is_not_learned_again(pair: Pair) -> None:
     """A statement with one is processed completely."""
-    pair.hearer.grant("ay", "agent-commit", "type")
+    pair.hearer.peers.grant("ay", "agent-commit", "type")
     before, (seq, _) = pair.state()
     pair.forge(RefClaim("types/finding", define_cid("finding", "agent-commit"), "finding", "type", "agent-commit"))
     pair.clock.left = 5000

@@ -53,35 +53,35 @@ def test_statements_of_a_replaced_or_removed_peer_have_no_effect(pair: Pair, ver
         replace_parts(pair.hearer, syncing=syncing._replace(resources=resources))
 
     def replace_peer() -> None:
-        pair.hearer.remove_peer("ay")
-        pair.hearer.add_peer("ay", f"clia:{OTHER}:{pair.owner.key().key}", pair.place("owner"))
+        pair.hearer.peers.remove("ay")
+        pair.hearer.peers.add("ay", f"clia:{OTHER}:{pair.owner.peers.key().key}", pair.place("owner"))
         states.append((components(pair.hearer).peers.get("ay"), pair.state()))
 
     use(Interrupting(original_transport, replace_peer, verb))
     refused("peer-changed", pair.sync)
     assert states == [(components(pair.hearer).peers.get("ay"), pair.state())]
     use(original_transport)
-    pair.hearer.remove_peer("ay")
-    pair.hearer.add_peer("ay", pair.owner.key().text, pair.place("owner"))
+    pair.hearer.peers.remove("ay")
+    pair.hearer.peers.add("ay", pair.owner.peers.key().text, pair.place("owner"))
     pair.grant()
     assert codes(pair.sync().refused) == []
     assert pair.tracked_heads() == {"scout": new}
     new = pair.announce_commit("again")
-    use(Interrupting(original_transport, lambda: pair.hearer.remove_peer("ay"), verb))
+    use(Interrupting(original_transport, lambda: pair.hearer.peers.remove("ay"), verb))
     refused("no-such-peer", pair.sync)
     assert git("for-each-ref", "refs/clia/remotes/", "refs/clia/peers/", cwd=pair.place("hearer")) == ""
 
 
 def test_a_peer_added_again_by_an_older_key_continues_where_it_was(pair: Pair) -> None:
     """Its newest key and position are kept; refs that git left under its name are ignored."""
-    old = pair.owner.key().text
-    pair.owner.rotate_key()
+    old = pair.owner.peers.key().text
+    pair.owner.peers.rotate_key()
     pair.sync()
-    peer = pair.hearer.peer("ay")
+    peer = pair.hearer.peers.get("ay")
     assert len(peer.keys) == 2
-    pair.hearer.remove_peer("ay")
+    pair.hearer.peers.remove("ay")
     pair.update_ref("hearer", "refs/clia/remotes/ay/agents/left", pair.hearer.spawn("left", BRIEFING).genesis)
-    added_peer = pair.hearer.add_peer("ay", old, pair.place("owner"))
+    added_peer = pair.hearer.peers.add("ay", old, pair.place("owner"))
     assert (added_peer.keys, added_peer.seq, added_peer.agents) == (peer.keys, peer.seq, 0)
     pair.grant()
     assert (pair.sync().accepted, pair.tracked_heads()) == (0, {"scout": pair.owner.head("scout")})
@@ -90,10 +90,10 @@ def test_a_peer_added_again_by_an_older_key_continues_where_it_was(pair: Pair) -
 def test_a_space_with_the_maximum_of_keys_keeps_the_last_one(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clia.federation.keys.CHAIN_MAX", 3)
     for _ in range(2):
-        pair.owner.rotate_key()
-    key = pair.owner.key()
-    refused("too-many-keys", pair.owner.rotate_key)
-    assert (pair.owner.key(), key.mine) == (key, True)
+        pair.owner.peers.rotate_key()
+    key = pair.owner.peers.key()
+    refused("too-many-keys", pair.owner.peers.rotate_key)
+    assert (pair.owner.peers.key(), key.mine) == (key, True)
     new = pair.announce_commit()
     assert (pair.sync().keys, pair.tracked_heads()) == (2, {"scout": new})
-    assert len(pair.owner.rotate_key(lost=True).chain) == 1  # as the hint says
+    assert len(pair.owner.peers.rotate_key(lost=True).chain) == 1  # as the hint says

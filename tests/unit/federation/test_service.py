@@ -42,7 +42,7 @@ def test_keys_and_capabilities_reach_other_clones_only_if_requested_and_are_unit
     clone_path, clone = clone_space(pair, "hearer", tmp_path)
     with clone:
         clone.adopt()
-        assert not clone.grants()
+        assert not clone.peers.grants()
         hearer.publish([], federation=True)
         git(
             "push",
@@ -56,23 +56,23 @@ def test_keys_and_capabilities_reach_other_clones_only_if_requested_and_are_unit
         refs = git("for-each-ref", "--format=%(refname)", "refs/clia/", cwd=clone_path).split()
         assert "refs/clia/keys" in refs
         assert not [ref for ref in refs if ref.startswith(("refs/clia/remotes/", "refs/clia/peers/"))]
-        clone.add_peer("ay", pair.owner.key().text, pair.place("owner"))
-        refused("no-private-key", lambda: clone.announce("ay"))
-        assert clone.sync("ay")[0].moves
-        clone.revoke("ay", "briefing", "spawn")
-        clone.grant("ay", "session", "note")
-        hearer.revoke("ay", "behaviour", "behaviour")
+        clone.peers.add("ay", pair.owner.peers.key().text, pair.place("owner"))
+        refused("no-private-key", lambda: clone.peers.announce("ay"))
+        assert clone.peers.sync("ay")[0].moves
+        clone.peers.revoke("ay", "briefing", "spawn")
+        clone.peers.grant("ay", "session", "note")
+        hearer.peers.revoke("ay", "behaviour", "behaviour")
         hearer.publish([], federation=True)
         assert ("refs/clia/capabilities", "united") in [adoption[:2] for adoption in clone.adopt()]
         expected = {("agent-commit", trigger) for trigger in ("spawn", "head-move", "merge")} | {
             ("console-trace", "note"),
             ("session", "note"),
         }
-        assert {(grant.type, grant.trigger) for grant in clone.grants()} == expected
+        assert {(grant.type, grant.trigger) for grant in clone.peers.grants()} == expected
         assert clone.verify().clean
         clone.publish([], federation=True)
         hearer.adopt()
-        assert {(grant.type, grant.trigger) for grant in hearer.grants()} == expected
+        assert {(grant.type, grant.trigger) for grant in hearer.peers.grants()} == expected
 
 
 def test_keys_of_another_clone_are_adopted_only_if_they_continue_ours(pair: Pair, tmp_path: Path) -> None:
@@ -81,10 +81,10 @@ def test_keys_of_another_clone_are_adopted_only_if_they_continue_ours(pair: Pair
     with clone:
         owner.publish([], federation=True)
         clone.adopt()
-        owner.rotate_key()
+        owner.peers.rotate_key()
         owner.publish([], federation=True)
         assert ("refs/clia/keys", "ahead") in [adoption[:2] for adoption in clone.adopt()]
-        assert clone.key()[1:3] == owner.key()[1:3]
+        assert clone.peers.key()[1:3] == owner.key()[1:3]
         bare_repo = str(tmp_path / "between.git")
         link = git("log", "-1", "--format=%B", "refs/clia/keys", cwd=bare_repo)  # the same key again, which is a descendant for git
         forged = git("commit-tree", plumbed("mktree", cwd=bare_repo), "-p", "refs/clia/keys", "-m", link, cwd=bare_repo).strip()
@@ -92,28 +92,28 @@ def test_keys_of_another_clone_are_adopted_only_if_they_continue_ours(pair: Pair
         git("update-ref", "refs/clia/keys", forged, cwd=bare_repo)
         assert ("refs/clia/keys", "diverged") in [adoption[:2] for adoption in clone.adopt()]
         git("update-ref", "refs/clia/keys", tip, cwd=bare_repo)
-        clone.rotate_key(lost=True)
-        owner.rotate_key()
+        clone.peers.rotate_key(lost=True)
+        owner.peers.rotate_key()
         owner.publish([], federation=True)
-        own_key = clone.key()
+        own_key = clone.peers.key()
         assert ("refs/clia/keys", "diverged") in [adoption[:2] for adoption in clone.adopt()]
-        assert clone.key() == own_key
+        assert clone.peers.key() == own_key
 
 
 def test_traces_of_a_peer_are_found_by_its_commits(pair: Pair) -> None:
     hearer, cid = pair.hearer, pair.owner.head("scout")
-    trace = hearer.trace_for(cid)
+    trace = hearer.traces.of(cid)
     assert trace is not None
     assert texts(trace.entries) == ["a secret word"]
-    assert hearer.trace_cid_for(cid) == pair.owner.trace_cid_for(cid)
-    assert [bound_trace.trace.commit for bound_trace in hearer.session_traces("ay/scout")] == [cid]
-    assert len(hearer.trace_history(cid)) == 1
-    assert len(hearer.session_log("ay/scout")) == 3
+    assert hearer.traces.id_of(cid) == pair.owner.trace_cid_for(cid)
+    assert [bound_trace.trace.commit for bound_trace in hearer.traces.of_agent("ay/scout")] == [cid]
+    assert len(hearer.traces.history(cid)) == 1
+    assert len(hearer.history.own("ay/scout")) == 3
     assert "theirs" in hearer.diff("ay/scout")
     hearer.spawn("mine", BRIEFING)
     hearer.merge("mine", "ay/scout")
     line = hearer.blame("mine", "a.txt")[0]
-    assert (line.agent, line.commit, line.trace) == ("scout", cid, hearer.trace_cid_for(cid))
+    assert (line.agent, line.commit, line.trace) == ("scout", cid, hearer.traces.id_of(cid))
 
 
 def test_invalid_traces_of_a_peer_are_shown_safely_and_only_for_its_commits(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,8 +127,8 @@ def test_invalid_traces_of_a_peer_are_shown_safely_and_only_for_its_commits(pair
         lines.append(f"100644 blob {plumbed('hash-object', '-w', '--stdin', cwd=repo, stdin=data)}\t{cid}\n")
     notes_commit = git("commit-tree", plumbed("mktree", cwd=repo, stdin="".join(lines)), "-m", "notes", cwd=repo).strip()
     pair.update_ref("hearer", NOTES, notes_commit)
-    assert hearer.trace_for(own) is None
-    trace = hearer.trace_for(theirs)
+    assert hearer.traces.of(own) is None
+    trace = hearer.traces.of(theirs)
     assert trace is not None
     assert (trace.commit, len(trace.entries)) == (theirs, 3)
     for options in ([], ["--json"]):
@@ -140,35 +140,35 @@ def test_a_merge_of_a_peers_agent_is_an_ordinary_relation(pair: Pair, capsys: py
     hearer = pair.hearer
     hearer.spawn("mine", BRIEFING)
     hearer.merge("mine", "ay/scout")
-    assert hearer.merged_sessions("mine") == ["ay/scout"]
-    assert hearer.merged_into("ay/scout") == ["mine"]
+    assert hearer.relations.merged("mine") == ["ay/scout"]
+    assert hearer.relations.merged_into("ay/scout") == ["mine"]
     assert [edge.dst for edge in hearer.relations("ay/scout")] == ["ay/scout"]
     assert hearer.rebuild() == 1
     assert hearer.verify().clean
-    assert hearer.relink() == []
+    assert hearer.traces.relink() == []
     git("commit", "--quiet", "--allow-empty", "--message=first", cwd=pair.place("hearer"))
     branch = git("branch", "--show-current", cwd=pair.place("hearer")).strip()
     hearer.land("mine", branch, squash=True)
-    assert hearer.trace_for(branch) is None
+    assert hearer.traces.of(branch) is None
     assert hearer.maintain(archive_idle_days=0, dry_run=True).archived == ("mine",)
     for command in (["tree"], ["graph"], ["graph", "ay/scout"], ["relations", "mine"], ["log", "mine"]):
         assert main([*command, "--path", pair.place("hearer")]) == 0
     assert "ay/scout" in capsys.readouterr().out
-    hearer.unrelate("mine", "merges", "ay/scout")
-    assert hearer.merged_sessions("mine") == []
+    hearer.relations.retract("mine", "merges", "ay/scout")
+    assert hearer.relations.merged("mine") == []
     assert hearer.verify().clean
 
 
 def test_purged_traces_are_announced_again_and_archived_agents_stay_announced(pair: Pair) -> None:
     owner, hearer = pair.owner, pair.hearer
     old_notes = pair.rev("hearer", NOTES)
-    purged = owner.trace_purge("scout", "secret word")
+    purged = owner.traces.purge("scout", "secret word")
     assert [line for line in purged.remaining if line.startswith("peers:")]
-    owner.archive("scout")
-    owner.announce("bee")
+    owner.agents.archive("scout")
+    owner.peers.announce("bee")
     synced = pair.sync()
     assert [(move.place, move.old) for move in synced.moves] == [("notes/trace/scout", old_notes)]
-    trace = hearer.trace_for("ay/scout")
+    trace = hearer.traces.of("ay/scout")
     assert trace is not None
     assert texts(trace.entries) == ["a [purged]"]
     hearer.maintain()
@@ -182,7 +182,7 @@ def test_an_announcement_without_changes_repairs_an_incomplete_view(pair: Pair) 
     view = Path(pair.place("owner"), ".git/clia/shared", f"{pair.hearer.id}.git", "packed-refs")
     before = view.read_text()
     view.write_text("# pack-refs with: sorted \n")
-    assert pair.owner.announce("bee")[0].statements == 0
+    assert pair.owner.peers.announce("bee")[0].statements == 0
     assert view.read_text() == before
 
 
@@ -191,12 +191,12 @@ def test_the_feed_has_one_event_per_peer_however_many_refs_moved(pair: Pair) -> 
     feed = hearer.local.open_feed()
     feed.look()
     pair.owner.commit("scout", "finding", {"a.txt": b"more\n"})
-    pair.owner.announce("bee")
+    pair.owner.peers.announce("bee")
     pair.sync()
     assert feed.look() == 1
     event = feed.read(0)[-1].body
     assert (event["event"], event["peer"], event["places"]) == ("peer", "ay", ["agents/scout", "announce"])
-    hearer.remove_peer("ay")
+    hearer.peers.remove("ay")
     feed.look()
     assert [feed.read(0)[-1].body[key] for key in ("event", "peer")] == ["gone", "ay"]
     feed.close()
@@ -206,37 +206,37 @@ def test_a_rotation_without_announcement_is_followed_by_a_snapshot(pair: Pair) -
     """If the process dies between rotation and announcement, the next announcement is a snapshot by the new key."""
     owner = pair.owner
     owner.commit("scout", "finding", {"a.txt": b"unheard\n"})
-    owner.announce("bee")
+    owner.peers.announce("bee")
     components(owner).keys.rotate()
-    announced = owner.announce("bee")[0]
+    announced = owner.peers.announce("bee")[0]
     assert announced.snapshot
     synced = pair.sync()
     assert (synced.keys, {*codes(synced.refused)} <= {"revoked-key"}) == (1, True)
     assert pair.hearer.find("ay/scout") == owner.head("scout")
-    assert not owner.announce("bee")[0].statements
+    assert not owner.peers.announce("bee")[0].statements
 
 
 def test_a_snapshot_is_newer_than_statements_of_a_second_writer(pair: Pair) -> None:
     """After a thousand statements by someone else with the key, the owner's next snapshot is accepted."""
-    pair.forge(seq=pair.hearer.peer("ay").seq + 1000)
+    pair.forge(seq=pair.hearer.peers.get("ay").seq + 1000)
     assert pair.sync().accepted == 1
     git("update-ref", pair.chain_ref, f"{pair.chain_ref}~1", cwd=pair.place("owner"))
     pair.clock.at += timedelta(seconds=2)
-    (announced,) = pair.owner.announce("bee", snapshot=True)
+    (announced,) = pair.owner.peers.announce("bee", snapshot=True)
     assert (announced.statements, announced.snapshot) == (1, True)
     assert pair.sync().accepted == 1
-    assert pair.hearer.peer("ay").seq == announced.seq
+    assert pair.hearer.peers.get("ay").seq == announced.seq
     assert pair.owner.verify().findings == ()
 
 
 def test_a_peers_flow_stays_denied_after_the_peer_is_removed(pair: Pair) -> None:
-    pair.owner.define("hello", "def main(input):\n    return 1\n")
-    pair.owner.share("bee", agents=["*"], behaviours=["*"])
-    pair.owner.announce("bee")
-    pair.hearer.grant("ay", "behaviour", "behaviour")
+    pair.owner.sessions.define("hello", "def main(input):\n    return 1\n")
+    pair.owner.peers.share("bee", agents=["*"], behaviours=["*"])
+    pair.owner.peers.announce("bee")
+    pair.hearer.peers.grant("ay", "behaviour", "behaviour")
     pair.sync()
-    cid = pair.hearer.flow("ay/hello").cid
-    pair.hearer.remove_peer("ay")
+    cid = pair.hearer.sessions.flow("ay/hello").cid
+    pair.hearer.peers.remove("ay")
     pair.hearer.spawn("mine", BRIEFING)
     refused("execute-denied", lambda: pair.hearer.start("mine", cid))
 
@@ -246,13 +246,13 @@ FLOW = "def main(input):\n    request('check', 1)\n    return request('check', 2
 
 def with_flow(pair: Pair) -> str:
     """Let the hearer track and run a flow of the owner; return its id."""
-    pair.owner.define("hello", FLOW)
-    pair.owner.share("bee", agents=["*"], behaviours=["*"])
-    pair.owner.announce("bee")
-    pair.hearer.grant("ay", "behaviour", "behaviour", execute=True)
+    pair.owner.sessions.define("hello", FLOW)
+    pair.owner.peers.share("bee", agents=["*"], behaviours=["*"])
+    pair.owner.peers.announce("bee")
+    pair.hearer.peers.grant("ay", "behaviour", "behaviour", execute=True)
     pair.sync()
     pair.hearer.spawn("mine", BRIEFING)
-    return pair.hearer.flow("ay/hello").cid
+    return pair.hearer.sessions.flow("ay/hello").cid
 
 
 def test_a_session_of_a_peers_flow_stops_when_the_grant_is_revoked(pair: Pair) -> None:
@@ -260,10 +260,10 @@ def test_a_session_of_a_peers_flow_stops_when_the_grant_is_revoked(pair: Pair) -
     cid = with_flow(pair)
     assert pair.hearer.start("mine", cid).flow == "ay/hello"
     pair.hearer.resume("mine", True)
-    pair.hearer.revoke("ay", "behaviour")
+    pair.hearer.peers.revoke("ay", "behaviour")
     refused("execute-denied", lambda: pair.hearer.resume("mine", True))
-    refused("execute-denied", lambda: pair.hearer.give_up("mine", "no"))
-    pair.hearer.remove_peer("ay")
+    refused("execute-denied", lambda: pair.hearer.sessions.give_up("mine", "no"))
+    pair.hearer.peers.remove("ay")
     refused("execute-denied", lambda: pair.hearer.resume("mine", True))
     assert pair.hearer.cancel("mine").status == "cancelled"
 
@@ -273,50 +273,50 @@ def test_if_two_peers_have_a_flow_the_one_with_a_grant_counts(pair: Pair) -> Non
     tip = pair.rev("hearer", "refs/clia/remotes/ay/behaviours/hello")
     pair.update_ref("hearer", "refs/clia/remotes/aa/behaviours/hello", tip)
     assert pair.hearer.start("mine", cid).flow == "ay/hello"
-    assert [(behaviour.peer, behaviour.name, behaviour.cid, behaviour.runs) for behaviour in pair.hearer.remote_behaviours()] == [
+    assert [(behaviour.peer, behaviour.name, behaviour.cid, behaviour.runs) for behaviour in pair.hearer.peers.behaviours()] == [
         ("ay", "hello", cid, True)
     ]
 
 
 def test_a_type_clash_is_reported_even_if_the_grant_came_later(pair: Pair) -> None:
     """A commit of that type is not admitted by the local meaning of its name."""
-    pair.owner.register_type("audit", "agent-commit")
-    pair.hearer.register_type("audit", "finding")
+    pair.owner.types.register("audit", "agent-commit")
+    pair.hearer.types.register("audit", "finding")
     pair.owner.commit("scout", "audit", {"a.txt": b"audited\n"})
-    pair.owner.announce("bee")
-    before = pair.hearer.remotes("ay")[0].head
+    pair.owner.peers.announce("bee")
+    before = pair.hearer.peers.remotes("ay")[0].head
     assert sorted(codes(pair.sync().refused)) == ["capability-denied", "type-clash"]
-    pair.hearer.grant("ay", "agent-commit", "type")
+    pair.hearer.peers.grant("ay", "agent-commit", "type")
     assert codes(pair.sync().refused) == ["type-clash"]
     assert codes(pair.sync().refused) == []
-    assert {(claim.place, claim.code) for claim in pair.hearer.waiting("ay")} == {
+    assert {(claim.place, claim.code) for claim in pair.hearer.peers.waiting("ay")} == {
         ("agents/scout", "type-clash"),
         ("types/audit", "type-clash"),
     }
-    assert pair.hearer.remotes("ay")[0].head == before
+    assert pair.hearer.peers.remotes("ay")[0].head == before
 
 
 def test_the_record_of_a_peers_agent_can_be_read(pair: Pair) -> None:
-    assert pair.hearer.briefing_of("ay/scout") == pair.owner.briefing_of("scout")
-    assert set(pair.hearer.record_of("ay/scout")) == {"briefing.json"}
-    refused("no-such-agent", lambda: pair.hearer.briefing_of("ay/nobody"))
+    assert pair.hearer.agents.briefing("ay/scout") == pair.owner.briefing_of("scout")
+    assert set(pair.hearer.agents.record("ay/scout")) == {"briefing.json"}
+    refused("no-such-agent", lambda: pair.hearer.agents.briefing("ay/nobody"))
 
 
 def test_an_agent_whose_branch_git_moved_stays_announced_at_its_old_head(pair: Pair) -> None:
     unrelated = git("commit-tree", "refs/heads/agents/scout^{tree}", "-m", "people", cwd=pair.place("owner")).strip()
     pair.update_ref("owner", "refs/heads/agents/scout", unrelated)
-    before = pair.hearer.remotes("ay")
-    pair.owner.announce("bee", snapshot=True)
+    before = pair.hearer.peers.remotes("ay")
+    pair.owner.peers.announce("bee", snapshot=True)
     assert pair.sync().moves == ()
-    assert pair.hearer.remotes("ay") == before
+    assert pair.hearer.peers.remotes("ay") == before
 
 
 def test_waiting_claims_are_counted_and_a_silent_peer_is_reported(pair: Pair) -> None:
-    pair.hearer.revoke("ay", "agent-commit")
+    pair.hearer.peers.revoke("ay", "agent-commit")
     pair.owner.commit("scout", "finding", {"a.txt": b"more\n"})
-    pair.owner.announce("bee")
+    pair.owner.peers.announce("bee")
     assert (pair.sync().waiting, pair.sync().waiting) == (1, 1)
-    pair.owner.remove_peer("bee")
+    pair.owner.peers.remove("bee")
     with clia.init(Path(pair.place("hearer")).parent / "third", settings=pair.settings()) as third:
-        third.add_peer("ay", pair.owner.key().text, pair.place("owner"))
-        assert third.sync("ay")[0].silent
+        third.peers.add("ay", pair.owner.peers.key().text, pair.place("owner"))
+        assert third.peers.sync("ay")[0].silent

@@ -44,10 +44,10 @@ def spawn_message(name: str) -> str:
 def test_other_content_in_a_chain_is_not_admitted(pair: Pair, content: str, position: str) -> None:
     """Otherwise a peer could fill our repository without any grant."""
     if position.endswith("something waits"):
-        (grant,) = pair.hearer.revoke("ay", "agent-commit", "head-move")
+        (grant,) = pair.hearer.peers.revoke("ay", "agent-commit", "head-move")
         pair.announce_commit()
         assert codes(pair.sync().refused) == ["capability-denied"]
-        pair.hearer.grant("ay", grant.type, grant.trigger)
+        pair.hearer.peers.grant("ay", grant.type, grant.trigger)
     tip, tracked_before = pair.rev("owner", pair.chain_ref), pair.rev("hearer", TRACKED_CHAIN)
     filler = pair.blob("filler")
     files = {"load.bin": f"100644,blob,{filler}"}
@@ -87,19 +87,19 @@ def test_an_agent_that_another_peer_claimed_is_accepted_from_its_owner_once_that
     hearer, third = pair.hearer, pair.new_space("third")
     pair.agent(third, "owl", "one")
     git("fetch", "-q", pair.place("third"), f"{HEADS}owl:{HEADS}owl", cwd=pair.place("owner"))
-    pair.owner.announce("bee")
+    pair.owner.peers.announce("bee")
     assert [move.place for move in pair.sync().moves] == ["agents/owl"]
-    third.add_peer("bee", hearer.key().text)
-    third.share("bee", agents=["*"])
-    third.announce("bee")
-    hearer.add_peer("cee", third.key().text, pair.place("third"))
+    third.peers.add("bee", hearer.peers.key().text)
+    third.peers.share("bee", agents=["*"])
+    third.peers.announce("bee")
+    hearer.peers.add("cee", third.peers.key().text, pair.place("third"))
     for grant in USUAL:
-        hearer.grant("cee", *grant)
-    (first,), (second,) = hearer.sync("cee"), hearer.sync("cee")
+        hearer.peers.grant("cee", *grant)
+    (first,), (second,) = hearer.peers.sync("cee"), hearer.sync("cee")
     assert (codes(first.refused), codes(second.refused)) == (["claims-anothers-agent"], [])
-    assert hearer.remotes("cee") == []
-    hearer.remove_peer("ay")
-    (third_sync,) = hearer.sync("cee")
+    assert hearer.peers.remotes("cee") == []
+    hearer.peers.remove("ay")
+    (third_sync,) = hearer.peers.sync("cee")
     assert ([move.place for move in third_sync.moves], codes(third_sync.refused)) == (["agents/owl"], [])
     third.close()
 
@@ -108,20 +108,20 @@ def test_an_agent_that_another_peer_claimed_is_accepted_from_its_owner_once_that
 def test_a_withdrawn_agent_returns_only_at_its_head_or_a_descendant(pair: Pair, other: str) -> None:
     """Otherwise a peer could replace an agent's history by another one."""
     head = pair.owner.head("scout")
-    pair.owner.share("bee", agents=[])
-    pair.owner.announce("bee")
+    pair.owner.peers.share("bee", agents=[])
+    pair.owner.peers.announce("bee")
     pair.sync()
     assert pair.tracked_heads() == {}
-    pair.owner.share("bee", agents=["*"])
+    pair.owner.peers.share("bee", agents=["*"])
     new = pair.rev("owner", f"{head}^") if other == "older" else pair.commit(spawn_message("scout"), {"b.txt": "x"})
     pair.update_ref("owner", SCOUT, new)
-    pair.owner.announce("bee")
+    pair.owner.peers.announce("bee")
     assert codes(pair.sync().refused) == ["not-descending"]
     assert pair.tracked_heads() == {}
     pair.update_ref("owner", SCOUT, head)
     if other == "older":
         head = pair.announce_commit()
-    pair.owner.announce("bee")
+    pair.owner.peers.announce("bee")
     assert codes(pair.sync().refused) == []
     assert pair.tracked_heads() == {"scout": head}
 
@@ -132,7 +132,7 @@ def type_claim(name: str, parent: str) -> RefClaim:
 
 def test_no_type_is_learned_below_a_reserved_kind(pair: Pair) -> None:
     """Otherwise a grant for findings would allow decisions."""
-    pair.hearer.grant("ay", "agent-commit", "type")
+    pair.hearer.peers.grant("ay", "agent-commit", "type")
     reserved = ("spawn", "session-merge", "decision")
     pair.forge(*(type_claim(f"my-{parent}", parent) for parent in reserved), type_claim("my-finding", "finding"))
     synced = pair.sync()
@@ -145,20 +145,20 @@ def test_no_type_is_learned_below_a_reserved_kind(pair: Pair) -> None:
 
 def test_types_that_depend_on_each_other_are_learned_in_one_sync(pair: Pair) -> None:
     """Their names are sorted in reverse order of their dependencies."""
-    pair.hearer.grant("ay", "agent-commit", "type")
+    pair.hearer.peers.grant("ay", "agent-commit", "type")
     chain = ("finding", "dd", "cc", "bb", "aa")
     for parent, name in pairwise(chain):
-        pair.owner.register_type(name, parent)
-    pair.owner.announce("bee")
+        pair.owner.types.register(name, parent)
+    pair.owner.peers.announce("bee")
     assert pair.learned_types() == ["dd", "cc", "bb", "aa"]
 
 
 def test_the_number_of_types_learned_per_sync_is_limited(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair.hearer.grant("ay", "agent-commit", "type")
+    pair.hearer.peers.grant("ay", "agent-commit", "type")
     monkeypatch.setattr("clia.federation.syncing.LEARNED_MAX", 2)
     for name in ("va", "vb", "vc", "vd", "ve"):
-        pair.owner.register_type(name, "finding")
-    pair.owner.announce("bee")
+        pair.owner.types.register(name, "finding")
+    pair.owner.peers.announce("bee")
     assert [pair.learned_types() for _ in range(4)] == [["va", "vb"], ["vc", "vd"], ["ve"], []]
 
 
@@ -201,7 +201,7 @@ def test_the_stored_message_of_a_refusal_is_limited(pair: Pair) -> None:
     speaker = pair.speaker()
     pair.append(speaker.signed(b"{}", speaker.header(alg="x" * 60_000)))
     assert codes(pair.sync().refused) == ["wrong-algorithm"]
-    assert len(pair.hearer.refusals("ay")[0].message) <= 500
+    assert len(pair.hearer.peers.refusals("ay")[0].message) <= 500
 
 
 def test_temporary_refusals_are_retried_and_permanent_ones_are_not(pair: Pair) -> None:

@@ -511,20 +511,20 @@ def test_two_spaces_exchange_announcements_through_a_plain_git_server(tmp_path: 
         git(tmp_path / "one", "remote", "add", "hub", url)
         one.spawn("scout", BRIEFING)
         one.spawn("diver", BRIEFING)
-        one.add_peer("two", two.key().text)
-        one.share("two", agents=["*"])
-        two.add_peer("one", one.key().text, url)
-        two.grant("one", "agent-commit", "spawn")
-        two.grant("one", "agent-commit", "head-move")
-        one.announce("two", push="hub")
-        two.sync("one")
-        assert [remote.agent for remote in two.remotes("one")] == ["diver", "scout"]
+        one.peers.add("two", two.peers.key().text)
+        one.peers.share("two", agents=["*"])
+        two.peers.add("one", one.peers.key().text, url)
+        two.peers.grant("one", "agent-commit", "spawn")
+        two.peers.grant("one", "agent-commit", "head-move")
+        one.peers.announce("two", push="hub")
+        two.peers.sync("one")
+        assert [remote.agent for remote in two.peers.remotes("one")] == ["diver", "scout"]
         head = one.commit("scout", "finding", {"a.txt": b"1"})
-        one.share("two", agents=["scout"])
-        one.announce("two", push="hub")
-        two.sync("one")
-        assert [(remote.agent, remote.head) for remote in two.remotes("one")] == [("scout", str(head))]
-        refused("no-such-remote", lambda: one.announce("two", push="hob"))
+        one.peers.share("two", agents=["scout"])
+        one.peers.announce("two", push="hub")
+        two.peers.sync("one")
+        assert [(remote.agent, remote.head) for remote in two.peers.remotes("one")] == [("scout", str(head))]
+        refused("no-such-remote", lambda: one.peers.announce("two", push="hob"))
     refs = git(hub, "for-each-ref", "--format=%(refname)", "refs/clia/announced").stdout.decode()
     assert "agents/scout" in refs
     assert "diver" not in refs

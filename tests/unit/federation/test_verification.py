@@ -87,14 +87,14 @@ def test_verify_reports_capabilities_that_differ_from_their_files_or_facts(pair:
     pair.update_ref("hearer", CAPABILITIES, empty)
     assert findings(hearer) == {("not-a-capability", CAPABILITIES), ("capabilities-differ", CAPABILITIES)}
     pair.update_ref("hearer", CAPABILITIES, tip)
-    assert hearer.allowed("ay", "finding", "head-move")
+    assert hearer.peers.allowed("ay", "finding", "head-move")
     with hearer.local.store.writing() as transaction:
         facts = components(hearer).capabilities.facts()
         more = GrantFact("0" * 40, pair.owner.id, "decision", "merge")
         transaction.gate.load(GateFacts((*facts.grants, more), facts.trusted, facts.parents))
     assert findings(hearer) == {("gate-differs", CAPABILITIES)}
     hearer.rebuild()
-    assert hearer.allowed("ay", "finding", "head-move")
+    assert hearer.peers.allowed("ay", "finding", "head-move")
     assert findings(hearer) == set()
 
 
@@ -103,5 +103,5 @@ def test_an_unreadable_peer_can_be_removed_and_hides_no_other(pair: Pair) -> Non
     pair.update_ref("hearer", "refs/clia/peers/odd", own)
     assert [peer.name for peer in pair.hearer.peers()] == ["ay"]
     assert ("invalid-peer", "refs/clia/peers/odd") in findings(pair.hearer)
-    pair.hearer.remove_peer("odd")
+    pair.hearer.peers.remove("odd")
     assert findings(pair.hearer) == set()

@@ -10,7 +10,7 @@ from support.session_flows import APPROVAL
 
 @pytest.mark.parametrize(("verb", "body"), [("resume", {"value": "a plan"}), ("give-up", {"reason": "no model"})])
 def test_an_answer_for_a_worker_is_recorded_as_the_tokens_user(forge: OpenForge, verb: str, body: dict[str, str]) -> None:
-    forge.space.define("approval", APPROVAL)
+    forge.space.sessions.define("approval", APPROVAL)
     forge.space.start("scout", "approval", {"goal": "x"})
     token = forge.bearer("will", display="Will Worker")
     forged = forge.post_to_agents(f"/scout/{verb}", {**body, "by": "Ann"}, **token)
@@ -25,7 +25,7 @@ def test_an_answer_for_a_worker_is_recorded_as_the_tokens_user(forge: OpenForge,
 
 
 def test_a_decision_on_a_request_for_workers_is_a_conflict(forge: OpenForge) -> None:
-    forge.space.define("approval", APPROVAL)
+    forge.space.sessions.define("approval", APPROVAL)
     forge.space.start("scout", "approval", {"goal": "x"})
     answer = forge.post_to_agents("/scout/decisions", {"value": "yes", "request_id": "1.1"}, **forge.bearer("will"))
     assert problem_of(answer) == (409, "not-a-human-request")

@@ -38,7 +38,7 @@ def test_the_page_shows_the_agent_its_commits_and_relations(forge: OpenForge) ->
     cid = space.commit("scout", "finding", {"a.txt": b"one\n"}, message="Found it", meta={"x": 1})
     space.spawn_from("digger", BRIEFING, "scout")
     space.spawn("judge", BRIEFING)
-    space.reviews("judge", "scout")
+    space.relations.add_review("judge", "scout")
     space.trace("scout", "console", "hello")
     page = forge.browser().get(f"{forge.base}/agents/scout")
     assert page.status_code == 200
@@ -66,7 +66,7 @@ def test_the_commits_of_an_agent_are_paged(forge: OpenForge, monkeypatch: pytest
 
 def test_the_page_links_the_session_and_its_pending_question(forge: OpenForge) -> None:
     space = forge.space
-    space.define("plan", APPROVAL)
+    space.sessions.define("plan", APPROVAL)
     space.start("scout", "plan", {"goal": "x"})
     space.resume("scout", "do it")
     page = forge.browser().get(f"{forge.base}/agents/scout").text
@@ -109,7 +109,7 @@ def test_an_agent_with_only_questions_is_not_shown_as_unused(forge: OpenForge) -
 
 
 def test_a_session_with_a_damaged_row_is_shown_as_unreadable(forge: OpenForge) -> None:
-    forge.space.define("plan", APPROVAL)
+    forge.space.sessions.define("plan", APPROVAL)
     forge.space.start("scout", "plan", {"goal": "x"})
     with forge.space.local.store.writing() as change:
         change.values.put("live/scout/1", {"status": "suspended"})
@@ -260,8 +260,8 @@ def test_an_administrator_can_spawn_a_sub_agent(forge: OpenForge) -> None:
     fields = {"name": "digger", "title": "Dig", "text": "deep\r\ndown", "slug": ""}
     answer = browser.post(f"{forge.base}/agents/scout/sub-agents", fields)
     assert (answer.status_code, answer.headers["location"]) == (303, f"{forge.base}/agents/digger")
-    assert forge.space.parent_agent("digger") == "scout"
-    assert forge.space.briefing_of("digger") == clia.Briefing("Dig", "deep\ndown")
+    assert forge.space.relations.parent("digger") == "scout"
+    assert forge.space.agents.briefing("digger") == clia.Briefing("Dig", "deep\ndown")
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_an_administrator_can_fork_the_session(forge: OpenForge) -> None:
     browser = forge.browser()
     answer_before_start = browser.post(f"{forge.base}/agents/scout/forks", {"name": "twin"})
     assert answer_before_start.status_code == 422
-    forge.space.define("product", PRODUCT)
+    forge.space.sessions.define("product", PRODUCT)
     forge.space.start("scout", "product")
     answer = browser.post(f"{forge.base}/agents/scout/forks", {"name": "twin"})
     assert (answer.status_code, answer.headers["location"]) == (303, f"{forge.base}/sessions/twin/1")
@@ -362,7 +362,7 @@ def test_an_administrator_can_archive_and_restore_an_agent(forge: OpenForge) -> 
 
 
 def test_an_agent_with_a_live_session_cannot_be_archived(forge: OpenForge) -> None:
-    forge.space.define("product", PRODUCT)
+    forge.space.sessions.define("product", PRODUCT)
     forge.space.start("scout", "product")
     answer = forge.browser().post(f"{forge.base}/agents/scout/archive")
     assert answer.status_code == 409

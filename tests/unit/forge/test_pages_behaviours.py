@@ -55,7 +55,7 @@ class BehavioursScene(NamedTuple):
         return browser.post(f"{self.forge.base}/behaviours/review/change", fields)
 
     def events(self) -> list[str]:
-        return [event.event for event in self.space.behaviour("review").history]
+        return [event.event for event in self.space.behaviours.get("review").history]
 
 
 @pytest.fixture
@@ -63,11 +63,11 @@ def scene(tmp_path: Path) -> Iterator[BehavioursScene]:
     with open_forge(tmp_path) as opened:
         space = opened.space
         space.spawn("scout", BRIEFING)
-        flaky = space.add_behaviour("review", FLAKY, "session-flow", why="the first").cid
-        steady = space.propose_behaviour("review", STEADY, why="no failures").cid
-        space.adopt_behaviour("review", steady, trial=True)
+        flaky = space.behaviours.add("review", FLAKY, "session-flow", why="the first").cid
+        steady = space.behaviours.propose("review", STEADY, why="no failures").cid
+        space.behaviours.adopt("review", steady, trial=True)
         evidence = ["scout"]
-        hostile = space.propose_behaviour("review", HOSTILE, why=ATTACK, notes=ATTACK, evidence=evidence, agent="scout").cid
+        hostile = space.behaviours.propose("review", HOSTILE, why=ATTACK, notes=ATTACK, evidence=evidence, agent="scout").cid
         yield BehavioursScene(opened, flaky, steady, hostile)
 
 
@@ -108,7 +108,7 @@ def test_a_suggestion_is_shown_with_its_evidence_and_adopted_with_it(scene: Beha
     assert re.search(rf"<strong>adopt</strong> <span[^>]*><a[^>]*>{scene.steady[:12]}", list_page)
     assert "3, including 1 proposed" in list_page
     page = scene.page(browser, "behaviours/review?over=month")
-    suggestion, evidence = scene.space.suggest_behaviour("review"), page.partition('id="evidence"')[2].partition("</details>")[0]
+    suggestion, evidence = scene.space.behaviours.suggest("review"), page.partition('id="evidence"')[2].partition("</details>")[0]
     assert re.findall(r'title="(\w+)"', evidence) == [*suggestion.evidence]
     session = f'href="{scene.forge.base}/sessions/scout/60" title="{suggestion.evidence[0]}">session 60 of scout finished</a>'
     assert session in evidence
@@ -120,7 +120,7 @@ def test_a_suggestion_is_shown_with_its_evidence_and_adopted_with_it(scene: Beha
     assert '<title id="plot-time-title">finished by month' in page
     assert "by an agent, not reviewed" in page
     assert scene.change(browser, "adopt", scene.steady, scene.flaky).headers["location"] == f"{scene.forge.base}/behaviours/review"
-    adoption = scene.space.behaviour("review").history[0]
+    adoption = scene.space.behaviours.get("review").history[0]
     assert (adoption.event, adoption.cid, adoption.evidence) == ("adopt", scene.steady, suggestion.evidence)
     assert (adoption.why, adoption.by, adoption.measure) == ("since", "Ada Lovelace <ada@example.org>", "finished")
     assert selected_version(scene.page(browser, "behaviours/review")) == ([scene.flaky], ["retire"])
@@ -147,7 +147,7 @@ def test_evidence_is_described_if_it_is_valid_and_links_only_to_what_exists(scen
         {"event": "x"},
     )
     cids = [append_event(core, names.events("scout"), core.agent_stamp("scout"), body, "said") for body in bodies]
-    version = scene.space.propose_behaviour("review", "def main(input):\n    return 7\n", evidence=[*cids, "scout"]).cid
+    version = scene.space.behaviours.propose("review", "def main(input):\n    return 7\n", evidence=[*cids, "scout"]).cid
     page = scene.page(browser, f"behaviour-versions/{version}")
     scout, head = f"{scene.forge.base}/agents/scout", scene.space.head("scout")
     assert re.findall(r"<li>(.*?)</li>", page.partition('<ul class="cited">')[2].partition("</ul>")[0]) == [
@@ -181,7 +181,7 @@ def test_a_version_on_trial_is_named_until_it_is_adopted(scene: BehavioursScene)
     for path in ("behaviours", "behaviours/review"):
         assert trials(path) == [scene.steady]
     assert 'id="trial"' in scene.page(browser, f"behaviour-versions/{scene.steady}")
-    scene.space.adopt_behaviour("review", scene.steady)
+    scene.space.behaviours.adopt("review", scene.steady)
     for path in ("behaviours", "behaviours/review"):
         assert trials(path) == []
     assert "state-former" in scene.page(browser, f"behaviour-versions/{scene.flaky}")
@@ -194,7 +194,7 @@ def test_a_version_is_shown_as_text_with_its_changes(scene: BehavioursScene) -> 
     assert "Changes from its parent" in page
     assert 'class="add"' in page
     assert f'name="expect" value="{scene.flaky}"' in page
-    proposal = scene.space.propose_behaviour("review", "def main(input):\n    return 1\n").cid
+    proposal = scene.space.behaviours.propose("review", "def main(input):\n    return 1\n").cid
     assert "</strong> Proposed. It cannot run" in scene.page(scene.forge.browser(), f"behaviour-versions/{proposal}")
     current = scene.page(scene.forge.browser(), f"behaviour-versions/{scene.flaky}")
     assert "It is the current version." in current
@@ -263,8 +263,8 @@ def test_a_page_reads_the_index_once_and_reports_missing_objects(scene: Behaviou
 
 def test_a_commit_links_the_version_that_ran_if_it_is_present(scene: BehavioursScene, tmp_path: Path) -> None:
     space, browser = scene.space, scene.forge.browser()
-    prompt = space.add_behaviour("careful", "Be careful: {{task}}", "prompt").cid
-    space.spawn("digger", space.brief("careful", "Dig", agent="digger"))
+    prompt = space.behaviours.add("careful", "Be careful: {{task}}", "prompt").cid
+    space.spawn("digger", space.behaviours.brief("careful", "Dig", agent="digger"))
     commit = space.commit("digger", "test", {"a": b"1"}, meta={"outcome": "pass"})
     link = f'href="{scene.forge.base}/behaviour-versions/{prompt}"'
     assert link in scene.page(browser, f"commits/{commit}")

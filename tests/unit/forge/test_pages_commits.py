@@ -93,7 +93,7 @@ def test_a_commit_shows_how_many_of_its_lines_agents_wrote(forge: OpenForge) -> 
 
 def test_a_decision_shows_its_question_answer_and_author(forge: OpenForge) -> None:
     space = forge.space
-    space.define("plan", APPROVAL)
+    space.sessions.define("plan", APPROVAL)
     space.start("scout", "plan", {"goal": ATTACK})
     space.resume("scout", ATTACK)
     cid = space.decide("scout", "approve", f"Fine {ATTACK}", by="Ada").cid
@@ -131,8 +131,8 @@ def test_all_versions_of_a_trace_can_be_read(forge: OpenForge) -> None:
     space = forge.space
     space.trace("scout", "console", f"first {ATTACK}")
     cid = space.commit_with_trace("scout", "test", {"a": b"a"})
-    before = space.trace_cid_for(cid)
-    after = space.attach_trace(cid, [{"text": f"another {ATTACK}"}])
+    before = space.traces.id_of(cid)
+    after = space.traces.attach(cid, [{"text": f"another {ATTACK}"}])
     browser = forge.browser()
     page = browser.get(f"{forge.base}/commits/{cid}").text
     assert_harmless(page)
@@ -154,9 +154,9 @@ def test_an_administrator_can_spawn_an_agent_at_the_commit(forge: OpenForge) -> 
     answer = forge.browser().post(address, {"name": "digger", "title": "Dig", "parent": "on"})
     assert (answer.status_code, answer.headers["location"]) == (303, f"{forge.base}/agents/digger")
     assert forge.space.files("digger") == {"a": b"a"}
-    assert forge.space.parent_agent("digger") == "scout"
+    assert forge.space.relations.parent("digger") == "scout"
     forge.browser().post(address, {"name": "free", "title": "Dig"})
-    assert forge.space.parent_agent("free") is None
+    assert forge.space.relations.parent("free") is None
     again = forge.browser().post(address, {"name": "digger", "title": ATTACK})
     assert again.status_code == 409
     assert_harmless(again.text)
@@ -164,7 +164,7 @@ def test_an_administrator_can_spawn_an_agent_at_the_commit(forge: OpenForge) -> 
 
 def test_an_administrator_can_fork_the_session_at_the_commit(forge: OpenForge) -> None:
     space = forge.space
-    space.define("plan", APPROVAL)
+    space.sessions.define("plan", APPROVAL)
     early_commit = space.commit("scout", "test", {"a": b"a"})
     space.start("scout", "plan", {"goal": "x"})
     cid = space.commit("scout", "test", {"a": b"b"})
@@ -176,7 +176,7 @@ def test_an_administrator_can_fork_the_session_at_the_commit(forge: OpenForge) -
     answer = browser.post(f"{forge.base}/commits/{cid}/forks", {"name": "twin"})
     assert (answer.status_code, answer.headers["location"]) == (303, f"{forge.base}/sessions/twin/1")
     assert space.session("twin").resumes == []
-    genesis = space.genesis("scout")
+    genesis = space.agents.genesis("scout")
     assert browser.post(f"{forge.base}/commits/{genesis}/forks", {"name": "other"}).status_code == 422
     assert browser.post(f"{forge.base}/commits/{cid}/forks", {"name": "No Name"}).status_code == 422
 

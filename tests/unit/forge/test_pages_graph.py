@@ -47,7 +47,7 @@ def get_page(forge: OpenForge, query: str = "", status: int = 200) -> Response:
 
 def test_the_picture_has_every_commit_and_links_commits_and_agents(forge: OpenForge) -> None:
     answer = get_page(forge)
-    assert ids(answer) == [commit.cid for commit in forge.space.window()]
+    assert ids(answer) == [commit.cid for commit in forge.space.history.window()]
     assert f'href="/s/repo/commits/{forge.space.head("scout")}"' in answer.text
     assert 'href="/s/repo/agents/builder"' in answer.text
     assert answer.text.count('class="graph-legend"') == 1
@@ -73,7 +73,7 @@ def test_the_table_has_the_content_of_the_picture(forge: OpenForge) -> None:
 
 def test_rows_are_paged_completely(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "PAGE", 2)
-    expected, displayed, address = [commit.cid for commit in forge.space.window()], [], "?"
+    expected, displayed, address = [commit.cid for commit in forge.space.history.window()], [], "?"
     while True:
         answer = get_page(forge, address)
         displayed += ids(answer)
@@ -111,7 +111,7 @@ def test_the_graph_can_be_limited_to_some_agents(forge: OpenForge) -> None:
 
 def test_an_archived_agent_can_be_selected(forge: OpenForge) -> None:
     head = forge.space.head("builder")
-    forge.space.archive("builder")
+    forge.space.agents.archive("builder")
     assert ids(get_page(forge, "?agents=builder"))[0] == head
 
 
@@ -121,7 +121,7 @@ def test_an_unknown_agent_is_not_found(forge: OpenForge, name: str) -> None:
 
 
 def test_a_path_is_marked_and_listed(forge: OpenForge) -> None:
-    genesis = forge.space.genesis("scout")
+    genesis = forge.space.agents.genesis("scout")
     assert "on-path" not in get_page(forge).text
     answer = get_page(forge, f"?from={genesis[:10]}&to=builder")
     assert "Path: 4 commits" in answer.text
@@ -132,7 +132,7 @@ def test_a_path_is_marked_and_listed(forge: OpenForge) -> None:
 
 def test_a_path_opens_the_page_that_shows_its_start(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "PAGE", 1)
-    genesis = forge.space.genesis("scout")
+    genesis = forge.space.agents.genesis("scout")
     assert ids(get_page(forge, f"?from={genesis}&to={genesis}")) != ids(get_page(forge))
     assert ids(get_page(forge, f"?from={genesis}&to={genesis}&first=0")) == ids(get_page(forge))
 
@@ -152,7 +152,7 @@ def test_an_unknown_end_of_a_path_is_a_form_error(forge: OpenForge, name: str) -
 
 def test_traces_and_sessions_are_linked(forge: OpenForge) -> None:
     space = forge.space
-    space.define("approval", APPROVAL)
+    space.sessions.define("approval", APPROVAL)
     space.start("builder", "approval", {"goal": "x"})
     session_commit = space.commit("builder", "test", changes={"d": b"1"}, message="in the session")
     traced = next(commit.cid for commit in space.log("scout") if commit.subject == "found it")
@@ -165,13 +165,13 @@ def test_traces_and_sessions_are_linked(forge: OpenForge) -> None:
 def test_a_trace_attached_later_appears(forge: OpenForge) -> None:
     head = forge.space.head("builder")
     assert f"commits/{head}/trace" not in get_page(forge).text
-    forge.space.attach_trace(head, [{"text": "what was seen"}])
+    forge.space.traces.attach(head, [{"text": "what was seen"}])
     assert f"commits/{head}/trace" in get_page(forge).text
 
 
 def test_text_of_agents_and_people_is_escaped(forge: OpenForge) -> None:
     space = forge.space
-    space.register_type("odd-kind", "finding")
+    space.types.register("odd-kind", "finding")
     space.commit("scout", "odd-kind", changes={"x": b"1"}, message=f"{ATTACK}\x1b[31m\u202e", meta={"x": ATTACK})
     for query in ("", "?view=table", "?collapse=1", "?from=scout&to=builder"):
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in get_page(forge, query).text

@@ -34,7 +34,7 @@ SCHEMA = {
 
 @pytest.fixture
 def forge(forge: OpenForge) -> OpenForge:
-    forge.space.define("question", QUESTION)
+    forge.space.sessions.define("question", QUESTION)
     return forge
 
 
@@ -149,7 +149,7 @@ def test_a_question_with_an_invalid_rule_hides_no_other(tmp_path: Path) -> None:
     config.write_text("[answers.human-legal]\nschema = {type = 5}\n")
     with open_forge(tmp_path, config=str(config)) as forge:
         forge.space.spawn("scout", BRIEFING)
-        forge.space.define("question", QUESTION)
+        forge.space.sessions.define("question", QUESTION)
         forge.space.start("scout", "question", {"kind": "human-legal", "payload": {"question": "Legal?"}})
         ask(forge, {"question": "Plain?"})
         page = forge.browser().get(f"{forge.base}/inbox")
@@ -384,7 +384,7 @@ def test_simultaneous_answers_are_handled_like_late_ones(forge: OpenForge, monke
 
 
 def test_the_page_of_an_answered_request_shows_the_answer(forge: OpenForge) -> None:
-    forge.space.define("approval", APPROVAL)
+    forge.space.sessions.define("approval", APPROVAL)
     forge.space.start("scout", "approval", {"goal": "x"})
     forge.space.resume("scout", "the plan", by="worker 7")
     forge.space.decide("scout", "approve", "Fine.", by="Ada")
@@ -399,7 +399,7 @@ def test_the_page_of_an_answered_request_shows_the_answer(forge: OpenForge) -> N
 
 def test_a_request_that_was_given_up_shows_the_reason(forge: OpenForge) -> None:
     forge.space.start("scout", "question", {"kind": "llm", "payload": {}})
-    forge.space.give_up("scout", f"no model {ATTACK}", by="worker 7")
+    forge.space.sessions.give_up("scout", f"no model {ATTACK}", by="worker 7")
     page = forge.browser().get(f"{forge.base}/inbox/scout/1.1").text
     assert "Given up by worker 7" in page
     assert "no model &lt;script&gt;" in page
@@ -480,7 +480,7 @@ def test_no_or_too_many_selected_questions_are_refused(forge: OpenForge, picked:
 
 
 def test_parallel_questions_of_a_session_are_answered_one_by_one(forge: OpenForge) -> None:
-    forge.space.define("parts", PARTS.replace('"part"', '"human"').replace('"last"', '"human"'))
+    forge.space.sessions.define("parts", PARTS.replace('"part"', '"human"').replace('"last"', '"human"'))
     forge.space.start("scout", "parts", 2)
     browser = forge.browser()
     assert browser.post(f"{forge.base}/inbox/scout/1.2", {"v": "2"}).status_code == 303

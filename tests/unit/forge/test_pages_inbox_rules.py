@@ -52,7 +52,7 @@ def test_a_rule_that_is_too_large_gets_a_json_field_and_is_barely_processed(
     for function in ("check_answer", "FormField", "json_text"):
         count_calls(forms, function)
     count_calls(Draft202012Validator, "check_schema")
-    assert form_of(forge.space.rule(request)).kind == "raw"
+    assert form_of(forge.space.sessions.rule(request)).kind == "raw"
     item = f"{forge.base}/inbox/scout/{request.id}"
     for page in (browser.get(f"{forge.base}/inbox"), browser.get(item), browser.get(f"{item}?as=json")):
         assert page.status_code == 200
@@ -66,5 +66,5 @@ def test_a_rule_that_is_too_large_gets_a_json_field_and_is_barely_processed(
 def test_a_wrong_answer_to_many_choices_has_a_short_error(forge: OpenForge) -> None:
     request = forge.space.ask("scout", {"question": "Which?", "choices": list(range(50_000))})
     with pytest.raises(InvalidAnswer) as caught:
-        forge.space.check_answer(request, "none of them")
+        forge.space.sessions.check_answer(request, "none of them")
     assert len(str(caught.value.hints)) < 1000

@@ -65,7 +65,7 @@ def test_each_agent_is_shown_with_its_state_pending_request_and_last_commit(forg
     space = forge.space
     for name in ("idle", "asks", "works", "done"):
         space.spawn(name, BRIEFING)
-    space.define("question", QUESTION)
+    space.sessions.define("question", QUESTION)
     space.start("works", "question", {"kind": "llm", "payload": {}})
     space.start("asks", "question", {"payload": {"question": "May I?"}})
     space.start("done", "question", {"payload": {"question": "And?"}})
@@ -115,7 +115,7 @@ def test_agents_are_paged_and_can_be_filtered(forge: OpenForge, monkeypatch: pyt
 def test_archived_agents_are_listed_behind_a_link(forge: OpenForge) -> None:
     for name in ("present", "archived"):
         forge.space.spawn(name, BRIEFING)
-    forge.space.archive("archived")
+    forge.space.agents.archive("archived")
     browser = forge.browser()
     page = browser.get(f"{forge.base}/").text
     assert names(page) == ["present"]
@@ -146,7 +146,7 @@ def test_health_shows_session_problems_and_failed_attempts(forge: OpenForge) -> 
     browser = forge.browser()
     assert "no session problems found" in browser.get(f"{forge.base}/health").text
     space.spawn("scout", BRIEFING)
-    space.define("question", QUESTION)
+    space.sessions.define("question", QUESTION)
     space.start("scout", "question", {"kind": "llm", "payload": {}})
     request = space.pending()[0]
     queue = space.local.queue
@@ -181,17 +181,17 @@ FORM = {"name": "scout", "title": "Look around", "text": "Find\r\nit.", "from": 
 def test_an_administrator_can_spawn_an_agent(forge: OpenForge) -> None:
     answer = forge.browser().post(f"{forge.base}/", FORM)
     assert (answer.status_code, answer.headers["location"]) == (303, "/s/repo/agents/scout")
-    assert forge.space.briefing_of("scout").text == "Find\nit."
+    assert forge.space.agents.briefing("scout").text == "Find\nit."
 
 
 def test_an_agent_spawned_from_another_is_its_sub_agent(forge: OpenForge) -> None:
     forge.space.spawn("elder", BRIEFING)
     head = forge.space.commit("elder", "finding", changes={"a": b"1"}, message="a")
     assert forge.browser().post(f"{forge.base}/", FORM | {"from": "elder"}).status_code == 303
-    assert forge.space.parent_agent("scout") == "elder"
+    assert forge.space.relations.parent("scout") == "elder"
     assert forge.browser().post(f"{forge.base}/", FORM | {"name": "other", "from": head[:12]}).status_code == 303
     assert forge.space.files("other") == {"a": b"1"}
-    assert forge.space.parent_agent("other") is None
+    assert forge.space.relations.parent("other") is None
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_without_workers_the_page_says_what_to_do_and_only_users_see_it(empty_fo
 
 def test_machines_workers_leases_and_waiting_requests_are_shown_as_text(empty_forge: OpenForge) -> None:
     space = empty_forge.space
-    space.define("question", QUESTION)
+    space.sessions.define("question", QUESTION)
     for name, kind in (("scout", "echo"), ("smith", "llm"), ("asks", "human")):
         space.spawn(name, BRIEFING)
         space.start(name, "question", {"kind": kind, "payload": {"question": "Go?"}})
@@ -105,10 +105,10 @@ def test_with_a_hub_the_page_shows_unpushed_work_and_work_on_other_machines(tmp_
         assert [list(opened_forge.sites) for opened_forge in forges] == [["team-shop"], ["team-shop"]]
         first_forge = OpenForge(forges[0], create_app(forges[0]), ExitStack())
         space = first_forge.space
-        space.define("question", QUESTION)
+        space.sessions.define("question", QUESTION)
         space.spawn("scout", BRIEFING)
         space.start("scout", "question", {"kind": "echo", "payload": {}})
-        own_clone = space.hub_status().clone
+        own_clone = space.hub.status().clone
         with space.local.store.writing() as change:
             change.values.put("owed/scout", {"clone": "third", "since": ""})
             change.values.put("owed/@behaviour-go2", {"clone": own_clone, "since": ""})

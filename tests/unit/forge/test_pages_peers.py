@@ -50,21 +50,21 @@ def scene(tmp_path: Path) -> Iterator[PeersScene]:
         opened.space.spawn("mine", BRIEFING)
         other.spawn("scout", BRIEFING)
         other.commit("scout", "finding", {"a.txt": b"1"}, message=f"Found {ATTACK}")
-        other.add_peer("forge", opened.space.key().text)
-        other.define("greet", f"# {ATTACK}\ndef main(input):\n    return 1\n")
-        other.share("forge", agents=["*"], behaviours=["*"])
-        other.announce("forge")
+        other.peers.add("forge", opened.space.peers.key().text)
+        other.sessions.define("greet", f"# {ATTACK}\ndef main(input):\n    return 1\n")
+        other.peers.share("forge", agents=["*"], behaviours=["*"])
+        other.peers.announce("forge")
         yield PeersScene(opened, other, root)
 
 
 def test_an_administrator_can_follow_a_peer_from_the_page(scene: PeersScene) -> None:
     """Add, sync, see why nothing arrived, grant, sync again, merge, revoke, share, announce and remove, without scripts."""
     browser, space = scene.forge.browser(), scene.forge.space
-    fields = {"name": "other", "key": scene.other.key().text, "url": str(scene.root), "trusted": "on"}
+    fields = {"name": "other", "key": scene.other.peers.key().text, "url": str(scene.root), "trusted": "on"}
     assert browser.post(scene.peers, fields).headers["location"] == f"{scene.peers}/other"
     page = scene.page(browser, "other")
-    assert f"clia peer add NAME --key {space.key().text}" in page.partition('id="silent"')[2]
-    assert scene.other.key().fingerprint in page
+    assert f"clia peer add NAME --key {space.peers.key().text}" in page.partition('id="silent"')[2]
+    assert scene.other.peers.key().fingerprint in page
     scene.send(browser, "other/sync")
     page = scene.page(browser, "other")
     assert 'id="silent"' not in page
@@ -85,16 +85,18 @@ def test_an_administrator_can_follow_a_peer_from_the_page(scene: PeersScene) -> 
     assert BRIEFING.text in page.partition('id="briefing"')[2]
     merged = browser.post(f"{scene.peers}/other/agents/scout/merges", {"into": "mine"})
     assert merged.headers["location"] == f"{scene.forge.base}/commits/{space.head('mine')}"
-    grant = space.grants("other")[0]
+    grant = space.peers.grants("other")[0]
     scene.send(browser, "other/revoke", {"cid": grant.cid})
-    assert grant not in space.grants("other")
+    assert grant not in space.peers.grants("other")
     scene.send(browser, "other/grants", {"type": "behaviour", "trigger": ["behaviour"], "execute": "on", "expires": "2027-01-31"})
-    assert [(item.execute, item.expires) for item in space.grants("other") if item.type == "behaviour"] == [(True, 1801353600)]
+    assert [(item.execute, item.expires) for item in space.peers.grants("other") if item.type == "behaviour"] == [
+        (True, 1801353600)
+    ]
     scene.send(browser, "other/share", {"agents": "mine", "behaviours": "*", "traces": "on"})
-    assert space.peer("other").share == (("mine",), True, False, ("*",))
+    assert space.peers.get("other").share == (("mine",), True, False, ("*",))
     scene.send(browser, "other/announce")
     scene.send(browser, "other/change", {"url": "", "trusted": "no"})
-    assert (space.peer("other").trusted, space.peer("other").url) == (False, str(scene.root))
+    assert (space.peers.get("other").trusted, space.peers.get("other").url) == (False, str(scene.root))
     assert browser.post(f"{scene.peers}/other/remove", {"name": "else"}).status_code == 422
     scene.send(browser, "other/remove", {"name": "other"})
     assert "No peers yet" in scene.page(browser)
@@ -103,10 +105,10 @@ def test_an_administrator_can_follow_a_peer_from_the_page(scene: PeersScene) -> 
 def test_merged_work_of_a_peer_never_has_a_broken_link(scene: PeersScene) -> None:
     """On the pages of the agent, the commits and the graph, while the peer is tracked and after it is removed."""
     browser, space = scene.forge.browser(), scene.forge.space
-    space.add_peer("other", scene.other.key().text, str(scene.root))
+    space.peers.add("other", scene.other.peers.key().text, str(scene.root))
     for type_, trigger in FOLLOW:
-        space.grant("other", type_, trigger)
-    space.sync("other")
+        space.peers.grant("other", type_, trigger)
+    space.peers.sync("other")
     space.merge("mine", "other/scout")
     base, theirs = scene.forge.base, scene.other.head("scout")
     pages = [f"{base}/agents/mine", f"{base}/commits/{space.head('mine')}", f"{base}/commits/{theirs}", f"{base}/graph"]
@@ -124,16 +126,16 @@ def test_merged_work_of_a_peer_never_has_a_broken_link(scene: PeersScene) -> Non
 
     assert f"{base}/peers/other/agents/scout" in links()
     assert f'<dt>agent</dt><dd><a href="{base}/peers/other/agents/scout">' in browser.get(f"{base}/commits/{theirs}").text
-    space.remove_peer("other")
+    space.peers.remove("other")
     assert not any("/peers/" in link for link in links())
 
 
 def test_conflicts_with_a_peers_work_are_shown(scene: PeersScene) -> None:
     browser, space = scene.forge.browser(), scene.forge.space
-    space.add_peer("other", scene.other.key().text, str(scene.root))
+    space.peers.add("other", scene.other.peers.key().text, str(scene.root))
     for type_, trigger in FOLLOW:
-        space.grant("other", type_, trigger)
-    space.sync("other")
+        space.peers.grant("other", type_, trigger)
+    space.peers.sync("other")
     space.commit("mine", "finding", {"a.txt": b"2"})
     answer = browser.post(f"{scene.forge.base}/agents/mine/merges", {"from": "other/scout"})
     page = browser.get(answer.headers["location"])
@@ -144,24 +146,24 @@ def test_conflicts_with_a_peers_work_are_shown(scene: PeersScene) -> None:
 
 def test_a_peers_behaviours_are_shown_with_whether_they_may_run(scene: PeersScene) -> None:
     browser, space = scene.forge.browser("vera", "viewer"), scene.forge.space
-    space.add_peer("other", scene.other.key().text, str(scene.root))
-    space.grant("other", "behaviour", "behaviour")
-    space.sync("other")
+    space.peers.add("other", scene.other.peers.key().text, str(scene.root))
+    space.peers.grant("other", "behaviour", "behaviour")
+    space.peers.sync("other")
 
     def behaviours_section() -> str:
         return scene.page(browser, "other").partition('id="behaviours"')[2].partition("</section>")[0]
 
     assert "# &lt;script&gt;" in behaviours_section()
     assert 'data-label="may run here">no ' in behaviours_section()
-    space.grant("other", "behaviour", "behaviour", execute=True)
+    space.peers.grant("other", "behaviour", "behaviour", execute=True)
     assert 'data-label="may run here">yes<' in behaviours_section()
 
 
 def test_an_agent_without_an_accepted_briefing_is_shown(scene: PeersScene) -> None:
     space = scene.forge.space
-    space.add_peer("other", scene.other.key().text, str(scene.root))
-    space.grant("other", "agent-commit", "head-move")
-    space.sync("other")
+    space.peers.add("other", scene.other.peers.key().text, str(scene.root))
+    space.peers.grant("other", "agent-commit", "head-move")
+    space.peers.sync("other")
     page = scene.page(scene.forge.browser(), "other", "agents", "scout")
     assert BRIEFING.text not in page
     assert "clia cap grant other briefing spawn" in page
@@ -170,7 +172,7 @@ def test_an_agent_without_an_accepted_briefing_is_shown(scene: PeersScene) -> No
 def test_viewers_can_read_and_change_nothing(scene: PeersScene) -> None:
     """They see no forms, and can ask why something is denied."""
     space = scene.forge.space
-    space.add_peer("other", scene.other.key().text, str(scene.root), trusted=False)
+    space.peers.add("other", scene.other.peers.key().text, str(scene.root), trusted=False)
     browser = scene.forge.browser("vera", "viewer")
     pages = [scene.page(browser), scene.page(browser, "other")]
     assert [re.findall(r'<form method="post" action="([^"]*)"', page) for page in pages] == [["/logout"]] * 2
@@ -179,12 +181,12 @@ def test_viewers_can_read_and_change_nothing(scene: PeersScene) -> None:
     assert "other is not trusted" in explanation
     assert "finding</code> → <code>agent-commit" in explanation
     assert "no-such-peer" in scene.page(browser, query="?peer=nobody&type=finding&trigger=head-move")
-    before = space.peers(), space.grants()
+    before = space.peers(), space.peers.grants()
     for action in ("sync", "announce", "share", "grants", "follow", "revoke", "change", "remove"):
         assert browser.post(f"{scene.peers}/other/{action}", {"name": "other"}).status_code == 403
     assert browser.post(scene.peers, {"name": "x", "key": "y"}).status_code == 403
     assert browser.post(f"{scene.forge.base}/peers-key/rotate", {"word": "rotate"}).status_code == 403
-    assert (space.peers(), space.grants(), len(space.key().chain)) == (*before, 1)
+    assert (space.peers(), space.peers.grants(), len(space.peers.key().chain)) == (*before, 1)
 
 
 def test_errors_are_shown_beside_the_form(scene: PeersScene, tmp_path: Path) -> None:
@@ -194,14 +196,14 @@ def test_errors_are_shown_beside_the_form(scene: PeersScene, tmp_path: Path) -> 
     assert answer.status_code == 422
     assert 'id="add-problem"' in answer.text
     assert_harmless(answer.text)
-    space.add_peer("other", scene.other.key().text, str(tmp_path / "gone"))
+    space.peers.add("other", scene.other.peers.key().text, str(tmp_path / "gone"))
     answer = browser.post(f"{scene.peers}/other/sync", {})
     assert (answer.status_code, 'id="sync-problem"' in answer.text, "last sync" in answer.text) == (503, True, True)
     spawn = {"type": "finding", "trigger": "spawn"}
     for fields in ({"type": "finding"}, {**spawn, "expires": "soon"}, {**spawn, "type": "x"}):
         answer = browser.post(f"{scene.peers}/other/grants", fields)
         assert (answer.status_code, 'id="grant-problem"' in answer.text) == (422, True)
-    assert space.grants() == []
+    assert space.peers.grants() == []
     assert browser.get(f"{scene.peers}/nobody").status_code == 404
     assert browser.get(f"{scene.peers}/other/agents/scout").status_code == 404
 
@@ -213,7 +215,7 @@ def test_only_an_administrator_creates_the_key_and_viewing_does_not(tmp_path: Pa
         assert [browser.get(at).text.count("clia:") for browser in (viewer, admin)] == [0, 0]
         assert viewer.post(f"{opened.base}/peers-key").status_code == 403
         assert admin.post(f"{opened.base}/peers-key").status_code == 303
-        assert opened.space.key().text in viewer.get(at).text
+        assert opened.space.peers.key().text in viewer.get(at).text
 
 
 def test_the_key_is_replaced_after_typing_a_confirmation(tmp_path: Path) -> None:
@@ -221,7 +223,7 @@ def test_the_key_is_replaced_after_typing_a_confirmation(tmp_path: Path) -> None
     with open_forge(tmp_path) as opened:
         browser, space = opened.browser(), opened.space
         at, rotate = f"{opened.base}/peers", f"{opened.base}/peers-key/rotate"
-        first = space.key()
+        first = space.peers.key()
         page = browser.get(at).text
         assert first.fingerprint in page
         assert ('id="rotate"' in page, 'id="lost"' in page) == (True, False)
@@ -229,13 +231,13 @@ def test_the_key_is_replaced_after_typing_a_confirmation(tmp_path: Path) -> None
             answer = browser.post(rotate, fields)
             assert answer.status_code in (409, 422)
             assert f'id="{form}-problem"' in answer.text
-            assert space.key() == first
+            assert space.peers.key() == first
         assert browser.post(rotate, {"word": " rotate "}).headers["location"] == at
-        assert space.key().chain[:-1] == first.chain
-        assert space.key().fingerprint in browser.get(at).text
+        assert space.peers.key().chain[:-1] == first.chain
+        assert space.peers.key().fingerprint in browser.get(at).text
         shutil.rmtree(tmp_path / "repo" / ".git" / "clia" / "keys")
         page = browser.get(at).text
         assert ('id="rotate"' in page, 'id="lost"' in page) == (False, True)
         assert browser.post(rotate, {"word": "lost", "lost": "on"}).status_code == 422
         assert browser.post(rotate, {"word": "rotate", "lost": "on"}).status_code == 303
-        assert (space.key().chain, space.key().mine) == ((space.key().key,), True)
+        assert (space.peers.key().chain, space.peers.key().mine) == ((space.peers.key().key,), True)

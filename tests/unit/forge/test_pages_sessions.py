@@ -163,7 +163,7 @@ def test_a_late_answer_names_the_first_one(forge: OpenForge) -> None:
 
 
 def test_a_question_for_people_cannot_be_resumed(forge: OpenForge) -> None:
-    forge.space.define("question", QUESTION)
+    forge.space.sessions.define("question", QUESTION)
     forge.space.start("scout", "question", {"payload": {"question": "Well?"}})
     answer = forge.browser().post(f"{forge.base}/sessions/scout/1/resume", {"request": "1.1", "v": "1"})
     assert answer.status_code == 403
@@ -233,5 +233,5 @@ def test_a_session_of_an_archived_agent_can_still_be_read(forge: OpenForge) -> N
     forge.space.spawn("old", BRIEFING)
     forge.space.start("old", "product")
     forge.space.cancel("old")
-    forge.space.archive("old")
+    forge.space.agents.archive("old")
     assert forge.browser().get(f"{forge.base}/sessions/old/1").status_code == 200

@@ -29,7 +29,7 @@ def _numbers(page: str) -> list[int]:
 
 
 def _commit_with_trace(forge: OpenForge, *texts: str) -> str:
-    return forge.space.attach_trace(
+    return forge.space.traces.attach(
         forge.space.commit("scout", "test", {"a": texts[0].encode()}), [{"text": text} for text in texts]
     )
 
@@ -63,7 +63,7 @@ def test_colours_redactions_truncation_and_folding_are_shown(forge: OpenForge) -
         {"text": "y" * 30_000},
     ]
     cid = forge.space.head("scout")
-    forge.space.attach_trace(cid, entries)
+    forge.space.traces.attach(cid, entries)
     browser = forge.browser()
     page = browser.get(f"{forge.base}/commits/{cid}/trace").text
     assert '<span class="ansi-fg-1">red</span>' in page
@@ -90,7 +90,7 @@ def test_wrapping_can_be_disabled_and_every_link_keeps_that(forge: OpenForge) ->
 
 def test_ten_thousand_entries_are_paged_with_links(forge: OpenForge) -> None:
     cid = forge.space.head("scout")
-    forge.space.attach_trace(cid, [{"text": f"entry {number} \x1b[32mok\x1b[0m"} for number in range(10_000)])
+    forge.space.traces.attach(cid, [{"text": f"entry {number} \x1b[32mok\x1b[0m"} for number in range(10_000)])
     browser = forge.browser()
     for address in (f"{forge.base}/commits/{cid}/trace", f"{forge.base}/agents/scout/trace"):
         page = browser.get(address).text
@@ -130,7 +130,7 @@ def test_search_covers_the_whole_trace_and_links_the_matches(forge: OpenForge) -
     words = {3: "a NEEDLE here", 10: "needle", 450: "needle", 451: "x"}
     entries = [{"text": words.get(number, f"hay {number}")} for number in range(600)]
     entries[599]["data"] = {"found": ["needle"]}  # type: ignore[assignment]
-    forge.space.attach_trace(cid, entries)
+    forge.space.traces.attach(cid, entries)
     browser = forge.browser()
     address = f"{forge.base}/commits/{cid}/trace"
     first = browser.get(f"{address}?q=needle")
@@ -154,7 +154,7 @@ def test_search_covers_the_whole_trace_and_links_the_matches(forge: OpenForge) -
 
 def test_the_search_text_is_escaped_on_the_page(forge: OpenForge) -> None:
     cid = forge.space.head("scout")
-    forge.space.attach_trace(cid, [{"text": f"x {ATTACK} y"}])
+    forge.space.traces.attach(cid, [{"text": f"x {ATTACK} y"}])
     browser = forge.browser()
     answer = browser.client.get(f"{forge.base}/commits/{cid}/trace", params={"q": ATTACK}, follow_redirects=True)
     assert answer.status_code == 200
@@ -168,7 +168,7 @@ def test_the_search_text_is_escaped_on_the_page(forge: OpenForge) -> None:
 @pytest.mark.parametrize("query", ["entry=1", "entry=x", "entry=-1", "version=x", "version=" + "0" * 40])
 def test_an_unknown_entry_or_version_is_a_404(forge: OpenForge, query: str) -> None:
     cid = forge.space.head("scout")
-    forge.space.attach_trace(cid, [{"text": "only"}])
+    forge.space.traces.attach(cid, [{"text": "only"}])
     assert forge.browser().get(f"{forge.base}/commits/{cid}/trace?{query}").status_code == 404
 
 
@@ -177,7 +177,7 @@ def test_an_unknown_entry_or_version_is_a_404(forge: OpenForge, query: str) -> N
 )
 def test_an_invalid_query_does_no_harm(forge: OpenForge, query: str) -> None:
     cid = forge.space.head("scout")
-    forge.space.attach_trace(cid, [{"text": "only"}])
+    forge.space.traces.attach(cid, [{"text": "only"}])
     assert forge.browser().get(f"{forge.base}/commits/{cid}/trace?{query}").status_code == 200
 
 

@@ -360,7 +360,7 @@ def test_the_window_of_a_real_space_is_drawn(tmp_path: Path) -> None:
         space.commit("helper", "test", {"a.txt": b"a", "b.txt": b"b"})
         space.merge("scout", "helper")
         heads = {name: space.head(name) for name in space.agents()}
-        drawn = layout(space.window(), heads, types=space.types())
+        drawn = layout(space.history.window(), heads, types=space.types())
     assert [node.mark for node in drawn.nodes] == ["session-merge", "test", "spawn", "finding", "spawn"]
     assert [node.heads for node in drawn.nodes][:2] == [("scout",), ("helper",)]
     assert [edge.role for edge in drawn.edges] == [LINE, MERGE, LINE, FORK, LINE]

@@ -95,7 +95,7 @@ def test_a_stale_base_without_if_match_is_a_conflict(api: ApiCaller) -> None:
 
 
 def test_if_match_holds_for_every_verb_that_moves_a_head_and_is_refused_elsewhere(api: ApiCaller) -> None:
-    stale = f'"{api.space.genesis("scout")}"'
+    stale = f'"{api.space.agents.genesis("scout")}"'
     api.space.spawn_from("other", BRIEFING, "scout")
     api.space.ask("scout", {"question": "?"})
     api.space.commit("scout", "finding", {"a": b"1"})
@@ -131,7 +131,7 @@ def test_a_change_with_the_same_key_is_made_once_and_gets_the_same_response(api:
     assert (again.status, again.body, again.headers["etag"]) == (first.status, first.body, first.headers["etag"])
     assert again.headers["idempotency-replayed"] == "true"
     assert "idempotency-replayed" not in first.headers
-    assert len(api.space.session_log("scout")) == 2
+    assert len(api.space.history.own("scout")) == 2
     assert commit(api, idempotency_key="k-2").body != first.body
 
 
@@ -140,18 +140,18 @@ def test_a_key_belongs_to_one_user_and_one_request(api: ApiCaller) -> None:
     problem = api.refused(422, "idempotency-mismatch", commit(api, "2", idempotency_key="k-3"))
     assert problem["fields"]["field"] == "Idempotency-Key"
     api.refused(422, "idempotency-mismatch", commit(api, idempotency_key="k-3", if_match="*"))
-    assert len(api.space.session_log("scout")) == 2
+    assert len(api.space.history.own("scout")) == 2
     body = {"kind": "finding", "files": {"a": "1"}}
     other_user = {"authorization": f"Bearer {api.served.token('Another', ADMIN)}", "idempotency-key": "k-3", **JSON}
     target = f"/api/v1/spaces/{api.space.name}/agents/scout/commits"
     assert answer_of(api.served.address, target, "POST", other_user, json.dumps(body).encode()).status == 200
-    assert len(api.space.session_log("scout")) == 3
+    assert len(api.space.history.own("scout")) == 3
 
 
 def test_the_key_of_a_refused_change_can_be_used_again(api: ApiCaller) -> None:
-    api.space.archive("scout")
+    api.space.agents.archive("scout")
     api.refused(404, "no-such-agent", commit(api, idempotency_key="k-4"))
-    api.space.restore("scout")
+    api.space.agents.restore("scout")
     assert commit(api, idempotency_key="k-4").status == 200
 
 
@@ -160,7 +160,7 @@ def test_a_key_whose_change_may_have_been_made_is_refused(api: ApiCaller, monkey
     assert commit(api, idempotency_key="k-5").status == 200
     monkeypatch.undo()
     api.refused(409, "idempotency-in-progress", commit(api, idempotency_key="k-5"))
-    assert len(api.space.session_log("scout")) == 2
+    assert len(api.space.history.own("scout")) == 2
 
 
 @pytest.mark.parametrize("key", ["", "x" * 201, "é"])

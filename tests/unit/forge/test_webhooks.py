@@ -40,8 +40,8 @@ def delivered(forge: OpenForge) -> list[dict[str, Any]]:
 
 def test_a_webhook_is_told_only_of_requests_for_people(forge: OpenForge) -> None:
     space = forge.space
-    space.define("approval", APPROVAL)
-    space.define("both", BOTH)
+    space.sessions.define("approval", APPROVAL)
+    space.sessions.define("both", BOTH)
     space.start("scout", "approval", {"goal": "x"})
     assert delivered(forge) == [], "this request is for a worker"
     space.resume("scout", "a plan")

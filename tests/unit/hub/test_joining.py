@@ -39,7 +39,7 @@ def rejoin(root: Path, address: str, store: str | None = None, **more: bool) -> 
 
 def sync(root: Path, store: str | None = None) -> None:
     with opened(root, store) as space:
-        space.hub_sync()
+        space.hub.sync()
 
 
 def replace_by_empty(hub: Hub) -> None:
@@ -85,7 +85,7 @@ def test_a_refused_hub_leaves_the_current_one_unchanged(tmp_path: Path, hub: Hub
     refused(code, lambda: rejoin(tmp_path / "one", address))
     assert state_of(tmp_path / "one") == before
     with opened(tmp_path / "one") as first:
-        assert (first.hub_status().owed, first.hub_status().behind) == ((), ())
+        assert (first.hub.status().owed, first.hub_status().behind) == ((), ())
         cid = work(first, "scout", "a")  # published at once: the current hub was always reachable
         assert (at_hub(hub)[HEADS + "scout"], owed(first)) == (cid, [])
 
@@ -95,10 +95,10 @@ def test_a_refused_hub_does_not_end_the_outage_of_the_current_one(tmp_path: Path
     hub.repository.rename(tmp_path / "away.git")
     refused("hub-away", lambda: sync(tmp_path / "one"))
     with opened(tmp_path / "one") as first:
-        before = first.hub_status().away_since
+        before = first.hub.status().away_since
     refused("other-space", lambda: rejoin(tmp_path / "one", other_space(tmp_path)))
     with opened(tmp_path / "one") as first:
-        assert first.hub_status().away_since == before is not None
+        assert first.hub.status().away_since == before is not None
 
 
 def test_a_failed_join_leaves_no_space(tmp_path: Path, hub: Hub, store: str) -> None:
@@ -175,7 +175,7 @@ def test_a_team_can_return_to_sqlite_stores_explicitly(tmp_path: Path, hub: Hub,
         first.spawn("scout", BRIEFING)
     rejoin(tmp_path / "one", hub.url, new_store=True)
     with machine(tmp_path / "two", hub) as second:
-        assert (second.agents(), second.hub_status().shared_store) == (["scout"], False)
+        assert (second.agents(), second.hub.status().shared_store) == (["scout"], False)
 
 
 # The hub stays the one that was joined
@@ -193,7 +193,7 @@ def test_a_recreated_hub_is_marked_again(tmp_path: Path, hub: Hub, store: str) -
     sync(root, store)
     assert at_hub(hub) == before
     with machine(tmp_path / "two", hub, store) as second:
-        assert (second.agents(), second.hub_status().heads) == (["scout"], "published")
+        assert (second.agents(), second.hub.status().heads) == (["scout"], "published")
 
 
 def test_a_hub_is_probed_once_by_the_machine_that_marks_it(tmp_path: Path, hub: Hub, store: str) -> None:
@@ -222,7 +222,7 @@ def test_a_hub_that_lost_its_mark_gets_it_back(tmp_path: Path, hub: Hub) -> None
     with machine(tmp_path / "one", hub) as first:
         before = at_hub(hub)
         git("update-ref", "-d", MARK, cwd=hub.repository)
-        first.hub_sync()
+        first.hub.sync()
         assert at_hub(hub) == before
 
 

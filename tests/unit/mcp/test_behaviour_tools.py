@@ -33,8 +33,8 @@ PROMPT = "You are {{agent}}: {{title}}\n\n{{task}}\n\nLook at {{task}} twice."
 @pytest.fixture
 def space(space: clia.Space) -> clia.Space:
     """A flow that failed once and finished once, a commit with a failed test, and a prompt."""
-    space.add_behaviour("review", FLOW, "session-flow", why="ask first")
-    space.add_behaviour("careful", PROMPT, "prompt", notes="For work on data.")
+    space.behaviours.add("review", FLOW, "session-flow", why="ask first")
+    space.behaviours.add("careful", PROMPT, "prompt", notes="For work on data.")
     for answer in ("yes", "no"):
         space.start("scout", "review", "Delete it?")
         space.trace("scout", "said", f"before {answer}")
@@ -55,7 +55,7 @@ async def text_of(driver: Driver, name: str, **arguments: str) -> str:
 
 
 def test_an_agent_reads_the_evidence_and_proposes_but_cannot_adopt(space: clia.Space, tmp_path: Path) -> None:
-    before = space.behaviour("review")
+    before = space.behaviours.get("review")
 
     async def work(driver: Driver) -> None:
         behaviour = await driver.do("behaviour_show", behaviour="review")
@@ -92,7 +92,7 @@ def test_an_agent_reads_the_evidence_and_proposes_but_cannot_adopt(space: clia.S
         assert stays["flow_cid"] == before.current
 
     drive(server_at(space, tmp_path, agent="scout"), work)
-    after = space.behaviour("review")
+    after = space.behaviours.get("review")
     assert (after.current, len(after.history)) == (before.current, len(before.history) + 1)
 
 
@@ -128,7 +128,7 @@ def test_no_tool_adopts_a_version_and_only_agents_with_write_access_propose(spac
         await driver.refused("no-such-version", "behaviour_show", behaviour="nothing")
         await driver.refused("same-version", "behaviour_compare", before="review", after="review")
         await driver.refused("no-such-span", "behaviour_stats", over="decade")
-        review_version = space.behaviour("review").current
+        review_version = space.behaviours.get("review").current
         for code, path in (
             ("no-such-behaviour", "nothing/evidence"),
             ("no-such-version", f"review/versions/{'0' * 40}"),
@@ -148,10 +148,10 @@ def test_no_tool_adopts_a_version_and_only_agents_with_write_access_propose(spac
 
 
 def test_current_prompts_take_a_task_and_can_instruct_a_sub_agent(space: clia.Space, tmp_path: Path) -> None:
-    proposed = space.propose_behaviour("waiting", "Nobody has adopted this.", "prompt")
-    space.add_behaviour("plain", "Be brief.", "prompt", why="we talk too much")
-    space.add_behaviour("gone", "Do not use this.", "prompt")
-    space.retire_behaviour("gone")
+    proposed = space.behaviours.propose("waiting", "Nobody has adopted this.", "prompt")
+    space.behaviours.add("plain", "Be brief.", "prompt", why="we talk too much")
+    space.behaviours.add("gone", "Do not use this.", "prompt")
+    space.behaviours.retire("gone")
 
     async def work(driver: Driver) -> None:
         prompts = {prompt.name: prompt for prompt in (await driver.client.list_prompts()).prompts}
@@ -185,15 +185,15 @@ def test_current_prompts_take_a_task_and_can_instruct_a_sub_agent(space: clia.Sp
 
     drive(server_at(space, tmp_path, agent="scout"), work)
     drive(server_at(space, tmp_path), unnamed)
-    briefing = space.briefing_of("counter")
-    assert (briefing.behaviour, briefing.meta) == (space.behaviour("careful").current, {"a": 1})
+    briefing = space.agents.briefing("counter")
+    assert (briefing.behaviour, briefing.meta) == (space.behaviours.get("careful").current, {"a": 1})
     assert briefing.text.startswith("You are counter: Count\n\nall files")
     assert space.agents() == ["counter", "scout"]
 
 
 def test_evidence_covers_proposed_versions_and_refused_merges(space: clia.Space, tmp_path: Path) -> None:
-    space.propose_behaviour("waiting", "Nobody has adopted this.", "prompt")
-    space.spawn("digger", space.brief("careful", "Dig", "for it"))
+    space.behaviours.propose("waiting", "Nobody has adopted this.", "prompt")
+    space.spawn("digger", space.behaviours.brief("careful", "Dig", "for it"))
     space.commit("digger", "finding", {"a": b"theirs"}, message="dug")
     assert isinstance(space.merge("scout", "digger"), clia.Conflicts)
 

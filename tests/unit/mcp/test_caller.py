@@ -91,7 +91,7 @@ def test_two_clients_at_once_are_two_agents(opened: clia.Space, root: Path) -> N
 
     anyio.run(main)
     for session, agent in agents.items():
-        notes = [entry["text"] for entry in opened.trace_pending(agent) if entry["kind"] == "said"]
+        notes = [entry["text"] for entry in opened.traces.pending(agent) if entry["kind"] == "said"]
         assert notes == [f"{session} {number}" for number in range(5)]
 
 
@@ -170,4 +170,4 @@ def test_a_bound_server_acts_as_no_other_agent(opened: clia.Space, root: Path, t
     drive(server_at(opened, root, agent="scout"), work)
     drive(server_at(opened, tmp_path.resolve() / "work"), work)
     assert {name: opened.head(name) for name in heads} == heads
-    assert not opened.trace_pending("painter")
+    assert not opened.traces.pending("painter")

@@ -45,7 +45,7 @@ class DecisionDesk(NamedTuple):
         return [request.id for request in self.inbox.pending("scout")]
 
     def decisions(self) -> list[Any]:
-        return [(entry.by, entry.value) for entry in self.inbox.session_log("scout") if entry.kind == "decision"]
+        return [(entry.by, entry.value) for entry in self.inbox.history.own("scout") if entry.kind == "decision"]
 
     def ask(self, protocol: str, person: FormUser | None, **args: Any) -> dict[str, Any]:
         async def main() -> dict[str, Any]:

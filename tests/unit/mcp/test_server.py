@@ -258,12 +258,12 @@ def test_an_agent_sees_peers_and_merges_their_work_but_cannot_trust_a_peer(space
     with clia.init(tmp_path / "theirs", settings=settings()) as theirs:
         theirs.spawn("helper", BRIEFING)
         head = theirs.commit("helper", "finding", {"theirs.txt": b"x"})
-        theirs.add_peer("us", space.key().text)
-        theirs.share("us", agents=["*"])
-        theirs.announce()
-        space.add_peer("ann", theirs.key().text, str(tmp_path / "theirs"))
-    space.grant("ann", "agent-commit", "head-move")
-    space.sync("ann")
+        theirs.peers.add("us", space.peers.key().text)
+        theirs.peers.share("us", agents=["*"])
+        theirs.peers.announce()
+        space.peers.add("ann", theirs.peers.key().text, str(tmp_path / "theirs"))
+    space.peers.grant("ann", "agent-commit", "head-move")
+    space.peers.sync("ann")
 
     async def work(driver: Driver) -> None:
         assert [(peer["name"], peer["agents"]) for peer in (await driver.do("peers"))["peers"]] == [("ann", 1)]

@@ -64,7 +64,7 @@ def test_files_are_copied_and_linked_and_never_committed(root: Path) -> None:
         report = run(space, "sh", "-c", commit)
         assert (report.problem, report.adopted) == (None, 1)
         assert space.files("scout").keys() == {"kept.txt", "new.txt"}
-        assert {path for own in space.session_log("scout") for path in space.files(own.cid)} == {"kept.txt", "new.txt"}
+        assert {path for own in space.history.own("scout") for path in space.files(own.cid)} == {"kept.txt", "new.txt"}
         assert run(space, "grep", "-q", "KEY=2", ".env").exit_code == 0, "a copy of the agent is not overwritten"
         assert run(space, "true").left is None
     assert git("status", "--porcelain", cwd=root) == before

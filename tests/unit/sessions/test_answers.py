@@ -87,14 +87,14 @@ def test_a_request_with_an_invalid_rule_accepts_any_answer(space: clia.Space) ->
     """Otherwise it would block its session forever, because a flow's request cannot be changed."""
     for number, (name, payload) in enumerate(BROKEN_RULES.items(), 1):
         request = space.start("scout", "question", {"payload": payload}).pending[0]
-        space.check_answer(request, 1)
+        space.sessions.check_answer(request, 1)
         assert space.decide("scout", number).session.result == number, name
 
 
 def test_the_choices_apply_even_if_the_schema_is_invalid(space: clia.Space) -> None:
     space.start("scout", "question", {"payload": {"schema": {"type": 3}, "choices": ["yes", "no"]}})
     refused("invalid-answer", lambda: space.decide("scout", "maybe"))
-    assert space.rule(space.pending()[0]).choices == ("yes", "no")
+    assert space.sessions.rule(space.pending()[0]).choices == ("yes", "no")
 
 
 def test_an_invalid_schema_in_the_configuration_is_reported_with_file_and_field(place: SessionSpace) -> None:
@@ -105,8 +105,8 @@ def test_an_invalid_schema_in_the_configuration_is_reported_with_file_and_field(
         head = space.head("scout")
         for call in (
             lambda: space.decide("scout", "yes"),
-            lambda: space.rule(request),
-            lambda: space.check_answer(request, "yes"),
+            lambda: space.sessions.rule(request),
+            lambda: space.sessions.check_answer(request, "yes"),
         ):
             error = refused("invalid-config", call)
             assert error.fields == {"path": configured.config, "field": "answers.human.schema"}
@@ -120,7 +120,7 @@ def test_a_configured_schema_with_a_dangling_reference_refuses_answers_with_the_
     with place.configured('[answers.human]\nschema = {"$ref" = "#/nowhere"}\n').open() as space:
         with_agents(space, "scout", talk=TALK)
         (request,) = space.start("scout", "talk").pending
-        for call in (lambda: space.decide("scout", "yes"), lambda: space.check_answer(request, "yes")):
+        for call in (lambda: space.decide("scout", "yes"), lambda: space.sessions.check_answer(request, "yes")):
             error = refused("invalid-answer", call)
             assert error.fields["problem"].startswith("the rule cannot be applied: it has an unresolved reference")
         assert space.session("scout").resumes == []
@@ -128,8 +128,8 @@ def test_a_configured_schema_with_a_dangling_reference_refuses_answers_with_the_
 
 def test_rules_are_looked_up_by_request_objects_only(space: clia.Space) -> None:
     for bad in (5, None, "1.1", ("scout", "1.1")):
-        assert refused("invalid-request", lambda bad=bad: space.rule(bad)).fields == {"field": "request"}  # type: ignore[misc]
-        refused("invalid-request", lambda bad=bad: space.check_answer(bad, 1))  # type: ignore[misc]
+        assert refused("invalid-request", lambda bad=bad: space.sessions.rule(bad)).fields == {"field": "request"}  # type: ignore[misc]
+        refused("invalid-request", lambda bad=bad: space.sessions.check_answer(bad, 1))  # type: ignore[misc]
 
 
 SLOW_SCHEMA = {"type": "string", "pattern": "^(a|a)*$"}

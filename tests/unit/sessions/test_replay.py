@@ -68,7 +68,7 @@ def test_reading_a_session_runs_nothing(space: clia.Space) -> None:
     assert space.session("scout").resumes == [0, 1, 2, 3, 4, 5]
     assert space.pending()[0].payload == {"turn": 6, "total": 15}
     space.sessions()
-    space.journal("scout")
+    space.sessions.journal("scout")
     space.cancel("scout")
     assert spy.counts() == (0, 0, 0)
 
@@ -130,7 +130,7 @@ DAMAGES: dict[str, Callable[[list[Any]], Any]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_dump_is_ignored_and_the_session_continues(space: clia.Space, damage: str) -> None:
     count_up(space, 6)
-    before = space.journal("scout")
+    before = space.sessions.journal("scout")
     dump = snapshot(space)
     assert dump is not None
     assert dump[0] == SNAPSHOT_INTERVAL
@@ -139,7 +139,7 @@ def test_a_damaged_dump_is_ignored_and_the_session_continues(space: clia.Space, 
     session = space.resume("scout", 6)
     assert session.status == "suspended"
     assert session.pending[0].payload == {"turn": 7, "total": 21}
-    assert space.journal("scout")[: len(before)] == before
+    assert space.sessions.journal("scout")[: len(before)] == before
     assert spy.started == 1, "replayed"
     for value in range(7, 20):
         session = space.resume("scout", value)
@@ -214,7 +214,7 @@ def test_the_dump_is_deleted_with_the_session(space: clia.Space) -> None:
 
 def test_a_handle_that_continues_its_session_neither_replays_nor_loads(space: clia.Space) -> None:
     spy: EngineSpy = use_engine(space, EngineSpy)
-    space.define("counting", SUSPENDS_OFTEN)
+    space.sessions.define("counting", SUSPENDS_OFTEN)
     count_up(space, 1)
     spy.counts()
     for value in range(1, 19):
@@ -261,7 +261,7 @@ def test_an_answer_that_could_not_be_recorded_does_not_affect_the_run(place: Ses
             raise errors.StoreError("the disk is full")
 
     with place.open(reached=reached) as flaky:
-        flaky.define("counting", SUSPENDS_OFTEN)
+        flaky.sessions.define("counting", SUSPENDS_OFTEN)
         flaky.start("scout", "counting", 9)
         flaky.resume("scout", 1)
         for verb, step in ((flaky.resume, "engine-ran"), (flaky.decide, "objects-written"), (flaky.decide, "intent-recorded")):
@@ -287,7 +287,7 @@ def test_the_store_refuses_an_event_at_an_old_position(place: SessionSpace) -> N
         space.start("scout", "product")
         writers.append(space)
         assert isinstance(refused("stale-position", lambda: space.resume("scout", 5)), errors.Conflict)
-        assert [event["event"] for event in space.journal("scout")] == ["started", "resumed"]
+        assert [event["event"] for event in space.sessions.journal("scout")] == ["started", "resumed"]
         assert space.session("scout").pending[0].id == "1.1"
 
 
@@ -358,7 +358,7 @@ def test_a_worker_that_dies_is_replaced_and_the_answer_is_recorded_once(space: c
     space.start("scout", "product")
     crashing.deaths = 1
     space.resume("scout", 5)
-    assert [event["event"] for event in space.journal("scout")] == ["started", "resumed"]
+    assert [event["event"] for event in space.sessions.journal("scout")] == ["started", "resumed"]
     assert space.resume("scout", 6).result == 30
 
 
@@ -428,13 +428,13 @@ def test_a_limit_exceeded_in_a_replay_is_retried_patiently(space: clia.Space, re
 
 @pytest.mark.parametrize("limit_at", [0, 1])
 def test_a_replay_that_stays_too_slow_changes_nothing(space: clia.Space, limit_at: int) -> None:
-    space.define("counting", SUSPENDS_OFTEN)
+    space.sessions.define("counting", SUSPENDS_OFTEN)
     count_up(space, 3)
-    before = space.journal("scout")
+    before = space.sessions.journal("scout")
     use_engine(space, lambda engine: SlowEngine(engine, limit_at, patient=False))
     refused("replay-too-slow", lambda: space.resume("scout", 3))
     refused("replay-too-slow", lambda: space.decide("scout", 3))
-    assert space.journal("scout") == before
+    assert space.sessions.journal("scout") == before
     assert space.session("scout").status == "suspended"
 
 
@@ -479,7 +479,7 @@ def test_a_turn_that_exceeds_its_time_is_taken_again_with_more(space: clia.Space
     space.start("scout", "product")
     session = space.resume("scout", 5)
     assert (session.status, session.resumes) == ("suspended", [5])
-    assert [event["event"] for event in space.journal("scout")] == ["started", "resumed"]
+    assert [event["event"] for event in space.sessions.journal("scout")] == ["started", "resumed"]
     assert engine.given == [1, pytest.approx(2.02, abs=0.01)]
     engine.at_starts = False
     assert space.resume("scout", 6).result == 30
@@ -522,11 +522,11 @@ class UnavailableEngine(EngineSpy):
 
 def test_an_unavailable_engine_changes_nothing(space: clia.Space) -> None:
     count_up(space, 2)
-    before = space.journal("scout")
+    before = space.sessions.journal("scout")
     use_engine(space, UnavailableEngine)
     refused("engine-unavailable", lambda: space.resume("scout", 2))
     refused("engine-unavailable", lambda: with_agents(space, "other").start("other", "product"))
-    assert space.journal("scout") == before
+    assert space.sessions.journal("scout") == before
     assert space.sessions("other") == []
 
 
@@ -537,7 +537,7 @@ def test_a_replay_with_another_request_is_divergence_and_loses_nothing(place: Se
     count_up(space, 2)
     commit = space.commit("scout", "finding", changes={"a": b"1"})
     space.resume("scout", 2)
-    before, head = space.journal("scout"), space.head("scout")
+    before, head = space.sessions.journal("scout"), space.head("scout")
     use_engine(space, lambda engine: Liar(engine, after=1))
     with pytest.raises(errors.Nondeterminism) as caught:
         space.resume("scout", 3)
@@ -550,14 +550,14 @@ def test_a_replay_with_another_request_is_divergence_and_loses_nothing(place: Se
     assert session.failure is not None
     assert session.failure["reason"] == "diverged"
     assert {key: session.failure[key] for key in ("position", "recorded", "actual")} == caught.value.fields
-    assert space.journal("scout")[:-1] == before, "the record is complete and followed by the end"
-    assert space.journal("scout")[-1]["status"] == "diverged"
+    assert space.sessions.journal("scout")[:-1] == before, "the record is complete and followed by the end"
+    assert space.sessions.journal("scout")[-1]["status"] == "diverged"
     assert ends(place.root, "scout") == [("1", "diverged")]
     assert events(place.root, "scout")[0]["reason"] == session.failure["message"]
     assert space.head("scout") == head
     assert space.pending() == []
     assert refused("stale-request", lambda: space.resume("scout", 3, "1.4")).fields["status"] == "diverged"
-    assert "diverged" in space.trace_pending("scout")[-1]["text"]
+    assert "diverged" in space.traces.pending("scout")[-1]["text"]
     with place.open() as honest:
         fork = honest.fork("scout", "again", commit)
         assert pending_requests(fork) == [("3", "number", {"turn": 2, "total": 1}, 4)]
@@ -576,7 +576,7 @@ def test_another_last_request_is_divergence_too(space: clia.Space) -> None:
 
 
 def test_a_decision_on_a_diverging_run_leaves_no_commit(place: SessionSpace, space: clia.Space) -> None:
-    space.define("counting", SUSPENDS_OFTEN)
+    space.sessions.define("counting", SUSPENDS_OFTEN)
     count_up(space, 2)
     head = space.head("scout")
     use_engine(space, lambda engine: Liar(engine, after=1))

@@ -150,11 +150,11 @@ class LosesStarts(EngineSpy):
 
 def test_lost_workers_during_a_replay_change_nothing(space: clia.Space) -> None:
     space.start("scout", "talk")
-    before, head = space.journal("scout"), space.head("scout")
+    before, head = space.sessions.journal("scout"), space.head("scout")
     engine: LosesStarts = use_engine(space, LosesStarts)
     engine.remaining_losses = 100
     refused("engine-lost", lambda: space.decide("scout", "yes"))
-    assert (space.journal("scout"), space.head("scout"), space.session("scout").status) == (before, head, "suspended")
+    assert (space.sessions.journal("scout"), space.head("scout"), space.session("scout").status) == (before, head, "suspended")
     engine.remaining_losses = 3
     assert space.decide("scout", "yes").session.resumes == ["yes"]
 

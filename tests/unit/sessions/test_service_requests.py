@@ -37,7 +37,7 @@ CYCLES = {
 @pytest.mark.parametrize("name", CYCLES)
 @pytest.mark.parametrize("expression", ["request('human', x)", "x"])
 def test_a_cyclic_value_cannot_leave_the_flow(space: clia.Space, name: str, expression: str) -> None:
-    space.define("loop", f"def main(input):\n    {CYCLES[name]}\n    return {expression}\n")
+    space.sessions.define("loop", f"def main(input):\n    {CYCLES[name]}\n    return {expression}\n")
     session = space.start("scout", "loop")
     assert session.failure is not None
     assert session.status == "failed"
@@ -46,7 +46,7 @@ def test_a_cyclic_value_cannot_leave_the_flow(space: clia.Space, name: str, expr
 
 def test_a_late_answer_is_told_the_recorded_value_or_failure(space: clia.Space) -> None:
     space.start("scout", "careful", "x")
-    space.give_up("scout", "no such page", by="worker w1")
+    space.sessions.give_up("scout", "no such page", by="worker w1")
     error = refused("stale-request", lambda: space.resume("scout", 2, "1.1"))
     assert error.message == "request 1.1 of 'scout' has already been answered by worker w1: given up: no such page"
     space.resume("scout", {"found": "it", "much": "x" * 100}, by="worker w2")
@@ -67,7 +67,9 @@ SECRET = FAKES[0]
 def test_secrets_in_the_kind_and_tag_of_a_request_stay_out_of_the_decision(place: SessionSpace, space: clia.Space) -> None:
     half = len(SECRET.text) // 2
     concatenation = f"{SECRET.text[:half]!r} + {SECRET.text[half:]!r}"
-    space.define("leaky", f"def main(input):\n    t = {concatenation}\n    return request('human-' + t, {{'q': 1}}, tag=t)\n")
+    space.sessions.define(
+        "leaky", f"def main(input):\n    t = {concatenation}\n    return request('human-' + t, {{'q': 1}}, tag=t)\n"
+    )
     space.start("scout", "leaky")
     decision = space.decide("scout", "yes")
     message = git("log", "-1", "--format=%B", decision.cid, cwd=place.root)
@@ -82,16 +84,16 @@ def test_attempts_show_the_tries_of_workers_and_their_errors(place: SessionSpace
     with clia.init(place.root, settings=clia.Settings(durable=False, person=("Tess", "tess@example.org"))) as space:
         with_agents(space, "scout", product=PRODUCT)
         space.start("scout", "product")
-        assert space.attempts() == []
+        assert space.sessions.attempts() == []
         patient = QUICK._replace(attempts=5, backoff_seconds=1000.0, backoff_max_seconds=1000.0)
         worker_for(space, place.root, {"number": handle}, Config(worker=patient)).run(once=True)
-        (attempt,) = space.attempts()
+        (attempt,) = space.sessions.attempts()
         assert (attempt.task.agent, attempt.task.request, attempt.task.kind) == ("scout", "1.1", "number")
         assert (attempt.attempts, attempt.worker, attempt.error) == (1, None, "OSError: the line is down")
         assert attempt.next_at is not None
         space.resume("scout", 1)
         worker_for(space, place.root, {}, Config(worker=patient)).run(once=True)
-        assert space.attempts() == []
+        assert space.sessions.attempts() == []
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_secrets_are_removed_from_inputs_answers_reasons_names_and_output(place:
     assert decision.session.status == "finished"
     space.commit_with_trace("scout", "finding", changes={"a": b"2"})
     space.start("scout", "product")
-    space.give_up("scout", f"{SECRET} was refused", by=f"worker {SECRET}")
+    space.sessions.give_up("scout", f"{SECRET} was refused", by=f"worker {SECRET}")
     space.start("scout", "product")
     space.cancel("scout", f"{SECRET} leaked")
     question = space.ask("scout", {"question": f"is {SECRET} yours?", "choices": [SECRET]})
@@ -70,7 +70,7 @@ def test_secrets_are_removed_from_inputs_answers_reasons_names_and_output(place:
     space.start("scout", "echo", {"token": SECRET})
     space.resume("scout", SECRET)
     assert space.decide("scout", "raise").session.status == "failed"
-    space.define("later", PRODUCT, why=f"with {SECRET}")
+    space.sessions.define("later", PRODUCT, why=f"with {SECRET}")
     space.fork("scout", "other", decision.cid)
     with place.open() as again:
         again.decide("other", SECRET)
@@ -85,7 +85,9 @@ def test_an_exception_with_a_secret_is_redacted_in_its_failure_and_in_git(
     place: SessionSpace, space: clia.Space, verb: str
 ) -> None:
     request_line = {"start": "", "resume": "    request('x')\n", "decide": "    request('human')\n"}[verb]
-    space.define("joins", f"def main(input):\n{request_line}    raise ValueError('no entry with ' + input[0] + input[1])\n")
+    space.sessions.define(
+        "joins", f"def main(input):\n{request_line}    raise ValueError('no entry with ' + input[0] + input[1])\n"
+    )
     session = space.start("scout", "joins", [SECRET[:10], SECRET[10:]])
     if verb == "resume":
         session = space.resume("scout", None)
@@ -99,7 +101,7 @@ def test_an_exception_with_a_secret_is_redacted_in_its_failure_and_in_git(
 
 
 def test_a_flow_with_a_secret_is_refused_and_stored_nowhere(place: SessionSpace, space: clia.Space) -> None:
-    refused("invalid-flow", lambda: space.define("leaky", f"def main(input):\n    return '{SECRET}'\n"))
+    refused("invalid-flow", lambda: space.sessions.define("leaky", f"def main(input):\n    return '{SECRET}'\n"))
     assert leaks(place) == []
 
 
@@ -142,7 +144,7 @@ def test_a_session_without_secrets_has_no_redactions(space: clia.Space) -> None:
 
 
 def test_a_result_that_the_flow_composed_is_redacted_and_counted(place: SessionSpace, space: clia.Space) -> None:
-    space.define("composes", "def main(input):\n    return {'token': input[0] + input[1]}\n")
+    space.sessions.define("composes", "def main(input):\n    return {'token': input[0] + input[1]}\n")
     session = space.start("scout", "composes", [SECRET[:10], SECRET[10:]])
     assert session.result == {"token": MARK}
     assert session.redacted == 1
@@ -150,35 +152,35 @@ def test_a_result_that_the_flow_composed_is_redacted_and_counted(place: SessionS
 
 
 def test_a_request_can_keep_the_secrets_of_its_answer(place: SessionSpace, space: clia.Space) -> None:
-    space.define("asks", ASKS)
+    space.sessions.define("asks", ASKS)
     space.start("scout", "asks", {"secret": "keep"})
     decision = space.decide("scout", SECRET, f"It is {SECRET}.")
     assert (decision.value, decision.redacted) == (SECRET, 0)
     assert decision.session.result == {"key": SECRET, "lengths": [len(SECRET)]}
     commit = space.show(decision.cid)
     assert SECRET not in commit.message
-    assert SECRET not in str(space.trace_pending("scout"))
+    assert SECRET not in str(space.traces.pending("scout"))
     place.lose_store()
     with place.open() as again:
         assert again.show(decision.cid).value == f'"{SECRET}"'
 
 
 def test_a_request_that_does_not_keep_secrets_gets_a_redacted_answer(space: clia.Space) -> None:
-    space.define("asks", ASKS)
+    space.sessions.define("asks", ASKS)
     space.start("scout", "asks", {"secret": "yes"})
     session = space.decide("scout", SECRET).session
     assert session.result == {"key": MARK, "lengths": [len(MARK)]}
 
 
 def test_the_input_decides_whether_a_result_is_kept(space: clia.Space) -> None:
-    space.define("keeps", "def main(input):\n    return request('key', {'secret': input['answer']})\n")
+    space.sessions.define("keeps", "def main(input):\n    return request('key', {'secret': input['answer']})\n")
     for answer, secret in [("keep", "keep"), ("keep", "no"), ("no", "keep")]:
         space.start("scout", "keeps", {"answer": answer, "secret": secret})
         assert space.resume("scout", SECRET).result == (SECRET if (answer, secret) == ("keep", "keep") else MARK)
 
 
 def test_a_kept_answer_replays_the_same(place: SessionSpace, space: clia.Space) -> None:
-    space.define(
+    space.sessions.define(
         "twice", "def main(input):\n    key = request('key', {'secret': 'keep'})\n    return [len(key), request('last', key[:4])]\n"
     )
     space.start("scout", "twice")

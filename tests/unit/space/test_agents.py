@@ -64,4 +64,4 @@ def test_a_token_in_a_path_is_redacted_in_messages_and_traces(scout: clia.Space)
         scout.commit_with_trace("scout", "finding", changes={"a": b"1"}, message=f"Read {path}", meta={"path": path})
     )
     assert commit.message == "Read keys/backup-[redacted:github-token].txt"
-    assert ALNUM[:36] not in str(scout.trace_for(commit.cid)) + str(commit.meta)
+    assert ALNUM[:36] not in str(scout.traces.of(commit.cid)) + str(commit.meta)

@@ -49,7 +49,7 @@ def test_a_commit_of_a_person_keeps_the_agent_its_briefing_and_trace(space: clia
     assert {(line.agent, line.commit, line.via, line.by, line.title) for line in lines} == {
         ("scout", turn, commit, "agent", BRIEFING.title)
     }
-    assert {line.trace for line in lines} == {space.trace_cid_for(turn)}
+    assert {line.trace for line in lines} == {space.traces.id_of(turn)}
     assert (last.agent, last.commit, last.via, last.by, last.author) == (None, commit, None, "person", "Tess")
 
 
@@ -212,7 +212,7 @@ def test_the_note_is_one_canonical_record_that_git_shows_and_gc_keeps(space: cli
     assert json.loads(git("log", "-1", "--format=%N", "--notes=clia/attribution", commit, cwd=people)) == expected
     space.blame("main", "b")
     space.history.attribute()
-    space.relink()
+    space.traces.relink()
     assert rev(people, NOTES) == tip, "a second look changes nothing"
 
 

@@ -31,7 +31,9 @@ class Clones(NamedTuple):
             taker.adopt()
 
     def states(self, name: str) -> list[dict[str, str]]:
-        return [{version.body: version.state for version in space.behaviour(name).versions} for space in (self.first, self.second)]
+        return [
+            {version.body: version.state for version in space.behaviours.get(name).versions} for space in (self.first, self.second)
+        ]
 
 
 @pytest.fixture
@@ -41,8 +43,8 @@ def clones(tmp_path: Path) -> Iterator[Clones]:
     with clia.init(directory / "first", settings=settings()) as first:
         git("remote", "add", "origin", str(bare), cwd=directory / "first")
         for name in ("tone", "voice", "song"):
-            first.add_behaviour(name, "a", PROMPT)
-            first.propose_behaviour(name, "b")
+            first.behaviours.add(name, "a", PROMPT)
+            first.behaviours.propose(name, "b")
         first.publish([])
         git("clone", "--quiet", str(bare), str(directory / "second"), cwd=directory)
         git("fetch", "--quiet", "origin", "refs/clia/space:refs/clia/space", cwd=directory / "second")
@@ -52,34 +54,34 @@ def clones(tmp_path: Path) -> Iterator[Clones]:
 
 
 def cid_of(space: clia.Space, name: str, body: str) -> str:
-    return next(version.cid for version in space.behaviour(name).versions if version.body == body)
+    return next(version.cid for version in space.behaviours.get(name).versions if version.body == body)
 
 
 def test_a_version_retired_in_one_clone_stays_retired_whatever_the_other_does(clones: Clones) -> None:
     """Retired wins over current, adopted and trial, and over unrelated changes of the other clone."""
     first, second = clones
-    first.retire_behaviour("tone")  # the other clone only proposes
-    second.propose_behaviour("tone", "c")
-    first.adopt_behaviour("voice", cid_of(first, "voice", "b"))  # the other clone retires it
-    second.retire_behaviour("voice", cid_of(second, "voice", "b"))
-    first.retire_behaviour("song")  # the other clone adopts another version
-    second.adopt_behaviour("song", cid_of(second, "song", "b"))
+    first.behaviours.retire("tone")  # the other clone only proposes
+    second.behaviours.propose("tone", "c")
+    first.behaviours.adopt("voice", cid_of(first, "voice", "b"))  # the other clone retires it
+    second.behaviours.retire("voice", cid_of(second, "voice", "b"))
+    first.behaviours.retire("song")  # the other clone adopts another version
+    second.behaviours.adopt("song", cid_of(second, "song", "b"))
     clones.exchange()
     assert clones.states("tone") == [{"a": "retired", "b": "proposed", "c": "proposed"}] * 2
     assert clones.states("voice") == [{"a": "former", "b": "retired"}] * 2
     assert clones.states("song") == [{"a": "retired", "b": "current"}] * 2
     for space in clones:
-        refused("retired", partial(space.brief, cid_of(space, "tone", "a"), "Sing"))
-        refused("retired", partial(space.brief, cid_of(space, "voice", "b"), "Sing"))
+        refused("retired", partial(space.behaviours.brief, cid_of(space, "tone", "a"), "Sing"))
+        refused("retired", partial(space.behaviours.brief, cid_of(space, "voice", "b"), "Sing"))
         assert space.verify().clean
 
 
 def test_an_adoption_in_one_clone_counts_in_the_other_and_proposals_stay_proposals(clones: Clones) -> None:
     first, second = clones
-    first.propose_behaviour("tone", "c")
-    second.adopt_behaviour("tone", cid_of(second, "tone", "b"))  # only one clone set a current version, which wins
-    first.adopt_behaviour("voice", cid_of(first, "voice", "b"))
-    second.add_behaviour("voice", "c")  # both did: the clone that unites them wins
+    first.behaviours.propose("tone", "c")
+    second.behaviours.adopt("tone", cid_of(second, "tone", "b"))  # only one clone set a current version, which wins
+    first.behaviours.adopt("voice", cid_of(first, "voice", "b"))
+    second.behaviours.add("voice", "c")  # both did: the clone that unites them wins
     clones.exchange()
     assert clones.states("tone") == [{"a": "former", "b": "current", "c": "proposed"}] * 2
     assert clones.states("voice") == [{"a": "former", "b": "former", "c": "current"}] * 2
@@ -88,20 +90,20 @@ def test_an_adoption_in_one_clone_counts_in_the_other_and_proposals_stay_proposa
 def test_versions_without_marks_in_another_clone_count_as_adopted(clones: Clones, tmp_path: Path) -> None:
     """An old clone has no proposals: its versions stay adopted, and our proposals stay proposals."""
     first, second = clones
-    second.add_behaviour("tone", "b")  # a person adds the proposed version
-    second.add_behaviour("tone", "c")
+    second.behaviours.add("tone", "b")  # a person adds the proposed version
+    second.behaviours.add("tone", "c")
     remove_marks(tmp_path.resolve() / "second", "tone")
-    first.propose_behaviour("tone", "d")
+    first.behaviours.propose("tone", "d")
     Clones(second, first).exchange()  # united in the first clone
     assert clones.states("tone") == [{"a": "former", "b": "former", "c": "current", "d": "proposed"}] * 2
 
 
 def test_a_version_adopted_again_is_not_retired_by_an_outdated_clone(clones: Clones) -> None:
     first, second = clones
-    first.retire_behaviour("tone")
+    first.behaviours.retire("tone")
     clones.exchange()
-    first.adopt_behaviour("tone", cid_of(first, "tone", "a"))
-    second.propose_behaviour("tone", "c")
+    first.behaviours.adopt("tone", cid_of(first, "tone", "a"))
+    second.behaviours.propose("tone", "c")
     clones.exchange()
     assert clones.states("tone") == [{"a": "current", "b": "proposed", "c": "proposed"}] * 2
 
@@ -110,12 +112,12 @@ def test_the_last_change_of_each_clone_decides_about_retired_and_current_version
     """Retired and adopted again in either clone; and retired in one while the other adopted another version."""
     first, second = clones
     for space, name in ((first, "tone"), (second, "voice")):
-        space.retire_behaviour(name)
-        space.adopt_behaviour(name, cid_of(space, name, "a"))
-    first.propose_behaviour("voice", "c")
-    second.propose_behaviour("tone", "c")
-    second.retire_behaviour("song")
-    first.adopt_behaviour("song", cid_of(first, "song", "b"))
+        space.behaviours.retire(name)
+        space.behaviours.adopt(name, cid_of(space, name, "a"))
+    first.behaviours.propose("voice", "c")
+    second.behaviours.propose("tone", "c")
+    second.behaviours.retire("song")
+    first.behaviours.adopt("song", cid_of(first, "song", "b"))
     clones.exchange()  # united in the second clone
     assert clones.states("tone") == clones.states("voice") == [{"a": "current", "b": "proposed", "c": "proposed"}] * 2
     assert clones.states("song") == [{"a": "retired", "b": "current"}] * 2
@@ -123,8 +125,8 @@ def test_the_last_change_of_each_clone_decides_about_retired_and_current_version
 
 def test_chains_of_different_kinds_with_one_name_are_not_united(clones: Clones) -> None:
     first, second = clones
-    first.add_behaviour("new", "Sing.", PROMPT)
-    second.add_behaviour("new", check_flow(1), SESSION_FLOW)
+    first.behaviours.add("new", "Sing.", PROMPT)
+    second.behaviours.add("new", check_flow(1), SESSION_FLOW)
     second.publish([])
     assert (f"{CHAINS}new", "diverged") in [adoption[:2] for adoption in first.adopt()]
-    assert first.behaviour("new").kind == PROMPT
+    assert first.behaviours.get("new").kind == PROMPT

@@ -25,8 +25,8 @@ def nested(depth: int) -> Any:
 
 @pytest.mark.parametrize("parent", ["decision", "spawn", "session-merge"])
 def test_kinds_derived_from_a_reserved_kind_are_reserved(scout: clia.Space, parent: str) -> None:
-    scout.register_type("mine", parent)
-    scout.register_type("mine-too", "mine")
+    scout.types.register("mine", parent)
+    scout.types.register("mine-too", "mine")
     head = scout.head("scout")
     refused("reserved-kind", lambda: scout.commit("scout", "mine", {}))
     refused("reserved-kind", lambda: scout.commit("scout", "mine-too", {}))
@@ -56,8 +56,8 @@ DEEP: dict[str, Callable[[clia.Space], object]] = {
     "meta": lambda space: space.commit("scout", "finding", {}, meta={"x": nested(3000)}),
     "data": lambda space: space.trace("scout", "console", "x", data={"x": nested(3000)}),
     "briefing": lambda space: space.spawn("other", clia.Briefing("Deep", meta={"x": nested(3000)})),
-    "write": lambda space: space.write({"type": "capability", "x": nested(3000)}),
-    "attach": lambda space: space.attach_trace("scout", [{"text": "x", "data": {"x": nested(3000)}}]),
+    "write": lambda space: space.types.write({"type": "capability", "x": nested(3000)}),
+    "attach": lambda space: space.traces.attach("scout", [{"text": "x", "data": {"x": nested(3000)}}]),
     "merge": lambda space: space.merge("scout", "lead", meta={"x": nested(3000)}),
 }
 
@@ -70,7 +70,7 @@ def test_a_value_nested_too_deeply_is_refused(scout: clia.Space, verb: str) -> N
         DEEP[verb](scout)
     assert caught.value.code == "too-deep"
     assert scout.agents() == ["lead", "scout"]
-    assert (scout.head("scout"), scout.trace_pending("scout"), scout.trace_for("scout")) == (head, [], None)
+    assert (scout.head("scout"), scout.traces.pending("scout"), scout.traces.of("scout")) == (head, [], None)
 
 
 WRONG: dict[str, Callable[[Any], object]] = {
@@ -84,9 +84,9 @@ WRONG: dict[str, Callable[[Any], object]] = {
     "a number as kind": lambda space: space.commit("scout", 5, {}),
     "a list as data": lambda space: space.trace("scout", "console", "x", data=[1]),
     "a number as text": lambda space: space.trace("scout", "console", 5),
-    "nothing as entries": lambda space: space.attach_trace("scout", None),
-    "a text as entries": lambda space: space.attach_trace("scout", "x"),
-    "a number as an entry": lambda space: space.attach_trace("scout", [5]),
+    "nothing as entries": lambda space: space.traces.attach("scout", None),
+    "a text as entries": lambda space: space.traces.attach("scout", "x"),
+    "a number as an entry": lambda space: space.traces.attach("scout", [5]),
     "nothing as a commit": lambda space: space.spawn_at("other", BRIEFING, None),
 }
 
@@ -97,7 +97,7 @@ def test_a_value_of_the_wrong_type_changes_nothing(scout: clia.Space, mistake: s
     with pytest.raises(errors.InvalidInput):
         WRONG[mistake](scout)
     assert scout.agents() == ["scout"]
-    assert (scout.head("scout"), scout.trace_pending("scout"), scout.trace_for("scout")) == (head, [], None)
+    assert (scout.head("scout"), scout.traces.pending("scout"), scout.traces.of("scout")) == (head, [], None)
 
 
 @pytest.mark.parametrize("path", ["f/", "/f", "", "../f"])
@@ -116,13 +116,13 @@ def test_an_argument_of_the_wrong_type_raises_invalid_input(scout: clia.Space) -
         ),
         lambda: space.fork_point("scout", 5),
         lambda: space.land("scout", 5),
-        lambda: space.trace_purge("scout", None),
-        lambda: space.trace_search(5),
-        lambda: space.read(5),
-        lambda: space.write(5),
+        lambda: space.traces.purge("scout", None),
+        lambda: space.traces.search(5),
+        lambda: space.types.read(5),
+        lambda: space.types.write(5),
         lambda: space.commit("scout", ["x"], {}),
-        lambda: space.is_a(["x"], "finding"),
-        lambda: space.register_type("x", ["y"]),
+        lambda: space.types.is_a(["x"], "finding"),
+        lambda: space.types.register("x", ["y"]),
         lambda: space.resolve("scout", "other", {}, ours=None, theirs=None),
         lambda: space.commit_dir("scout", "finding", 5),
         lambda: space.blame("scout", 5),

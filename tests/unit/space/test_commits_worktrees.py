@@ -74,5 +74,5 @@ def test_a_commit_updates_the_worktree_in_which_a_person_checked_out_the_branch(
     refused("uncommitted-work", lambda: space.commit_with_trace("scout", "finding", changes={"a": b"3\n"}))
     assert space.head("scout") == head
     assert (people / "a").read_text() == "not yet committed\n"
-    assert texts(space.trace_pending("scout")) == ["kept"]
+    assert texts(space.traces.pending("scout")) == ["kept"]
     assert components(space).envelope.unfinished() == []

@@ -56,10 +56,10 @@ def test_an_agent_restored_during_a_look_is_not_reported_gone(space: clia.Space,
     def restored_after(refs_read: Any) -> Any:
         if not refs_read and not restored:
             restored.append("scout")  # before restoring, which reads the head too
-            space.restore("scout")
+            space.agents.restore("scout")
         return refs_read
 
-    space.archive("scout")
+    space.agents.archive("scout")
     with closing(space.local.open_feed()) as feed:
         feed.look()
         with pytest.MonkeyPatch.context() as patch:

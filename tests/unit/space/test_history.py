@@ -24,12 +24,12 @@ def test_blame_names_the_agent_and_trace_behind_commits_of_people(space: clia.Sp
         git("commit", "-q", "--allow-empty", "-m", "meanwhile", cwd=people)
         git("cherry-pick", source, cwd=people)
         git("commit", "-q", "--amend", "-m", "as people say it", cwd=people)
-        assert [relinked.commit for relinked in space.relink()] == [rev(people, "main")]
+        assert [relinked.commit for relinked in space.traces.relink()] == [rev(people, "main")]
     else:
-        space.attach_trace(commit_file(people, "b", "1\n"), [{"text": "why"}], agent="scout")
+        space.traces.attach(commit_file(people, "b", "1\n"), [{"text": "why"}], agent="scout")
     (line,) = space.blame("main", "b")
     assert (line.commit, line.agent, line.kind) == (rev(people, "main"), "scout", None)
-    assert line.trace == space.trace_cid_for("main") is not None
+    assert line.trace == space.traces.id_of("main") is not None
     (line,) = space.blame("main", "a")
     assert (line.agent, line.trace) == (None, None)
 
@@ -45,7 +45,7 @@ def test_blame_does_not_apply_gits_list_of_ignored_revisions(space: clia.Space, 
 def test_a_partial_clone_fetches_what_it_needs_or_shows_what_is_missing(
     space: clia.Space, people: Path, tmp_path: Path, reachable: bool
 ) -> None:
-    space.attach_trace(commit_file(people, "c", "1\n"), [{"text": "why"}], agent="scout")
+    space.traces.attach(commit_file(people, "c", "1\n"), [{"text": "why"}], agent="scout")
     space.commit("scout", "finding", changes={"b": b"work_one()\nwork_two()\n"})
     commit_file(people, "b", "work_one()\nwork_two()\nmine()\n")
     git("mv", "a", "moved", cwd=people)
@@ -98,7 +98,7 @@ def test_the_newest_commits_are_the_first_of_the_whole_walk(scout: clia.Space) -
     walk = list(graph.walk(heads))
     assert [graph.newest(heads, count) for count in range(len(walk) + 2)] == [walk[:count] for count in range(len(walk) + 2)]
     for names in ((), scout.agents()):  # all agents by default, and more heads than the limit
-        assert [commit.cid for commit in scout.window(names, 5)] == [commit.cid for commit in walk[:5]]
+        assert [commit.cid for commit in scout.history.window(names, 5)] == [commit.cid for commit in walk[:5]]
     assert scout.log("a7", limit=4) == scout.log("a7")[:4]
 
 

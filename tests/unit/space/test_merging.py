@@ -21,4 +21,4 @@ def test_a_merge_conflict_on_a_path_that_is_not_utf8_is_reported(space: clia.Spa
     conflicts = space.merge("lead", "scout")
     assert isinstance(conflicts, clia.Conflicts)
     assert [(path.path, path.ours, path.theirs) for path in conflicts.paths] == [("caf\udce9", b"1\n", b"2\n")]
-    assert space.last_refused("lead", "scout") == (conflicts.ours, conflicts.theirs)
+    assert space.history.last_refused("lead", "scout") == (conflicts.ours, conflicts.theirs)

@@ -49,7 +49,7 @@ def test_a_locked_index_in_the_worktree_prevents_a_landing(space: clia.Space, pe
     (people / ".git/index.lock").touch()
     assert isinstance(refused("uncommitted-work", lambda: space.land("scout", "main")), errors.Conflict)
     assert rev(people, "main") == tip
-    assert space.landings("scout") == []
+    assert space.history.landings("scout") == []
     assert not (people / "b").exists()
     (people / ".git/index.lock").unlink()
     assert isinstance(space.land("scout", "main"), clia.Landed)
@@ -80,7 +80,7 @@ def test_landing_on_a_branch_that_is_being_rebased_is_refused(space: clia.Space,
     space.commit("scout", "finding", changes={"b": b"1\n"})
     refused("branch-busy", lambda: space.land("scout", "topic"))
     assert rev(people, "topic") == tip
-    assert space.landings("scout") == []
+    assert space.history.landings("scout") == []
     git("rebase", "--abort", cwd=people)
     assert isinstance(space.land("scout", "topic"), clia.Landed)
 
@@ -88,7 +88,7 @@ def test_landing_on_a_branch_that_is_being_rebased_is_refused(space: clia.Space,
 @pytest.mark.parametrize("name", ["", "a b", "../x"])
 def test_an_invalid_branch_name_is_refused(space: clia.Space, people: Path, name: str) -> None:
     refused("invalid-branch", lambda: space.land("scout", name))
-    assert space.landings("scout") == []
+    assert space.history.landings("scout") == []
 
 
 @pytest.mark.parametrize("mode", ["squash", "no_ff"])
@@ -116,6 +116,6 @@ def test_an_event_that_git_adds_during_a_landing_is_kept(space: clia.Space, peop
         people, settings=settings(reached=CrashHook(armed=True, actions={CrashPoint("committed", 1): add_event}))
     ) as lander:
         assert isinstance(lander.land("scout", "main"), clia.Landed)
-    assert [row["onto"] for row in space.landings("scout")] == ["refs/heads/main"]
-    assert space.reviewing("scout") == ["lead"]
+    assert [row["onto"] for row in space.history.landings("scout")] == ["refs/heads/main"]
+    assert space.relations.reviewing("scout") == ["lead"]
     assert space.verify().clean

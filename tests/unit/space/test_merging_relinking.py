@@ -17,14 +17,17 @@ def test_relink_finds_a_rewritten_commit_below_a_newer_commit_with_a_trace(space
     first = commit_with_trace(space, "one", b=b"1\n")
     message = git("log", "-1", "--format=%B", first, cwd=people)
     rewritten = commit_tree(
-        people, message.replace("finding by scout", "reworded"), space.genesis("scout"), tree=rev(people, f"{first}^{{tree}}")
+        people,
+        message.replace("finding by scout", "reworded"),
+        space.agents.genesis("scout"),
+        tree=rev(people, f"{first}^{{tree}}"),
     )
     git("update-ref", "refs/heads/agents/scout", rewritten, cwd=people)
     second = commit_with_trace(space, "two", c=b"1\n")
-    assert space.trace_for(rewritten) is None
-    assert [(relinked.commit, relinked.sources) for relinked in space.relink()] == [(rewritten, (first,))]
+    assert space.traces.of(rewritten) is None
+    assert [(relinked.commit, relinked.sources) for relinked in space.traces.relink()] == [(rewritten, (first,))]
     assert (trace_texts(space, rewritten), trace_texts(space, second)) == (["one"], ["two"])
-    assert space.relink() == []
+    assert space.traces.relink() == []
 
 
 def test_relink_finds_a_cherry_picked_commit_below_a_newer_commit_with_a_trace(scout: clia.Space, repo: Path) -> None:
@@ -35,8 +38,8 @@ def test_relink_finds_a_cherry_picked_commit_below_a_newer_commit_with_a_trace(s
     git("commit", "-q", "--allow-empty", "-m", "meanwhile", cwd=repo)
     git("cherry-pick", picked, cwd=repo)
     git("commit", "-q", "--allow-empty", "-m", "on top", cwd=repo)
-    scout.attach_trace("main", [{"text": "newer"}], agent="picker")
-    assert [(relinked.commit, relinked.sources) for relinked in scout.relink()] == [(scout.find("main~1"), (picked,))]
+    scout.traces.attach("main", [{"text": "newer"}], agent="picker")
+    assert [(relinked.commit, relinked.sources) for relinked in scout.traces.relink()] == [(scout.find("main~1"), (picked,))]
 
 
 def test_an_old_squash_is_not_the_merge_base_once_newer_work_is_shared(scout: clia.Space, repo: Path) -> None:

@@ -37,11 +37,11 @@ def test_a_pattern_that_takes_too_long_is_refused_and_its_process_ends(scout: cl
     monkeypatch.setattr(pattern_search, "SECONDS", 0.5)
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "Popen", RecordedPopen)
-        error = refused("pattern-too-slow", lambda: scout.trace_search(SLOW_PATTERN, regex=True))
+        error = refused("pattern-too-slow", lambda: scout.traces.search(SLOW_PATTERN, regex=True))
     assert "0.5 s" in error.message
     assert error.hints
     assert [process.returncode is not None for process in processes] == [True], "one process, which has ended"
-    assert len(scout.trace_search("a!")) == 1
+    assert len(scout.traces.search("a!")) == 1
 
 
 def test_other_threads_run_while_a_pattern_is_searched(scout: clia.Space, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_other_threads_run_while_a_pattern_is_searched(scout: clia.Space, monkey
             self._then = then
 
         def run(self) -> None:
-            counts.append(len(scout.trace_search("a!")))
+            counts.append(len(scout.traces.search("a!")))
             self._then()
 
         def cancel(self) -> None:
@@ -62,7 +62,7 @@ def test_other_threads_run_while_a_pattern_is_searched(scout: clia.Space, monkey
 
     scout.trace("scout", "console", "a" * 60 + "!")
     monkeypatch.setattr(apart, "Timer", SearchingTimer)
-    refused("pattern-too-slow", lambda: scout.trace_search(SLOW_PATTERN, regex=True))
+    refused("pattern-too-slow", lambda: scout.traces.search(SLOW_PATTERN, regex=True))
     assert counts == [1]
 
 
@@ -99,7 +99,7 @@ def test_entries_sent_in_many_batches_are_found_in_order(scout: clia.Space, monk
             for position, (text, data) in enumerate(ENTRIES)
             if re.search(pattern, text + json.dumps(data or "", ensure_ascii=False))
         ]
-        hits = scout.trace_search(pattern, regex=True)
+        hits = scout.traces.search(pattern, regex=True)
         assert positions
         assert [(hit.commit, hit.position) for hit in hits] == [
             (commit, position) for commit in (commit_id, None) for position in positions
@@ -110,14 +110,14 @@ def test_entries_sent_in_many_batches_are_found_in_order(scout: clia.Space, monk
 
 @pytest.mark.parametrize("pattern", ["(", "a{99999999999999999999}", "(" * 20_000 + ")" * 20_000], ids=["open", "count", "deep"])
 def test_an_invalid_pattern_is_refused_even_if_there_is_nothing_to_search(scout: clia.Space, pattern: str) -> None:
-    error = refused("invalid-pattern", lambda: scout.trace_search(pattern, regex=True))
+    error = refused("invalid-pattern", lambda: scout.traces.search(pattern, regex=True))
     assert "is not a valid regular expression" in error.message
 
 
 def test_a_pattern_whose_process_dies_is_refused(scout: clia.Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """For example, a pattern that needs too much memory."""
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    assert "died" in refused("pattern-too-slow", lambda: scout.trace_search("a", regex=True)).message
+    assert "died" in refused("pattern-too-slow", lambda: scout.traces.search("a", regex=True)).message
 
 
 def test_a_search_does_not_import_modules_from_the_current_directory(
@@ -128,5 +128,5 @@ def test_a_search_does_not_import_modules_from_the_current_directory(
         (tmp_path / name).write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
     monkeypatch.chdir(tmp_path)
     scout.trace("scout", "console", "needle")
-    assert len(scout.trace_search("^ne+dle", regex=True)) == 1
+    assert len(scout.traces.search("^ne+dle", regex=True)) == 1
     assert not (tmp_path / "ran").exists()

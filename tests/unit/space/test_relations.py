@@ -26,7 +26,7 @@ def spawn_without_refs(space: clia.Space, name: str, parent: str = "scout") -> s
     cid = space.spawn_from(name, BRIEFING, parent).genesis
     for ref in (HEADS + name, f"refs/clia/agents/{name}"):
         git_in(space, "update-ref", "-d", ref)
-    assert space.sub_agents(parent) == []
+    assert space.relations.sub_agents(parent) == []
     return cid
 
 
@@ -37,9 +37,9 @@ def test_a_query_sees_what_git_did_a_moment_ago(scout: clia.Space, packed: bool)
         git_in(scout, *step)
         if packed:
             git_in(scout, "pack-refs", "--all")
-        assert scout.sub_agents("scout") == ([] if "-d" in step else ["sub"])
+        assert scout.relations.sub_agents("scout") == ([] if "-d" in step else ["sub"])
     git_in(scout, "update-ref", "refs/clia/archive/agents/sub", cid)
-    assert scout.sub_agents("scout") == ["sub"]  # archived agents count too
+    assert scout.relations.sub_agents("scout") == ["sub"]  # archived agents count too
     assert components(scout).relations.rebuild() == 1
 
 
@@ -48,16 +48,16 @@ def test_a_query_after_one_move_lists_no_refs_and_without_moves_writes_nothing(
 ) -> None:
     scout.spawn_from("sub", BRIEFING, "scout")
     git_in(scout, "pack-refs", "--all")
-    assert scout.agent_tree("scout") == ["sub"]
+    assert scout.relations.tree("scout") == ["sub"]
     scout.spawn_from("deep", BRIEFING, "sub")
 
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("the cost of this grows with the space")
 
     monkeypatch.setattr(components(scout).core.refs, "under", never)
-    assert scout.agent_tree("scout") == ["deep", "sub"]
+    assert scout.relations.tree("scout") == ["deep", "sub"]
     monkeypatch.setattr(scout.local.store, "writing", never)
-    assert scout.agent_tree("scout") == ["deep", "sub"]
+    assert scout.relations.tree("scout") == ["deep", "sub"]
 
 
 # The recency index
@@ -77,9 +77,9 @@ def test_the_newest_heads_are_right_after_any_sequence_of_changes(scout: clia.Sp
             scout.commit(name, "finding", changes={"n": b"%d" % number})
         elif action == 4 and len(agents) > 4:
             agents.remove(name)
-            scout.archive(name)
+            scout.agents.archive(name)
         else:
-            git_in(scout, "update-ref", HEADS + name, scout.genesis(name))  # back to an older commit, by plain git
+            git_in(scout, "update-ref", HEADS + name, scout.agents.genesis(name))  # back to an older commit, by plain git
         dated = sorted((-scout.show(name).committer.at, name) for name in agents)
         newest = components(scout).relations.newest(3)
         answered += len(newest) == 3

@@ -38,14 +38,14 @@ def pair(space: clia.Space, people: Path, tmp_path: Path) -> Iterator[CloneOfSpa
 
 
 FOREIGN: dict[str, Callable[[clia.Space], object]] = {
-    "attach_trace": lambda space: space.attach_trace("scout", [{"text": "x"}]),
+    "attach_trace": lambda space: space.traces.attach("scout", [{"text": "x"}]),
     "merge": lambda space: space.merge("scout", "mine"),
     "resolve": lambda space: space.resolve("scout", "mine", {}, ours=space.head("scout"), theirs=space.head("mine")),
     "land": lambda space: space.land("scout", "main"),
     "relate": lambda space: space.relate("scout", "reviews", "mine"),
     "commit": lambda space: space.commit("scout", "finding", {}),
     "trace": lambda space: space.trace("scout", "console", "x"),
-    "archive": lambda space: space.archive("scout"),
+    "archive": lambda space: space.agents.archive("scout"),
 }
 
 
@@ -56,7 +56,7 @@ def test_an_agent_of_another_clone_is_read_only(pair: CloneOfSpace, verb: str) -
     before = git("for-each-ref", cwd=pair.path)
     refused("foreign-agent", lambda: FOREIGN[verb](pair.clone))
     assert git("for-each-ref", cwd=pair.path) == before
-    pair.clone.claim("scout")
+    pair.clone.agents.claim("scout")
     FOREIGN[verb](pair.clone)
 
 
@@ -91,9 +91,9 @@ def test_unknown_refs_of_a_remote_are_not_adopted(space: clia.Space, people: Pat
 
 
 def test_adopting_creates_no_head_for_an_archived_agent(pair: CloneOfSpace) -> None:
-    pair.clone.claim("scout")
+    pair.clone.agents.claim("scout")
     head = pair.clone.head("scout")
-    pair.clone.archive("scout")
+    pair.clone.agents.archive("scout")
     assert "refs/heads/agents/scout" not in {adoption.ref for adoption in pair.clone.adopt()}
     pair.origin.commit("scout", "finding", changes={"b": b"2\n"})
     assert {adoption.ref: adoption.what for adoption in pair.clone.adopt()} == {"refs/heads/agents/scout": "diverged"}

@@ -37,7 +37,7 @@ def check_readable(space: clia.Space) -> None:
     assert space.agents() == ["lead", "scout"]
     assert len(space.states()) == 2
     assert len(space.log("scout")) >= 1
-    assert space.session_log("scout")[-1].kind == "spawn"
+    assert space.history.own("scout")[-1].kind == "spawn"
     assert [(edge.src, edge.kind, edge.dst) for edge in space.relations()] == [("scout", "reviews", "lead")]
     report = space.verify()
     assert report.clean, report.findings
@@ -48,7 +48,7 @@ def check_readable(space: clia.Space) -> None:
 @pytest.mark.parametrize("forgery", FORGED)
 def test_a_forged_event_is_ignored(scout: clia.Space, repo: Path, forgery: str) -> None:
     scout.spawn("lead", BRIEFING)
-    scout.reviews("scout", "lead")
+    scout.relations.add_review("scout", "lead")
     forged = commit_tree(repo, FORGED[forgery], rev(repo, "refs/clia/events/scout"))
     git("update-ref", "refs/clia/events/scout", forged, cwd=repo)
     check_readable(scout)
@@ -57,7 +57,7 @@ def test_a_forged_event_is_ignored(scout: clia.Space, repo: Path, forgery: str) 
 
 def test_forged_meta_and_notes_are_ignored(scout: clia.Space, repo: Path) -> None:
     scout.spawn("lead", BRIEFING)
-    scout.reviews("scout", "lead")
+    scout.relations.add_review("scout", "lead")
     commit = commit_with_trace(scout, "mine", a=b"1")
     message = f"x\n\nClia-Agent: scout\nClia-Type: finding\nClia-Meta: {DEEP_JSON}\n"
     forged = commit_tree(repo, message, commit, tree=rev(repo, "agents/scout^{tree}"))
@@ -66,11 +66,11 @@ def test_forged_meta_and_notes_are_ignored(scout: clia.Space, repo: Path) -> Non
     git("notes", "--ref=clia/trace/scout", "add", "-C", note, forged, cwd=repo)
     check_readable(scout)
     assert scout.show(forged).meta == {}
-    assert scout.trace_for(forged) is None
+    assert scout.traces.of(forged) is None
     assert trace_texts(scout, commit) == ["mine"]
-    assert [hit.entry["text"] for hit in scout.trace_search("mine")] == ["mine"]
+    assert [hit.entry["text"] for hit in scout.traces.search("mine")] == ["mine"]
     assert scout.blame("scout", "a")[0].commit == commit
-    assert scout.relink() == []
+    assert scout.traces.relink() == []
 
 
 def test_a_missing_notes_tree_stops_a_commit_before_anything_moves(scout: clia.Space, repo: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_missing_notes_tree_stops_a_commit_before_anything_moves(scout: clia.S
         with pytest.raises(errors.CliaError):
             opened.commit_with_trace("scout", "finding", {"a": b"2"})
         assert opened.head("scout") == head
-        assert texts(opened.trace_pending("scout")) == ["two"]
+        assert texts(opened.traces.pending("scout")) == ["two"]
         assert components(opened).envelope.unfinished() == []
         commit = opened.commit("scout", "finding", {"a": b"3"})
         assert opened.head("scout") == commit
@@ -91,7 +91,7 @@ def test_a_missing_notes_tree_stops_a_commit_before_anything_moves(scout: clia.S
 
 def test_verify_in_a_partial_clone_counts_the_traces_it_cannot_read(scout: clia.Space, repo: Path, tmp_path: Path) -> None:
     commit = commit_with_trace(scout, "one", a=b"1")
-    blob = scout.trace_cid_for(commit)
+    blob = scout.traces.id_of(commit)
     scout.land("scout", "main")
     git("config", "uploadpack.allowFilter", "true", cwd=repo)
     git("clone", "-q", "--no-checkout", "--filter=blob:none", repo.as_uri(), "clone", cwd=tmp_path)
@@ -104,23 +104,23 @@ def test_verify_in_a_partial_clone_counts_the_traces_it_cannot_read(scout: clia.
 
 def test_verify_reports_a_trace_of_another_agent(scout: clia.Space, repo: Path) -> None:
     commit = scout.commit("scout", "finding", {"a": b"1"})
-    note = scout.write(clia.ConsoleTrace(commit, "other", ({"text": "x", "kind": "console", "at": "now"},)))
+    note = scout.types.write(clia.ConsoleTrace(commit, "other", ({"text": "x", "kind": "console", "at": "now"},)))
     git("notes", "--ref=clia/trace/scout", "add", "-C", note, commit, cwd=repo)
     assert [(finding.code, finding.cid) for finding in scout.verify().findings] == [("misbound", note)]
 
 
 def test_verify_reports_a_record_with_another_briefing(scout: clia.Space, repo: Path) -> None:
-    other = scout.write(clia.Briefing("Another one"))
+    other = scout.types.write(clia.Briefing("Another one"))
     tree = git_with_input(repo, f"100644 blob {other}\tbriefing.json\n", "mktree")
     git("update-ref", "refs/clia/agents/scout", commit_tree(repo, "record\n", tree=tree), cwd=repo)
     assert [finding.code for finding in scout.verify().findings] == ["record-differs"]
 
 
 def test_verify_reports_what_git_broke_in_the_chain_of_a_behaviour(scout: clia.Space, repo: Path) -> None:
-    first_version = scout.add_behaviour("look", "Look around.", "prompt").cid
-    scout.retire_behaviour("look", scout.propose_behaviour("look", "Look twice.").cid)
+    first_version = scout.behaviours.add("look", "Look around.", "prompt").cid
+    scout.behaviours.retire("look", scout.behaviours.propose("look", "Look twice.").cid)
     assert scout.verify().clean
-    ref, other = "refs/clia/behaviours/look", scout.write(clia.Briefing("not a behaviour"))
+    ref, other = "refs/clia/behaviours/look", scout.types.write(clia.Briefing("not a behaviour"))
     intact = git("rev-parse", ref, cwd=repo).strip()
     files = git("ls-tree", "-r", intact, cwd=repo)
     empty = next(line.split()[2] for line in files.splitlines() if "adopted/" in line)

@@ -136,7 +136,7 @@ def test_a_run_has_the_attributes_of_the_semantic_conventions(space: clia.Space)
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "lead",
         "gen_ai.agent.id": f"{space.id}/lead",
-        "gen_ai.agent.version": space.flow("approval").cid,
+        "gen_ai.agent.version": space.sessions.flow("approval").cid,
         "gen_ai.conversation.id": f"{space.id}/lead/1",
         "clia.session.id": "1",
         "clia.session.status": "finished",

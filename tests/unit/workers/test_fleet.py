@@ -281,7 +281,7 @@ def test_a_beat_has_the_sync_state_of_its_clone(tmp_path: Path) -> None:
         away.rename(hub)
         other_commit = git("commit-tree", "-p", base, "-m", "theirs", f"{base}^{{tree}}", cwd=hub).strip()
         git("update-ref", "refs/heads/agents/scout", other_commit, base, cwd=hub)
-        assert any(change.what == "fork" for change in machine.hub_sync())
+        assert any(change.what == "fork" for change in machine.hub.sync())
         assert sync_state()[::2] == (False, ("scout",))
         beats = HeartbeatWriter(machine, ProcessInfo(WORKER, "w1"))
         assert sync_state()[::2] == (False, ("scout",)), "a process started later must report the fork too"
@@ -292,7 +292,7 @@ def test_a_beat_has_the_sync_state_of_its_clone(tmp_path: Path) -> None:
 
 def test_waiting_requests_are_counted_by_kind_and_the_oldest_is_named(place: FleetSpace) -> None:
     space, clock = place.space, place.clock
-    space.define("question", QUESTION)
+    space.sessions.define("question", QUESTION)
     requests = [
         ("a", "echo", {}),
         ("b", "echo", {}),
