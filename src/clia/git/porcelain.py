@@ -73,6 +73,12 @@ class GitPorcelain(GitWorktrees):
             complaints.add(f"git fsck exited with {result.code}")
         return sorted(complaints)
 
+    def dangling_commits(self) -> list[str]:
+        """Return the commits that no ref or other commit reaches, sorted."""
+        words = ("fsck", "--connectivity-only", "--no-reflogs", "--dangling", "--no-progress")
+        lines = self._command.attempt(*words, variables=_NO_FETCH).out.decode("utf-8", "replace").splitlines()
+        return sorted(line.removeprefix("dangling commit ") for line in lines if line.startswith("dangling commit "))
+
     def is_partial(self) -> bool:
         """Return whether objects may be missing on purpose."""
         return self._handle.is_partial()

@@ -34,6 +34,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE, PATIENCE = 0.0005, 0.05, 30.0
 _OURS = ("refs/heads/agents/", "refs/clia/", "refs/notes/clia/", "refs/clia-tracking/")
 """Refs that clia moves itself. Users' branches are moved by the git command."""
 _NOTHING = "0" * 40
+_LOCK_FILE = re.compile(r"/[^':]+\.lock")
 
 
 class GitRefs:
@@ -94,7 +95,7 @@ class GitRefs:
                     raise git_error(f"cannot move ref {name}", err, ref=name) from None
                 self._handle.renew()
                 if time.monotonic() - started > PATIENCE:
-                    raise self._locked(name, self._packed_lock if "packed-refs.lock" in message_of(err) else None) from None
+                    raise self._locked(name, message_of(err)) from None
             else:
                 if not name.startswith(TRACKING):  # fetches move and prune those
                     self._check_moved(name, old, new)
@@ -124,8 +125,9 @@ class GitRefs:
         hints = ["check which programs change this repository, and try again"]
         raise GitError(message, code="ref-lost", hints=hints, fields={"ref": name, "expected": new, "actual": actual})
 
-    def _locked(self, name: str, lock: str | None) -> GitError:
-        path = lock or self._files.lock_path(name)
+    def _locked(self, name: str, reason: str) -> GitError:
+        lock = _LOCK_FILE.search(reason)  # that of the packed refs or of HEAD may be in the way, too
+        path = lock[0] if lock is not None else self._files.lock_path(name)
         message = f"ref {name} is locked by another process: {path} ({self._files.locks.describe(path)})"
         hints = [f"if no git process is running, or only a stopped one that you end, remove {path}"]
         error = GitError(message, code="ref-locked", hints=hints, fields={"ref": name, "lock": path})

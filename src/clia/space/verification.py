@@ -6,11 +6,13 @@ what a shallow or partial clone cannot see is reported as unseen, not as damage.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import FileError, GitError, NoSuchObject
 from clia.space.behaviour_chains import VERSIONS, read_behaviour, read_state
 from clia.space.events import event_of
+from clia.space.lost_moves import MISSING as REF_MISSING
 from clia.space.lost_moves import LostMove
 from clia.space.relations import retracted, stated
 from clia.values import refs as names
@@ -120,8 +122,27 @@ class Checks:
         for loss in self._lost_moves.find():
             if not isinstance(loss, LostMove):
                 check.failed(loss.ref, loss.error)
-            elif not check.knows_missing(loss):
+            elif loss.code == REF_MISSING and names.record(loss.ref.removeprefix(names.HEADS)) in check.branchless:
+                check.branchless[names.record(loss.ref.removeprefix(names.HEADS))] = loss.cid
+            else:
                 check.found(loss.code, loss.message(), loss.ref, loss.cid)
+        if check.branchless:
+            self._name_heads(check)
+
+    def _name_heads(self, check: _Check) -> None:
+        """Name the newest commit of each agent without a branch: the last one that is known, or one that follows it."""
+        core = self._core
+        dangling: list[AgentCommit] = []
+        for cid in self._porcelain.dangling_commits():
+            with suppress(NoSuchObject, GitError):  # damaged
+                dangling.append(core.read(cid))
+        for record, known in check.branchless.items():
+            name = record.removeprefix(names.RECORDS)
+            tips = [commit.cid for commit in dangling if commit.agent == name]
+            tips = [cid for cid in tips if known is None or core.contains(cid, known)]
+            newest = max(tips, key=lambda cid: sum(1 for _ in core.own_commits(name, cid)), default=known)
+            message = f"agent {name!r} has a record but no branch; restore it: git branch agents/{name} {newest or 'COMMIT'}"
+            check.found("no-branch", message, record, newest)
 
 
 class _Check:
@@ -132,6 +153,7 @@ class _Check:
         self._types = types
         self._whole = complete
         self._present: set[str] = set()
+        self.branchless: dict[str, str | None] = {}  # records of agents without a branch, and the last known head
         self.stated: set[tuple[str, str, str, str]] = set()
         self.retracted: set[str] = set()
         self.unseen: set[str] = set()
@@ -159,8 +181,7 @@ class _Check:
         record = core.refs.get(names.record(name))
         if head is None:
             if record is not None and self.at_rest(name) and core.refs.get(names.head(name)) is None:
-                message = f"agent {name!r} has a record but no branch; restore it: git branch agents/{name} COMMIT"
-                self.found("no-branch", message, names.record(name))
+                self.branchless[names.record(name)] = None
             return
         self.agents += 1
         if record is None:
@@ -183,15 +204,6 @@ class _Check:
             self.unseen.add(f"{ref}: {err.message}" if ref else err.message)
         else:
             self.found(err.code, err.message, ref, err.fields.get("cid"))
-
-    def knows_missing(self, loss: LostMove) -> bool:
-        """Whether a lost value is that of an agent whose branch was found missing; the finding then names the value."""
-        name = loss.ref.removeprefix(names.HEADS)
-        for number, finding in enumerate(self.findings):
-            if finding.code == "no-branch" and finding.ref == names.record(name):
-                self.findings[number] = finding._replace(message=finding.message.replace(" COMMIT", f" {loss.cid}"), cid=loss.cid)
-                return True
-        return False
 
     def _history(self, name: str, head: str) -> None:
         genesis = None

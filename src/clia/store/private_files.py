@@ -196,15 +196,28 @@ def _sign(handle: int, *, clear: bool = False) -> None:
 def describe_holder(handle: int) -> tuple[str, dict[str, int]]:
     """Return who holds the lock on a file, as a phrase and as fields."""
     signed = _signature(handle)
-    pids = _holders(handle)
+    pids = _lockers(os.fstat(handle).st_ino, "FLOCK")
     if signed is not None and (pids is None or signed[0] in pids):
         pid, since = signed
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
         return f"held by process {pid}{_state(pid)} since {at}", {"pid": pid, "since": since}
-    if pids:  # a lock that several processes can hold is not signed
-        others = f" and {len(pids) - 1} more" if len(pids) > 1 else ""
-        return f"held by process {pids[0]}{_state(pids[0])}{others}", {"pid": pids[0]}
-    return "held by another process", {}
+    return describe_holders(pids)  # a lock that several processes can hold is not signed
+
+
+def describe_holders(pids: list[int] | None) -> tuple[str, dict[str, int]]:
+    """Return the processes that hold a lock, as a phrase and as fields."""
+    if not pids:
+        return "held by another process", {}
+    others = f" and {len(pids) - 1} more" if len(pids) > 1 else ""
+    return f"held by process {pids[0]}{_state(pids[0])}{others}", {"pid": pids[0]}
+
+
+def record_lockers(path: str) -> list[int] | None:
+    """Return the processes with POSIX locks on a file, such as SQLite's; None if that cannot be found out."""
+    try:
+        return _lockers(os.stat(path).st_ino, "POSIX")
+    except OSError:
+        return None
 
 
 def _signature(handle: int) -> tuple[int, int] | None:
@@ -216,16 +229,15 @@ def _signature(handle: int) -> tuple[int, int] | None:
     return pid, since
 
 
-def _holders(handle: int) -> list[int] | None:
-    """Return the processes that hold a lock on a file, stopped ones first; None if the system does not tell."""
-    inode = str(os.fstat(handle).st_ino)
+def _lockers(inode: int, kind: str) -> list[int] | None:
+    """Return the other processes with locks on a file, stopped ones first; None if the system does not tell."""
     try:
         with open("/proc/locks", encoding="ascii") as file:
             lines = [line.split() for line in file]
     except (OSError, ValueError):
         return None
     # NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END; waiting processes have an arrow after the number.
-    locks = [words for words in lines if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode]
+    locks = [words for words in lines if len(words) > 5 and words[1] == kind and words[5].rpartition(":")[2] == str(inode)]
     pids = {int(words[4]) for words in locks if words[4].isdigit() and int(words[4])} - {os.getpid()}
     return sorted(pids, key=lambda pid: (not _state(pid), pid))
 

@@ -38,6 +38,8 @@ STORE_FILE = "space.db"
 TIMEOUT = 30.0
 """Seconds to wait for other processes."""
 _NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+# The last one: a process was stopped while it recovered the journal, which all others wait for.
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 _ADVANCE = "UPDATE clia_values SET version = version + 1 WHERE space = ? AND key = ? AND value IS NOT NULL RETURNING version, value"
@@ -394,8 +396,9 @@ def _primary(err: Exception) -> int:
 
 
 def _error(path: str, err: Exception) -> StoreError:
-    if _primary(err) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return _locked(path, str(err))
+    if _primary(err) in _LOCKED:
+        holder, fields = private_files.describe_holders(private_files.record_lockers(f"{path}-shm"))
+        return _locked(path, f"{err}, {holder}", fields)
     if _primary(err) == sqlite3.SQLITE_ERROR and is_moved(path):  # while it was open here
         return _moved(path)
     code, *hints = ERRORS.get(_primary(err), (None,))

@@ -128,6 +128,15 @@ def test_a_deleted_branch_is_named_by_what_the_index_has_read(space: clia.Space,
     assert space.verify().clean
 
 
+def test_a_deleted_branch_is_named_by_its_newest_commit(space: clia.Space, root: Path) -> None:
+    commit(space, "first")
+    assert space.relations() == []
+    second = commit(space, "second")  # nothing has read it
+    git("branch", "--quiet", "-D", "agents/scout", cwd=root)
+    (finding,) = lost(space)
+    assert (finding.code, finding.cid) == ("no-branch", second)
+
+
 def test_refs_without_a_reflog_are_compared_with_what_the_index_has_read(space: clia.Space, root: Path) -> None:
     space.spawn("rival", BRIEFING)
     space.relate("scout", "reviews", "rival")

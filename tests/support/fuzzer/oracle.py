@@ -1,0 +1,232 @@
+"""What was acknowledged must be there once, what was refused must not, and a loss must be a finding that names it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from clia.errors import CliaError
+from clia.sessions import records
+from clia.space.events import read_events
+from clia.values import refs as names
+from support.fuzzer.place import be_impatient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import clia
+    from clia.sessions.health import Ailment
+    from clia.space.verification import Finding
+    from support.fuzzer.place import Outcome, Place
+
+_TOKEN = re.compile(r"<s\d+(?:-\d+)?>")
+
+
+class Expected(NamedTuple):
+    """What a history has acknowledged and refused until now."""
+
+    outcomes: dict[str, Outcome]  # by token
+    disturbed: frozenset[str]  # agents whose branches people may have moved back
+
+    def facts(self, kind: str) -> Iterator[tuple[Any, ...]]:
+        for outcome in self.outcomes.values():
+            for what, *words in outcome.facts:
+                if what == kind:
+                    yield tuple(words)
+
+    def tokens(self, *states: str) -> set[str]:
+        return {token for token, outcome in self.outcomes.items() if outcome.state in states}
+
+
+def problems(place: Place, expected: Expected) -> list[str]:
+    """Everything that is wrong; for a process of its own, because it replays sessions."""
+    be_impatient()
+    with place.open() as space:
+        return list(_Check(place, space, expected).all())
+
+
+class _Check:
+    def __init__(self, place: Place, space: clia.Space, expected: Expected) -> None:
+        self._place = place
+        self._space = space
+        self._expected = expected
+        self._agents = sorted({*space.agents(), *space.agents(archived=True)})
+        report = space.verify()
+        self._findings: list[Finding] = list(report.findings)
+        self._ailments: list[Ailment] = space.doctor()
+
+    def all(self) -> Iterator[str]:
+        yield from self._unexplained()
+        self._histories = {name: self._history(name) for name in self._agents}
+        self._own = {name: self._messages(name) for name in self._agents}
+        yield from self._commits()
+        yield from self._traces()
+        yield from self._edges()
+        yield from self._sessions()
+        yield from self._chains()
+        yield from self._refused()
+
+    # Findings
+
+    def _unexplained(self) -> Iterator[str]:
+        """Findings about anything that no person has moved."""
+        for finding in self._findings:
+            of_killed_git = finding.code == "git-fsck" and "worktrees/" in finding.message
+            if self._agent_of(finding.ref) not in self._expected.disturbed and not of_killed_git:
+                yield f"verify: {finding}"
+        for ailment in self._ailments:
+            if ailment.agent not in self._expected.disturbed:
+                yield f"doctor: {ailment}"
+
+    def _agent_of(self, ref: str | None) -> str:
+        return "" if ref is None else ref.rpartition("/")[2]
+
+    def _names(self, agent: str, cid: str) -> bool:
+        """Whether a finding names the loss of a commit."""
+        lost = [finding for finding in self._findings if finding.code in ("no-branch", "ref-rewound", "ref-missing")]
+        named = [finding.cid for finding in lost if self._agent_of(finding.ref) == agent]
+        return any(tip is not None and cid in self._place.git("rev-list", tip).split() for tip in named)
+
+    # Commits
+
+    def _history(self, name: str) -> set[str]:
+        return set(self._place.git("rev-list", str(self._space.find(name))).split())
+
+    def _messages(self, name: str) -> Counter[str]:
+        """How often each token is in the messages of an agent's own commits."""
+        own = self._space.session_log(name)
+        return Counter(token for commit in own for token in set(_TOKEN.findall(commit.message)))
+
+    def _commits(self) -> Iterator[str]:
+        disturbed = self._expected.disturbed
+        for (name,) in self._expected.facts("agent"):
+            if name not in self._agents and not (name in disturbed and self._named(name)):
+                yield f"agent {name} is gone"
+        copied = {(name, token) for name, token in self._expected.facts("message") if self._own.get(name, Counter())[token] == 1}
+        tokens = {cid: token for outcome in self._expected.outcomes.values() for cid, token in _marked(outcome)}
+        for name, cid in self._expected.facts("commit"):
+            present = cid in self._histories.get(name, ())
+            if not present and not (name in disturbed and ((name, tokens.get(cid)) in copied or self._names(name, cid))):
+                yield f"{name} lost the commit {cid} ({tokens.get(cid)})"
+        for name, counts in self._own.items():
+            yield from (f"{name} has {token} {count} times" for token, count in counts.items() if count > 1)
+        main = set(self._place.git("rev-list", "main").split())
+        yield from (f"main lost the landing {cid} of {name}" for name, cid in self._expected.facts("landed") if cid not in main)
+
+    def _named(self, name: str) -> bool:
+        return any(self._agent_of(finding.ref) == name for finding in self._findings)
+
+    # Traces
+
+    def _traces(self) -> Iterator[str]:
+        counts = Counter(str(hit.entry["text"]) for hit in self._space.trace_search("<s"))
+        maybe = {text for _, text in self._place.begun_with("purge")}
+        purged = {text for _, text in self._expected.facts("purged")}
+        for name, text in self._expected.facts("trace"):
+            if name in self._agents and counts[text] != 1 and text not in maybe:
+                yield f"{name} has the trace entry {text} {counts[text]} times"
+        yield from (f"the purged text {text} is there" for text in purged if counts[text])
+        yield from (f"the trace entry {text} is there {count} times" for text, count in counts.items() if count > 1)
+
+    # Relations
+
+    def _edges(self) -> Iterator[str]:
+        edges: set[tuple[Any, ...]] = {edge[:3] for edge in self._space.relations()}
+        removed = {tuple(words) for words in self._place.begun_with("unrelate")}
+        disturbed = self._expected.disturbed
+        for edge in self._expected.facts("edge"):
+            if edge not in edges and edge not in removed and not {edge[0], edge[2]} & disturbed:
+                yield f"the relation {edge} is gone"
+        stated = (edge for edge in self._expected.facts("stated") if edge[0] not in disturbed)
+        yield from (f"the relation {edge} is gone" for edge in stated if edge not in edges)
+        yield from (f"the relation {gone} was retracted" for gone in self._expected.facts("no-edge") if gone in edges)
+
+    # Sessions
+
+    def _sessions(self) -> Iterator[str]:
+        answers: dict[tuple[str, str], list[Any]] = {}
+        with self._space.local.store.reading() as view:
+            for stream in view.streams.names("session/"):
+                agent, session = records.split(stream)
+                for resume in records.read_journal(view, agent, session).resumes:
+                    answers.setdefault((agent, f"{session}.{resume.call}"), []).append(resume.value)
+        yield from (
+            f"the request {request} of {name} has {len(values)} answers"
+            for (name, request), values in answers.items()
+            if len(values) > 1
+        )
+        for name, request, value in self._expected.facts("answer"):
+            if answers.get((name, request)) != [value]:
+                yield f"the request {request} of {name} has the answers {answers.get((name, request))}, not {value}"
+        with self._space.local.store.reading() as view:
+            rows = [row for prefix in (records.LIVE, records.ENDED) for row in view.values.scan(prefix)]
+        known: dict[tuple[Any, ...], str] = {records.split(key): row["status"] for key, row in rows}
+        for key in self._expected.facts("session"):
+            if key not in known and key[0] in self._agents:
+                yield f"the session {key} is gone"
+        yield from (f"the session {key} is live" for key in self._expected.facts("over") if known.get(key) == "suspended")
+        yield from self._decisions()
+
+    def _decisions(self) -> Iterator[str]:
+        for name in self._agents:
+            requests = Counter(commit.request for commit in self._space.session_log(name) if commit.kind == "decision")
+            yield from (f"{name} has {count} decisions on {request}" for request, count in requests.items() if count > 1)
+
+    # Everything else
+
+    def _chains(self) -> Iterator[str]:
+        types = self._space.types()
+        yield from (f"the type {name} is gone" for (name,) in self._expected.facts("type") if name not in types)
+        for name, cid in self._expected.facts("version"):
+            try:
+                known = set(self._space.flow(name).versions) if name == "flow" else self._versions(name)
+            except CliaError as err:
+                known = set()
+                yield f"the behaviour {name} cannot be read: {err}"
+            if cid not in known:
+                yield f"{name} lost the version {cid}"
+        for (cid,) in self._expected.facts("object"):
+            try:
+                self._space.read(cid)
+            except CliaError as err:
+                yield f"the object {cid} cannot be read: {err}"
+
+    def _versions(self, name: str) -> set[str]:
+        return {version.cid for version in self._space.behaviour(name).versions}
+
+    def _refused(self) -> Iterator[str]:
+        refused = self._expected.tokens("refused", "skipped")
+        marks = Counter(token for counts in self._own.values() for token in counts.elements())
+        marks.update(_TOKEN.findall(self._place.git("log", "--format=%B", "main")))
+        marks.update(text for hit in self._space.trace_search("<s") for text in _TOKEN.findall(str(hit.entry["text"])))
+        for name in self._agents:
+            events = read_events(self._space.core, self._space.core.refs.get(names.events(name)))
+            marks.update(
+                f"<s{body.removeprefix('step-')}>"
+                for event in events
+                if str(body := event.body.get("kind", "")).startswith("step-")
+            )
+        yield from (f"{token} was refused, but is there" for token in sorted(refused & marks.keys()))
+
+
+def _marked(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """The commits of an outcome, each with the token in its message."""
+    tokens = [str(words[1]) for kind, *words in outcome.facts if kind == "message"]
+    commits = [str(words[1]) for kind, *words in outcome.facts if kind == "commit"]
+    return zip(commits, tokens, strict=False)
+
+
+def can_go_on(place: Place, expected: Expected) -> list[str]:
+    """Commit with every agent at work; return why some cannot."""
+    be_impatient()
+    reasons = []
+    with place.open() as space:
+        for name in space.agents():
+            try:
+                space.trace(name, "console", f"{place.token} {name}")
+                space.commit_with_trace(name, "finding", changes={"after": place.token.encode()})
+            except CliaError as err:
+                if name not in expected.disturbed:
+                    reasons.append(f"{name} cannot go on: {err.code}: {err.message}")
+    return reasons

@@ -1,0 +1,327 @@
+"""The verbs of a history.
+
+Each chooses what to do by the state of the space, and returns what must be true once it is acknowledged.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import clia
+from clia.errors import CliaError
+from support.fuzzer.place import Outcome, be_impatient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from support.fuzzer.place import Place
+
+Facts = list[tuple[Any, ...]]
+MANY = 12
+"""Agents from which on no more are spawned."""
+
+
+class Skipped(Exception):
+    """There is nothing to do this verb with."""
+
+
+class Act:
+    """One verb: the open space, the choices of its step, and its text, which is unique."""
+
+    def __init__(self, place: Place, space: clia.Space, seed: str) -> None:
+        self.place = place
+        self.space = space
+        self.order = Random(seed)  # noqa: S311  # not a secret
+        self.text = place.token
+        self.path = f"file-{self.order.randrange(4)}"
+
+    def one_of(self, things: list[Any]) -> Any:
+        if not things:
+            raise Skipped
+        return self.order.choice(things)
+
+    def agent(self) -> str:
+        return str(self.one_of(self.space.agents()))
+
+    def two_agents(self) -> tuple[str, str]:
+        if len(self.space.agents()) < 2:
+            raise Skipped
+        one, two = self.order.sample(self.space.agents(), 2)
+        return one, two
+
+    def head(self, name: str) -> str:
+        """The commit that was just made."""
+        return str(self.space.head(name))
+
+
+def spawn(act: Act) -> Facts:
+    if len(act.space.agents()) >= MANY:
+        raise Skipped
+    name, briefing, parent = f"agent-{act.place.mark}", clia.Briefing(title=act.text), None
+    way = act.order.randrange(3)
+    if way == 0:
+        spawned = act.space.spawn(name, briefing)
+    elif way == 1:
+        spawned = act.space.spawn_at(name, briefing, "main")
+    else:
+        parent = act.agent()
+        spawned = act.space.spawn_from(name, briefing, parent)
+    edges = [("edge", parent, "sub-agent-of", name)] if parent else []
+    return [("agent", name), ("commit", name, spawned.genesis), ("message", name, act.text), *edges]
+
+
+def commit(act: Act) -> Facts:
+    name = act.agent()
+    verb = act.order.choice((act.space.commit, act.space.commit_with_trace))
+    data = f"{act.text}\n".encode()
+    if act.order.random() < 0.3:
+        base = act.space.head(name)
+        cid = verb(name, "finding", {**act.space.files(base), act.path: data}, base=base, message=act.text)
+    else:
+        cid = verb(name, "finding", changes={act.path: data}, message=act.text)
+    return [("commit", name, cid), ("message", name, act.text)]
+
+
+def trace(act: Act) -> Facts:
+    name = act.agent()
+    act.space.trace(name, "console", act.text)
+    return [("trace", name, act.text)]
+
+
+def merge(act: Act) -> Facts:
+    into, other = act.two_agents()
+    outcome = act.space.merge(into, other, message=act.text)
+    if isinstance(outcome, clia.Conflicts):
+        changes = {path.path: f"{act.text}\n".encode() for path in outcome.paths}
+        outcome = act.space.resolve(into, other, changes=changes, ours=outcome.ours, theirs=outcome.theirs, message=act.text)
+    if not isinstance(outcome, clia.Merged):
+        return []
+    return [("commit", into, outcome.cid), ("message", into, act.text), ("stated", into, "merges", other)]
+
+
+def land(act: Act) -> Facts:
+    name = act.agent()
+    landed = act.space.land(name, "main", squash=act.order.random() < 0.3, no_ff=act.order.random() < 0.3, message=act.text)
+    return [("landed", name, landed.cid)] if isinstance(landed, clia.Landed) else []
+
+
+def relate(act: Act) -> Facts:
+    src, dst = act.two_agents()
+    kind = f"step-{act.place.mark}"
+    act.space.relate(src, kind, dst)
+    return [("edge", src, kind, dst)]
+
+
+def unrelate(act: Act) -> Facts:
+    edge = act.one_of(sorted(edge[:3] for edge in act.space.relations() if edge.kind.startswith("step-")))
+    act.place.begin("unrelate", *edge)
+    act.space.unrelate(*edge)
+    return [("no-edge", *edge)]
+
+
+def archive(act: Act) -> Facts:
+    act.space.archive(act.agent())
+    return []
+
+
+def restore(act: Act) -> Facts:
+    act.space.restore(act.one_of(act.space.agents(archived=True)))
+    return []
+
+
+def define(act: Act) -> Facts:
+    from support.fuzzer.place import FLOW
+
+    flow = act.space.define("flow", f"# {act.text}\n{FLOW}")
+    return [("version", "flow", flow.cid)]
+
+
+def start(act: Act) -> Facts:
+    name = act.agent()
+    session = act.space.start(name, "flow", act.text)
+    return [("session", name, session.id)]
+
+
+def answer(act: Act) -> Facts:
+    """Answer a request: with a decision if it is for people, else with a result or an error."""
+    request = act.one_of(sorted(act.space.pending(), key=lambda request: (request.agent, request.id)))
+    if request.kind == "human":
+        decision = act.space.decide(request.agent, act.text, act.text, request_id=request.id)
+        return [
+            ("answer", request.agent, request.id, act.text),
+            ("commit", request.agent, decision.cid),
+            ("message", request.agent, act.text),
+        ]
+    act.space.resume(request.agent, act.text, request.id)
+    return [("answer", request.agent, request.id, act.text)]
+
+
+def ask(act: Act) -> Facts:
+    name = act.agent()
+    request = act.space.ask(name, {"question": act.text})
+    return [("session", name, request.id.partition(".")[0])]
+
+
+def cancel(act: Act) -> Facts:
+    session = act.one_of(sorted((session.agent, session.id) for session in act.space.sessions(live=True)))
+    act.space.cancel(session[0], session_id=session[1])
+    return [("over", *session)]
+
+
+def fork(act: Act) -> Facts:
+    if len(act.space.agents()) >= MANY:
+        raise Skipped
+    live = [session.agent for session in act.space.sessions(live=True) if not session.id.startswith("ask")]
+    name = f"agent-{act.place.mark}"
+    session = act.space.fork(act.one_of(sorted(live)), name)
+    return [("agent", name), ("session", name, session.id)]
+
+
+def register(act: Act) -> Facts:
+    act.space.register_type(f"step-{act.place.mark}", "agent-commit")
+    return [("type", f"step-{act.place.mark}")]
+
+
+def write(act: Act) -> Facts:
+    return [("object", act.space.write({"type": "behaviour", "name": "kept", "kind": "prompt", "body": act.text}))]
+
+
+def behave(act: Act) -> Facts:
+    version = act.space.add_behaviour("prompt", f"Look at {act.text}.", "prompt")
+    return [("version", "prompt", version.cid)]
+
+
+def attach(act: Act) -> Facts:
+    name = act.agent()
+    cid = act.space.genesis(name)
+    if act.space.trace_for(cid) is not None:
+        raise Skipped
+    act.space.attach_trace(cid, [{"kind": "console", "text": act.text}])
+    return [("trace", name, act.text)]
+
+
+def purge(act: Act) -> Facts:
+    hit = act.one_of(sorted({(hit.agent, str(hit.entry["text"])) for hit in act.space.trace_search("<s")}))
+    act.place.begin("purge", *hit)
+    act.space.trace_purge(*hit)
+    return [("purged", *hit)]
+
+
+def relink(act: Act) -> Facts:
+    act.space.relink()
+    return []
+
+
+def maintain(act: Act) -> Facts:
+    act.space.maintain(archive_idle_days=act.order.choice((None, None, 0)))
+    return []
+
+
+def rebuild(act: Act) -> Facts:
+    act.space.rebuild()
+    return []
+
+
+def read(act: Act) -> Facts:
+    """Everything that pages and lists read; none of it may fail."""
+    space = act.space
+    space.states()
+    space.relations()
+    space.pending()
+    space.sessions()
+    space.window(limit=50)
+    space.hub_status() if space.has_hub else space.verify()
+    for name in space.agents():
+        space.agent_tree(name)
+        space.log(name, limit=20)
+    return []
+
+
+def doctor(act: Act) -> Facts:
+    act.space.doctor(repair=act.order.random() < 0.5)
+    return []
+
+
+def publish(act: Act) -> Facts:
+    names = sorted({*act.space.agents(), *act.space.agents(archived=True)})
+    chosen = names if act.order.random() < 0.5 else [act.one_of(names)]
+    pushed = act.space.publish(chosen)
+    refused = {ref.ref for ref in pushed if ref.state == "refused"}
+    assert not refused or not [ref for ref in pushed if ref.state in ("new", "moved")], f"not all or nothing: {pushed}"
+    return []
+
+
+def checkout(act: Act) -> Facts:
+    name = act.agent()
+    directory = Path(act.place.top, "disk", f"checkout-{name}")
+    act.space.checkout(name, directory)
+    return []
+
+
+def commit_dir(act: Act) -> Facts:
+    """Commit a checkout. Its files may be older than the agent's head, which is refused, or renew its own worktree."""
+    directory = act.one_of(sorted(Path(act.place.top, "disk").glob("checkout-*")))
+    name = directory.name.removeprefix("checkout-")
+    if name not in act.space.agents():
+        shutil.rmtree(directory, ignore_errors=True)
+        raise Skipped
+    (directory / act.path).write_text(f"{act.text}\n")
+    base = act.space.checkout_at(directory)
+    cid = act.space.commit_dir(name, "finding", directory, message=act.text, base=None if base is None else base.base)
+    return [("commit", name, cid), ("message", name, act.text)]
+
+
+VERBS: dict[str, tuple[Callable[[Act], Facts], int]] = {
+    "commit": (commit, 10),
+    "trace": (trace, 6),
+    "answer": (answer, 8),
+    "spawn": (spawn, 4),
+    "merge": (merge, 4),
+    "land": (land, 4),
+    "start": (start, 3),
+    "relate": (relate, 3),
+    "archive": (archive, 2),
+    "restore": (restore, 3),
+    "ask": (ask, 2),
+    "fork": (fork, 2),
+    "unrelate": (unrelate, 1),
+    "define": (define, 1),
+    "cancel": (cancel, 1),
+    "register": (register, 1),
+    "write": (write, 1),
+    "behave": (behave, 1),
+    "attach": (attach, 1),
+    "purge": (purge, 1),
+    "relink": (relink, 1),
+    "maintain": (maintain, 2),
+    "rebuild": (rebuild, 1),
+    "read": (read, 3),
+    "doctor": (doctor, 1),
+    "publish": (publish, 2),
+    "checkout": (checkout, 1),
+    "commit-dir": (commit_dir, 2),
+}
+"""The verbs, and how often each comes."""
+
+
+def run(place: Place, verb: str, seed: str) -> Outcome:
+    """Run a verb as a command does: open the space, act, close it. An error that is not clia's is raised."""
+    be_impatient()
+    try:
+        with place.open() as space:
+            return acted(place, space, verb, seed)
+    except CliaError as err:
+        return Outcome("refused", (), err.code, err.message)
+
+
+def acted(place: Place, space: clia.Space, verb: str, seed: str) -> Outcome:
+    """Run a verb in an open space."""
+    try:
+        return Outcome("done", tuple(VERBS[verb][0](Act(place, space, seed))))
+    except Skipped:
+        return Outcome("skipped")
+    except CliaError as err:
+        return Outcome("refused", (), err.code, err.message)
