@@ -261,7 +261,7 @@ def test_a_waiting_verb_says_who_holds_the_agent_and_gives_up(root: Path, monkey
     try:
         _, status = os.waitpid(holder.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
-        with clia.open(root, settings=settings()._replace(waiting=notices.append)) as space:
+        with clia.open(root, settings=settings()._replace(notify=notices.append)) as space:
             with pytest.raises(Conflict) as caught:
                 space.commit("scout", "finding", changes={"b": b"2"})
             space.spawn_at("other", BRIEFING, "main")  # the others are not concerned

@@ -224,10 +224,10 @@ def _settings(args: argparse.Namespace) -> Settings:
     store = args.store or os.environ.get("CLIA_STORE") or None
     config = getattr(args, "config", None) or os.environ.get("CLIA_CONFIG") or None
 
-    def waiting(text: str) -> None:
+    def notify(text: str) -> None:
         write(f"{one_line(text)}\n", sys.stderr)
 
-    return Settings(store=store, redact=not getattr(args, "no_redact", False), waiting=waiting, config=config)
+    return Settings(store=store, redact=not getattr(args, "no_redact", False), notify=notify, config=config)
 
 
 def _call(definition: Definition, values: dict[str, Any]) -> int:

@@ -103,6 +103,7 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
         person=person_of(settings, git.setting),
         clean=_cleaner(settings.redact),
         reached=settings.reached or ignore_step,
+        notify=settings.notify or ignore_step,
         clone=state.clone,
     )
     mark = StoreMark(os.path.join(git.handle.common_dir, "clia", MARK_FILE))
@@ -133,7 +134,7 @@ def _config_path(git: Git, settings: Settings) -> str | None:
 def _live_state(git: Git, space_id: str, settings: Settings) -> LiveState:
     home = os.path.join(git.handle.common_dir, "clia")
     patience = git.positive_number("clia.lockSeconds") or private_files.LOCK_SECONDS
-    address, locks = store_address(git, settings), FileLocks(os.path.join(home, "locks"), patience, settings.waiting)
+    address, locks = store_address(git, settings), FileLocks(os.path.join(home, "locks"), patience, settings.notify)
     store: Store
     if address is None:
         from clia.store.sqlite_store import STORE_FILE, SqliteStore

@@ -29,7 +29,7 @@ class Settings(NamedTuple):
     clock: Clock | None = None
     environment: Mapping[str, str] | None = None
     reached: Callable[[str], None] | None = None
-    waiting: Callable[[str], None] | None = None  # called with a sentence if a verb waits for an agent for seconds
+    notify: Callable[[str], None] | None = None  # called with a sentence if a verb waits for seconds, or is recorded but incomplete
     config: str | None = None  # the operator's file; default: clia/config.toml in the git directory
 
 

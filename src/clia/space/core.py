@@ -60,6 +60,7 @@ class Core(NamedTuple):
     person: Person
     clean: Cleaner
     reached: Callable[[str], None]
+    notify: Callable[[str], None] = lambda _: None  # tells the person what no result says
     clone: str | None = None  # the id of this clone if the store is shared
     seek: Callable[[str], None] = lambda _: None  # fetch an agent that only another machine may have
     fresh: Callable[[str], None] = lambda _: None  # fetch an agent's changes from other machines; the caller holds no lock

@@ -118,7 +118,7 @@ class Envelope:
     def carry_out(self, intent: Intent) -> list[str]:
         """Carry out an intent whose objects are written. Raises ``StaleRef``, with everything undone, if the ref has moved.
 
-        Returns warnings about worktrees that could not be updated.
+        Returns warnings about worktrees that could not be updated. A failure after the point of no return is no error.
         """
         core = self._core
         core.reached("objects-written")
@@ -142,7 +142,12 @@ class Envelope:
                 raise
             # The ref has moved and a later step failed, such as its log: the verb must be finished.
         core.reached("committed")
-        return self.finish(intent)
+        try:
+            return self.finish(intent)
+        except (StoreError, GitError) as err:
+            # It is recorded: an error would make its caller repeat it. The next verb on the agent does what remains.
+            core.notify(f"recorded, but not complete yet ({err.message}); the next command on {intent.agent!r} completes it")
+            return []
 
     def _is_still_ours(self, transaction: Transaction, intent: Intent) -> bool:
         """Whether the agent's lock is still ours: a server may release what a silent machine held."""
@@ -230,10 +235,14 @@ class Envelope:
         return not isinstance(row, dict) or row.get("clone") == self._core.clone
 
     def _landed(self, intent: Intent) -> bool:
-        """Whether the point of no return was passed, even if others continued from there."""
-        head = self._core.refs.get(intent.point.ref)
+        """Whether the point of no return was passed, even if others continued from there or a person moved the ref back."""
+        ref, _, new = intent.point
+        head = self._core.refs.get(ref)
         # An object that another machine never sent is missing here.
-        return head == intent.point.new or (head is not None and self._core.contains(head, intent.point.new))
+        if head == new or (head is not None and self._core.contains(head, new)):
+            return True
+        # A later move proves this one; git logs a move before it makes it.
+        return any(entry.old == new for entry in self._core.refs.past(ref))
 
     def finish(self, intent: Intent) -> list[str]:
         """Do what follows the point of no return, once: repeating it changes nothing. Returns warnings about worktrees."""

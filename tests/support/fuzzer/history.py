@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from support.fuzzer import oracle, person, verbs
 from support.fuzzer.place import Outcome, Place, make
 from support.fuzzer.servers import Server
-from support.fuzzer.surroundings import Disk
+from support.fuzzer.surroundings import COPY, STORE_FAULTS, Disk, damage_store, state_of_store
 from support.fuzzer.traced import KILL, STOP, Ended, Fault, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-VERB, CHORE, BURST, CHECK, CLOCK, FILL = "verb", "chore", "burst", "check", "clock", "fill"
-_KINDS = {VERB: 60, CHORE: 25, BURST: 4, CLOCK: 2, FILL: 2, CHECK: 3}
+VERB, CHORE, BURST, CHECK, CLOCK, FILL, STORE = "verb", "chore", "burst", "check", "clock", "fill", "store"
+_KINDS = {VERB: 120, CHORE: 50, BURST: 8, CLOCK: 4, FILL: 4, STORE: 5, CHECK: 6}
 _FAULTS = {None: 50, KILL: 28, STOP: 22}
 _MOST_CHANGES, _MOST_POINTS = {VERB: 110, CHORE: 45}, 12
 _MOST_STOPPED = 3
@@ -69,6 +69,8 @@ def plan(seed: str, steps: int = STEPS) -> list[Step]:
 def _step(seed: str, number: int) -> Step:
     order = Random(f"{seed} plan {number}")  # noqa: S311  # not a secret
     kind = _chosen(order, _KINDS)
+    if kind == STORE:
+        return Step(number, kind, _chosen(order, STORE_FAULTS))
     if kind not in (VERB, CHORE, BURST):
         return Step(number, kind)
     weights = {name: weight for name, (_, weight) in (person.CHORES if kind == CHORE else verbs.VERBS).items()}
@@ -100,6 +102,8 @@ class History:
         self._disturbed: set[str] = set()
         self._clock = 0
         self._servers: dict[str, Server] = {}
+        self._lost = oracle.LostState()
+        self._store_is_wrong = False
 
     def play(self, steps: Iterable[Step]) -> None:
         self._in_process(partial(make, self._place))
@@ -136,6 +140,8 @@ class History:
             self._settle(person.started(self._place, chore, step.fault).wait(), None, f"{step} [{chore.script}]")
         elif step.kind == FILL:
             self._fill(step)
+        elif step.kind == STORE:
+            self._damage_store(step)
         elif step.by:
             self._serve(step)
         else:
@@ -149,6 +155,21 @@ class History:
         else:
             self._disk.free()
             self._tell(f"{step}: freed")
+
+    def _damage_store(self, step: Step) -> None:
+        """Copy, swap or lose the store while no process uses it."""
+        self._let_all_end()
+        before = self._in_process(partial(state_of_store, self._place))
+        if not damage_store(self._place, step.what):
+            self._tell(f"{step}: there is no copy")
+            return
+        self._tell(str(step))
+        if step.what == COPY:
+            return
+        after = self._in_process(partial(state_of_store, self._place))
+        if after != before:
+            self._lost = self._lost.joined(before.pending, self._outcomes)
+            self._store_is_wrong = after.changes != before.changes or self._store_is_wrong
 
     def _serve(self, step: Step) -> None:
         """Run a verb in a process that stays, or in one of its own while that process is stopped."""
@@ -206,16 +227,26 @@ class History:
     # Checks
 
     def _expected(self) -> oracle.Expected:
-        return oracle.Expected(dict(self._outcomes), frozenset(self._disturbed))
+        return oracle.Expected(dict(self._outcomes), frozenset(self._disturbed), self._lost)
 
     def _check(self, title: str) -> None:
         """Let everything end, remove the locks of killed gits, and compare."""
-        self._disk.free()
-        while self._stopped:
-            self._continue(0)
+        self._let_all_end()
+        if self._store_is_wrong:
+            self._fail(self._in_process(partial(oracle.accept_store, self._place)))
+            self._store_is_wrong = False
         removed = person.remove_locks(self._place.root)
         self._tell(f"{title}{f', removed {removed}' if removed else ''}")
         self._fail(self._in_process(partial(oracle.problems, self._place, self._expected())))
+
+    def _let_all_end(self) -> None:
+        """Continue what is stopped, and end the processes that stay."""
+        self._disk.free()
+        while self._stopped:
+            self._continue(0)
+        for server in self._servers.values():
+            server.kill()
+        self._servers.clear()
 
     def _in_process(self, job: Callable[[], Any]) -> Any:
         ended = Run(job, None, self._place.top).wait().ended

@@ -9,18 +9,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from clia.errors import CliaError
 from clia.sessions import records
 from clia.space.events import read_events
+from clia.testing import components
 from clia.values import refs as names
 from support.fuzzer.place import be_impatient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import clia
     from clia.sessions.health import Ailment
     from clia.space.verification import Finding
     from support.fuzzer.place import Outcome, Place
 
+_OF_STORE = ("session", "answer", "over")
 _TOKEN = re.compile(r"<s\d+(?:-\d+)?>")
+
+
+class LostState(NamedTuple):
+    """What was acknowledged and was only in a store that was lost since."""
+
+    pending: frozenset[str] = frozenset()  # texts of pending trace entries
+    steps: frozenset[str] = frozenset()  # tokens of steps until then: their sessions were in the store
+
+    def joined(self, pending: Iterable[str], steps: Iterable[str]) -> LostState:
+        return LostState(self.pending.union(pending), self.steps.union(steps))
 
 
 class Expected(NamedTuple):
@@ -28,11 +40,13 @@ class Expected(NamedTuple):
 
     outcomes: dict[str, Outcome]  # by token
     disturbed: frozenset[str]  # agents whose branches people may have moved back
+    lost: LostState = LostState()
 
     def facts(self, kind: str) -> Iterator[tuple[Any, ...]]:
-        for outcome in self.outcomes.values():
+        """Acknowledged facts; those of sessions only since the store was lost."""
+        for token, outcome in self.outcomes.items():
             for what, *words in outcome.facts:
-                if what == kind:
+                if what == kind and not (kind in _OF_STORE and token in self.lost.steps):
                     yield tuple(words)
 
     def tokens(self, *states: str) -> set[str]:
@@ -121,7 +135,7 @@ class _Check:
 
     def _traces(self) -> Iterator[str]:
         counts = Counter(str(hit.entry["text"]) for hit in self._space.trace_search("<s"))
-        maybe = {text for _, text in self._place.begun_with("purge")}
+        maybe = {text for _, text in self._place.begun_with("purge")} | self._expected.lost.pending
         purged = {text for _, text in self._expected.facts("purged")}
         for name, text in self._expected.facts("trace"):
             if name in self._agents and counts[text] != 1 and text not in maybe:
@@ -196,12 +210,12 @@ class _Check:
         return {version.cid for version in self._space.behaviour(name).versions}
 
     def _refused(self) -> Iterator[str]:
-        refused = self._expected.tokens("refused", "skipped")
+        refused, core = self._expected.tokens("refused", "skipped"), components(self._space).core
         marks = Counter(token for counts in self._own.values() for token in counts.elements())
         marks.update(_TOKEN.findall(self._place.git("log", "--format=%B", "main")))
         marks.update(text for hit in self._space.trace_search("<s") for text in _TOKEN.findall(str(hit.entry["text"])))
         for name in self._agents:
-            events = read_events(self._space.core, self._space.core.refs.get(names.events(name)))
+            events = read_events(core, core.refs.get(names.events(name)))
             marks.update(
                 f"<s{body.removeprefix('step-')}>"
                 for event in events
@@ -215,6 +229,17 @@ def _marked(outcome: Outcome) -> Iterator[tuple[str, str]]:
     tokens = [str(words[1]) for kind, *words in outcome.facts if kind == "message"]
     commits = [str(words[1]) for kind, *words in outcome.facts if kind == "commit"]
     return zip(commits, tokens, strict=False)
+
+
+def accept_store(place: Place) -> list[str]:
+    """Check that a lost or older store is noticed, and accept it as a person does."""
+    be_impatient()
+    with place.open() as space:
+        noticed = [ailment.code for ailment in space.doctor() if ailment.code.startswith("store-")]
+        space.doctor(repair=True)
+        again = [ailment.code for ailment in space.doctor() if ailment.code.startswith("store-")]
+    problems = [] if noticed else ["a lost or older store was not noticed"]
+    return [*problems, *(f"a store that was accepted is {code}" for code in again)]
 
 
 def can_go_on(place: Place, expected: Expected) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
+from clia.errors import StoreError
 from clia.space.envelope import Append, Intent, RefMove
 from clia.testing import Crash, components, crash_at
 from support import git
@@ -71,3 +72,36 @@ def test_a_verb_that_another_process_finished_is_not_applied_again(scout: clia.S
     components(scout).envelope.finish(intent)
     with scout.local.store.reading() as view:
         assert [row.body for row in view.streams.read("test/scout")] == [{"text": "once"}]
+
+
+def test_a_decision_that_a_person_amends_before_it_is_complete_is_not_asked_again(scout: clia.Space, repo: Path) -> None:
+    scout.define("approval", 'def main(input):\n    return request("human", {"question": "Go on?"})\n')
+    scout.start("scout", "approval")
+    with clia.open(repo, settings=settings(reached=crash_at("committed"))) as crashing, pytest.raises(Crash):
+        crashing.decide("scout", "yes")
+    git("switch", "--quiet", "agents/scout", cwd=repo)
+    git("commit", "--quiet", "--amend", "--allow-empty", "--message", "mine", cwd=repo)
+    with clia.open(repo, settings=settings()) as opened:
+        assert opened.pending() == []
+        assert opened.session("scout").result == "yes"
+
+
+def test_a_failure_after_the_point_of_no_return_is_no_error(scout: clia.Space, repo: Path) -> None:
+    """The caller would repeat it; the next verb completes it."""
+
+    def full(step: str) -> None:
+        if step == "notes-bound":
+            raise StoreError("disk full", code="store-full")
+
+    scout.trace("scout", "console", "mine")
+    notices: list[str] = []
+    with clia.open(repo, settings=settings(reached=full, notify=notices.append)) as failing:
+        commit = failing.commit_with_trace("scout", "finding", {"a": b"1"})
+        assert components(failing).envelope.unfinished() == ["scout"]
+    assert notices == ["recorded, but not complete yet (disk full); the next command on 'scout' completes it"]
+    assert scout.head("scout") == commit
+    with clia.open(repo, settings=settings()) as opened:
+        assert components(opened).envelope.unfinished() == []
+        assert trace_texts(opened, commit) == ["mine"]
+        assert opened.trace_pending("scout") == []
+        assert [entry.kind for entry in opened.session_log("scout")].count("finding") == 1
