@@ -1,6 +1,6 @@
 """A person's own git beside a space with 5,000 agents, against the same repository without clia.
 
-``packed``: after upkeep. ``between upkeeps``: as many refs as upkeep allows have moved since.
+``packed``: after upkeep. ``between upkeeps``: just before the number of ref moves that starts the next one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from benchmarks import growth_space
 from benchmarks.growth_space import PERSON, generate, name_of
 from benchmarks.measure import Row, attempted, command, in_turns
 from benchmarks.places import place
+from clia.facade.opening import MOVES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from benchmarks.measure import NotRun
 
 AGENTS, AGENT_COMMITS, PERSON_COMMITS = 5_000, 4, 2_000
-MOVES = 300
-"""Ref moves since the last upkeep."""
 COMMANDS: dict[str, tuple[str, ...]] = {
     "status": ("status",),
     "log": ("log", "-20", "--decorate", "--oneline"),
@@ -98,8 +97,9 @@ def _prepare(top: Path) -> _Repositories:
     with _space(packed) as space:
         space.maintain()
     shutil.copytree(packed, between, symlinks=True)
+    _git(between, "config", "clia.upkeep", "false")
     with _space(between) as space:
-        for number in range(MOVES // 2):  # a commit with its trace moves two refs
+        for number in range((MOVES - 1) // 2):  # a commit with its trace moves two refs
             name = name_of(AGENTS - 1 - number)
             space.trace(name, "console", "$ make\nok")
             space.commit_with_trace(name, "finding", changes={"work.md": b"more\n"}, message="finding: more")

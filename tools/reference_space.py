@@ -20,6 +20,7 @@ from clia.hub.model import BRANCHES, PUBLISHED_REFS
 from clia.hub.remote import HUB_SECONDS
 from clia.sessions import flows
 from clia.space import behaviour_chains, envelope, lost_moves, merging, model, remotes, traces, verification
+from clia.space.upkeep import IDLE_AGENTS
 from clia.store import epochs
 from clia.store.private_files import LOCK_SECONDS
 from clia.values import refs, types
@@ -44,6 +45,7 @@ REFS = {
     "OWN_NOTES": ("", "notes on these commits: the agent and its commit that stands for each; not shared"),
     "ATTRIBUTION": ("", "notes on commits of people: the lines that agents wrote, and the agents' commits"),
     "STORE": ("", "the epochs of the store that belongs to this clone: a chain of events; not shared"),
+    "BASES": ("", "keeps the commits of people that agents in `clia/archive.git` are based on; not shared"),
     "KEYS": ("", "the space's chain of public keys, each signed by its predecessor; peers identify the space by it"),
     "CAPABILITIES": ("", "capabilities of peers: grants and revocations, and the current grants"),
     "ANNOUNCE": ("<space id>", "announcements to another space: a chain of signed statements"),
@@ -138,6 +140,14 @@ SETTINGS = (
     ),
     ("clia.hubSeconds", f"seconds that one exchange with the hub may take before it counts as away (default: {HUB_SECONDS})", ""),
     ("clia.lockSeconds", f"seconds to wait for an agent that another process holds (default: {LOCK_SECONDS})", ""),
+    ("clia.upkeep", "`false`: no upkeep in the background", ""),
+    ("clia.archiveIdle", "`false`: the refs of idle agents stay in the repository", ""),
+    (
+        "clia.idleAgents",
+        f"number of agents, those with the newest commits, whose refs stay in the repository (default: {IDLE_AGENTS})",
+        "",
+    ),
+    ("clia.idleDays", "days without a commit after which no agent's refs stay (default: no limit)", ""),
     ("clia.durable", "`false`: do not flush to disk; a command then does not survive a power failure", "`durable`"),
     ("clia.traceEntryMax", f"maximum characters of a trace entry (default: {traces.ENTRY_MAX})", "`entry_max`"),
     ("user.name", "with `user.email`: the accountable person, committer of every agent's commits", "`person`"),

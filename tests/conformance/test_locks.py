@@ -13,6 +13,7 @@ import pytest
 
 from clia.errors import Conflict, StoreError
 from clia.space.envelope import GATE, SPACE_LOCK
+from clia.space.upkeep import UPKEEP_LOCK
 from clia.store.interface import CLONE_LOCKS, Locks
 from clia.store.postgres_locks import LOCK_TIMEOUT, LockSession, PostgresLocks
 from clia.store.postgres_store import PostgresStore
@@ -160,7 +161,7 @@ def run(jobs: Sequence[tuple[Any, ...]]) -> None:
 
 
 def test_locks_of_one_clone_do_not_use_the_server(tmp_path: Path) -> None:
-    assert sorted([SPACE_LOCK, GATE]) == list(CLONE_LOCKS)
+    assert sorted([SPACE_LOCK, GATE, UPKEEP_LOCK]) == list(CLONE_LOCKS)
     locks = PostgresLocks(NOWHERE, "space", FileLocks(str(tmp_path)))
     with locks.hold(GATE, shared=True), locks.hold(SPACE_LOCK), locks.attempt(SPACE_LOCK) as acquired:
         assert not acquired

@@ -7,7 +7,7 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from clia.git import refs as git_refs
+from clia.git import ref_files
 from support import git
 from support.session_spaces import root_of
 
@@ -72,4 +72,4 @@ def git_in(space: clia.Space, *words: str) -> str:
 
 def trust_new_packed_refs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat a ``packed-refs`` file as old at once, so that a scan of it is trusted."""
-    monkeypatch.setattr(git_refs, "time", SimpleNamespace(**vars(time) | {"time_ns": lambda: time.time_ns() + 10**10}))
+    monkeypatch.setattr(ref_files, "time", SimpleNamespace(**vars(time) | {"time_ns": lambda: time.time_ns() + 10**10}))

@@ -123,11 +123,13 @@ def check_commits(root: Path, paper: Paper) -> None:
 
 
 def head_of(repository: pygit2.Repository, name: str) -> pygit2.Oid:
-    """The head of an agent, active or archived."""
-    for prefix in ("refs/heads/agents/", "refs/clia/archive/agents/"):
-        reference = repository.references.get(prefix + name)
-        if reference is not None:
-            return reference.peel(pygit2.Commit).id
+    """The head of an agent, active or archived, in the repository or in that of idle agents."""
+    archive = os.path.join(repository.path, "clia/archive.git")
+    for place in (repository, *([pygit2.Repository(archive)] if os.path.exists(archive) else [])):
+        for prefix in ("refs/heads/agents/", "refs/clia/archive/agents/"):
+            reference = place.references.get(prefix + name)
+            if reference is not None:
+                return reference.peel(pygit2.Commit).id
     raise NoSuchAgent(f"{name} is gone")
 
 

@@ -289,9 +289,15 @@ def maintain(
         "DAYS", "archive agents that were idle for this long and whose work was merged or landed", type=int
     ),
     dry_run: bool = flag("change nothing; show what would be done"),
+    unarchive_all: bool = flag("first bring all agents back from the archive repository, and put none away in future"),
 ) -> Answer[Maintenance]:
-    """Pack the repository and archive finished agents."""
+    """Pack the repository, put idle agents away and archive finished ones.
+
+    The refs of idle agents move to the repository .git/clia/archive.git, so that they do not slow down your own git. All commands
+    find them there.
+    """
     with spinner("Packing", hidden=json_output):
+        brought = space.local.unarchive_all() if unarchive_all and not dry_run else []
         report = space.maintain(archive_idle_days=archive_idle, dry_run=dry_run)
 
     def show() -> None:
@@ -299,6 +305,12 @@ def maintain(
 
         if archive_idle is not None:
             write(f"{'would archive' if dry_run else 'archived'}: {', '.join(report.archived) or 'no agent'}\n")
+        if unarchive_all:
+            hint = "to put idle agents away again: git config --unset clia.archiveIdle"
+            write(f"brought {counted(len(brought), 'agent')} back; {hint}\n")
+        if report.put_away:
+            agents = counted(len(report.put_away), "idle agent")
+            write(f"{'would move' if dry_run else 'moved'} the refs of {agents} to clia/archive.git in the git directory\n")
         if report.moved:
             write(f"moved {counted(len(report.moved), 'worktree')} out of the git directory\n")
         if report.left:

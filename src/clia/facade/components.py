@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from clia.federation.syncing import PeerSync
     from clia.federation.tracking import PeerTracking
     from clia.federation.verification import FederationChecks
+    from clia.git.archive import KeptPacks
     from clia.git.line_diff import GitLineDiffs
     from clia.git.repository import Git
     from clia.hub.sync import HubSync
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from clia.sessions.replay import Replay
     from clia.sessions.service import SessionBackend
     from clia.sessions.transitions import Transitions
-    from clia.space.agents import Agents, Upkeep
+    from clia.space.agents import Agents
     from clia.space.attribution import Attributions
     from clia.space.attribution_index import AttributionIndex
     from clia.space.behaviour_chains import BehaviourChains
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from clia.space.remotes import RemoteExchange
     from clia.space.traces import Traces
     from clia.space.type_registry import Registry
+    from clia.space.upkeep import Archiving, Upkeep
     from clia.space.verification import Checks
     from clia.store.interface import Queue
 
@@ -166,9 +168,11 @@ class Components:
     checkouts: part[CheckoutPlaces] = built("clia.space.commits:CheckoutPlaces", "core commits porcelain")
     exchange: part[RemoteExchange] = built("clia.space.remotes:RemoteExchange", "core envelope porcelain")
     checks: part[Checks] = built("clia.space.verification:Checks", "core envelope relations lost_moves porcelain")
-    maintenance: part[Upkeep] = built("clia.space.agents:Upkeep", "core agents landing porcelain")
+    maintenance: part[Upkeep] = built("clia.space.upkeep:Upkeep", "core agents landing archiving git")
+    archiving: part[Archiving] = built("clia.space.upkeep:Archiving", "core envelope agents git.refs kept_packs porcelain")
+    kept_packs: part[KeptPacks] = built("clia.git.archive:KeptPacks", "git.handle git.command core.reached")
     relinking: part[Relinking] = built("clia.space.merging:Relinking", "core traces porcelain attributions")
-    purging: part[Purging] = built("clia.space.purging:Purging", "core envelope porcelain")
+    purging: part[Purging] = built("clia.space.purging:Purging", "core envelope porcelain archiving")
 
     @part
     def captures(self) -> Captures:

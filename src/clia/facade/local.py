@@ -80,6 +80,17 @@ class LocalService:
         core = self._components.core
         return Feed(core, notifier_for(core.store))
 
+    def upkeep(self) -> bool:
+        """Do the upkeep that is due in the background; False if another process does it."""
+        from clia.facade.background_upkeep import begin
+
+        begin(self._components.home)
+        return self._components.maintenance.run()
+
+    def unarchive_all(self) -> list[str]:
+        """Bring the refs of all agents back from the archive repository, and put none away in future."""
+        return self._components.maintenance.unarchive_all()
+
     def broken_checkouts(self) -> list[str]:
         """The directories of agents' checkouts that do not find the repository, because it was moved."""
         return self._components.git.porcelain.broken_worktrees()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 
 from clia.errors import InvalidInput, NotFound, UnsupportedFormat
 from clia.facade.backends import LiveState, SpaceOptions, connect, core_with_hub, ignore_step
@@ -14,7 +15,7 @@ from clia.facade.components import Components
 from clia.facade.settings import Settings, check_address, clock_of, person_of
 from clia.facade.space import Space
 from clia.git.libgit2 import find_repository
-from clia.git.repository import HUB, STORE
+from clia.git.repository import HUB, STORE, is_on
 from clia.redaction import secrets
 from clia.space.core import Cleaner, Core
 from clia.space.store_epochs import StoreEpochs
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
     from clia.store.interface import Locks, Store
 
 FORMAT = 1
+UPKEEP = "clia.upkeep"
+"""The git setting that says whether upkeep runs in the background; on by default."""
+MOVES = 64
+"""Ref moves after which it is started."""
+COUNT_FILE = "moves"
+"""Its length is the number of ref moves since the last upkeep."""
 SPACE = "Clia-Space"
 
 
@@ -115,12 +122,29 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
     entry_max = settings.entry_max or git.positive_number("clia.traceEntryMax") or ENTRY_MAX
     options = SpaceOptions(place, chunks, entry_max, store_address(git, settings))
     components = Components(git, core, state, options, hub_sync)
+    if is_on(git.setting(UPKEEP)):
+        git.refs.counted = lambda: _count_move(git, components.home)
     path = _config_path(git, settings)
     if path is not None:  # an error in the file is reported when the space is opened
         from clia.facade.config import read_config
 
         components.__dict__["config"] = read_config(path, required=settings.config is not None)
     return Space(components)
+
+
+def _count_move(git: Git, home: str) -> None:
+    """Count a move of a ref, and start upkeep if it is due."""
+    with suppress(OSError):  # a full disk: the move is done
+        handle = os.open(os.path.join(home, COUNT_FILE), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(handle, b".")
+            count = os.fstat(handle).st_size
+        finally:
+            os.close(handle)
+        if count % MOVES == 0:
+            from clia.facade.background_upkeep import start_if_due
+
+            start_if_due(git.handle.path, home, git.command.environment, count)
 
 
 def _config_path(git: Git, settings: Settings) -> str | None:

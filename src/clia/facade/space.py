@@ -365,7 +365,9 @@ class Space:
 
     @verb("POST", "/maintain", ADMIN, "upkeep")
     def maintain(self, *, archive_idle_days: int | None = None, dry_run: bool = False) -> Maintained:
-        """Pack the repository, move worktrees of earlier versions and, if asked, archive idle agents whose work is landed."""
+        """Pack the repository, put idle agents away, move worktrees of earlier versions and, if asked, archive idle agents
+        whose work is landed.
+        """
         if not dry_run:
             from clia.space.feed import trim
 

@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from clia.git.archive import RefArchive
     from clia.git.command import GitResult
 
 _ID = re.compile(r"[0-9a-f]{40}")
@@ -35,6 +36,8 @@ LARGE_REPOSITORY = 1_000_000
 """Number of packed objects beyond which git gc takes too long: it reads all of them (half an hour for 3 million).
 
 Each has 28 bytes in an index."""
+LOOSE_PER_FOLDER = 8
+"""Loose objects in one of 256 folders from which they are packed; git starts a gc at 27."""
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _PLAIN = (
     *("--literal-pathspecs", "-c", f"core.attributesFile={os.devnull}", "-c", "diff.algorithm=default"),
@@ -62,12 +65,23 @@ _PUSH = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", "
 class GitPorcelain(GitWorktrees):
     """What the git command does on one repository. The user's HEAD, index and files change only where a method states it."""
 
+    @property
+    def _archive(self) -> RefArchive:
+        from clia.git.archive import RefArchive
+        from clia.git.lock_files import LockFiles
+
+        return RefArchive(self._handle, LockFiles(self._handle.common_dir, self._handle.sharing))
+
     def check(self, progress: Callable[[str], None] | None = None) -> list[str]:
         """Return the complaints of ``git fsck --strict``."""
         if progress is not None:
             progress("git fsck: every object and ref")
         result = self._command.attempt("fsck", "--strict", "--no-dangling", "--no-progress", variables=_NO_FETCH)
         lines = [*result.out.decode("utf-8", "replace").splitlines(), *result.err.splitlines()]
+        if self._archive.exists():
+            words = (f"--git-dir={self._archive.directory}", "fsck", "--connectivity-only", "--no-dangling", "--no-progress")
+            archive = self._command.attempt(*words, variables=_NO_FETCH)
+            lines += [*archive.out.decode("utf-8", "replace").splitlines(), *archive.err.splitlines()]
         complaints = {line.strip() for line in lines if line.strip() and not line.startswith(_NOTICES)}
         if result.code and not complaints:
             complaints.add(f"git fsck exited with {result.code}")
@@ -130,15 +144,23 @@ class GitPorcelain(GitWorktrees):
         grace = "never" if configured == b"never" else "2.weeks.ago"
         self._command.run(*_GC, "-c", f"gc.pruneExpire={grace}", "gc", "--quiet")
 
-    def drop_objects(self, cids: Sequence[str]) -> list[str]:
-        """Remove those of the objects that nothing reaches; return the ids that still exist."""
+    def drop_objects(self, cids: Sequence[str], drop_kept: Callable[[Sequence[str]], None] | None = None) -> list[str]:
+        """Remove those of the objects that nothing reaches; return the ids that still exist.
+
+        ``drop_kept`` removes unreachable objects from packs that git keeps.
+        """
         for cid in cids:
             if not _ID.fullmatch(cid):
                 raise InvalidInput(f"{cid!r} is not an object id", code="invalid-id", fields={"id": cid})
         # Removing an object that a ref, reflog or index reaches would break the repository.
         words = ("rev-list", "--objects", "--no-object-names", "--all", "--reflog", "--indexed-objects")
         reached = set(self._command.run(*words, variables=_NO_FETCH).decode("ascii").split())
+        if self._archive.exists():
+            archive = (f"--git-dir={self._archive.directory}", "rev-list", "--objects", "--no-object-names", "--all")
+            reached |= set(self._command.run(*archive, variables=_NO_FETCH).decode("ascii").split())
         unreachable = [cid for cid in cids if cid not in reached]
+        if drop_kept is not None:
+            drop_kept(unreachable)
         self._unlink(unreachable)
         packed = [bytes.fromhex(cid) for cid in self._present(unreachable)]
         if any(_mentions(index, packed) for index in self._pack_indexes()):
@@ -148,6 +170,16 @@ class GitPorcelain(GitWorktrees):
         if any(_mentions(graph, [bytes.fromhex(cid) for cid in unreachable]) for graph in self._commit_graphs()):
             self._command.run("commit-graph", "write", "--reachable", "--no-progress", variables=_NO_FETCH)
         return self._present(cids)
+
+    def prune_packed(self) -> None:
+        """Remove loose objects that are in a pack."""
+        self._command.run("prune-packed", "-q")
+
+    def pack_loose(self) -> None:
+        """Pack loose objects, if they are many, so that git has no reason to start a ``gc`` in a person's commit."""
+        folder = self._objects_folder("17")  # ids are uniformly distributed; git gc --auto estimates like this
+        if os.path.isdir(folder) and len(os.listdir(folder)) >= LOOSE_PER_FOLDER and not self.is_partial():
+            self._command.run("repack", "-d", "-l", "-q", "--geometric=2")
 
     def size(self) -> int:
         """Return the size of the repository's objects on disk, in bytes."""
@@ -295,7 +327,9 @@ class GitPorcelain(GitWorktrees):
                 raise InvalidInput(f"{ref!r} is not a full ref name", code="invalid-ref", fields={"ref": ref})
         if not refs:
             return []  # git would push what is configured
-        result = self._transfer(*_PUSH, "--", remote, *(f"{ref}:{ref}" for ref in dict.fromkeys(refs)))
+        archived = self._archive.among(refs)  # by their ids, unless the main repository has them, too
+        sources = {ref: cid for ref, cid in archived.items() if self._handle.repo.references.get(ref) is None}
+        result = self._transfer(*_PUSH, "--", remote, *(f"{sources.get(ref, ref)}:{ref}" for ref in dict.fromkeys(refs)))
         lines = result.out.decode("utf-8", "replace").splitlines()
         results = {pushed.ref: pushed for pushed in map(_pushed, lines) if pushed}
         if results:

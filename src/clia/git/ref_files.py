@@ -1,4 +1,7 @@
-"""Write and remove refs in git's files, by its rules: under ``<ref>.lock``, with a reflog, and packed refs under their own lock.
+"""Git's files of refs, without a cache. A loose ref overrides a packed one.
+
+They are written by git's rules: under ``<ref>.lock``, with a reflog, and packed refs under their own lock. A part of a large packed
+file is found by binary search, because git sorts the file.
 
 libgit2 does the same, but its lock files cannot be told from those of other programs (``lock_files``).
 """
@@ -6,15 +9,18 @@ libgit2 does the same, but its lock files cannot be told from those of other pro
 from __future__ import annotations
 
 import errno
+import mmap
 import os
+import re
+import time
 from contextlib import suppress
-from time import time
 
+from clia.git.libgit2 import git_error
 from clia.git.lock_files import LockFiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from clia.git.libgit2 import GitHandle
@@ -82,6 +88,50 @@ class RefFiles:
                 self._sync(self._common_dir)
             self._unlink(self.path(name))
 
+    def remove_all(self, names: Sequence[str], logs: str) -> None:
+        """Remove refs, whose locks the caller holds, in one change of the packed file. Their reflogs move to another directory."""
+        packed = os.path.join(self._common_dir, PACKED)
+        with self.locks.hold(f"{packed}.lock"):
+            content = _content(packed)
+            remaining = edited(content, dict.fromkeys(names))
+            if remaining is None:  # written by an old version of git
+                for name in names:
+                    content = remaining = _without(content, name) or content
+            if remaining and remaining != _content(packed):
+                self.locks.replace(packed, remaining, durable=self._handle.durable)
+                self._sync(self._common_dir)
+            for name in names:
+                self._move_log(os.path.join(self._common_dir, "logs"), logs, name)
+                self._unlink(self.path(name))
+
+    def bring_log(self, logs: str, name: str) -> None:
+        """Bring back the reflog of a ref that has none yet."""
+        if not os.path.exists(os.path.join(self._common_dir, "logs", *name.split("/"))):
+            self._move_log(logs, os.path.join(self._common_dir, "logs"), name)
+
+    def _move_log(self, source: str, target: str, name: str) -> None:
+        path, new = (os.path.join(logs, *name.split("/")) for logs in (source, target))
+        if os.path.isfile(path):
+            self._handle.sharing.make_directory(os.path.dirname(new))
+            with suppress(FileNotFoundError):
+                os.replace(path, new)
+
+    def pack(self, prefixes: Sequence[str]) -> int:
+        """Move loose refs into the packed file, as ``git pack-refs`` does, but only those below some prefixes; return how many."""
+        packed = os.path.join(self._common_dir, PACKED)
+        with self.locks.hold(f"{packed}.lock"):  # nobody removes a loose ref meanwhile
+            loose = {name: cid for prefix in prefixes for name, cid in read_loose(self._common_dir, prefix)}
+            content = edited(_content(packed), loose)
+            if not loose or content is None:
+                return 0
+            self.locks.replace(packed, content, durable=self._handle.durable)
+            self._sync(self._common_dir)
+        for name, cid in loose.items():
+            with suppress(OSError), self.locks.hold(self.lock_path(name)):  # not if it is being moved
+                if _content(self.path(name)) == f"{cid}\n".encode("ascii"):
+                    os.unlink(self.path(name))
+        return len(loose)
+
     def _unlink(self, path: str) -> None:
         with suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
             os.unlink(path)
@@ -121,7 +171,7 @@ class RefFiles:
             by = self._handle.repo.default_signature
             who, when, offset = f"{by.name} <{by.email}>", by.time, by.offset
         except (KeyError, ValueError):
-            who, when, offset = "unknown <unknown>", int(time()), 0
+            who, when, offset = "unknown <unknown>", int(time.time()), 0
         zone = f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02}{abs(offset) % 60:02}"
         text = f"{old or _NOTHING} {new} {who} {when} {zone}\t{' '.join(why.split())}\n"
         return text.encode("utf-8", "surrogateescape")
@@ -174,3 +224,140 @@ def _over_empty_directories(path: str, write: Callable[[], None]) -> None:
         for directory, _, _ in os.walk(path, topdown=False):
             os.rmdir(directory)
         write()
+
+
+_ID = re.compile(r"[0-9a-f]{40}")
+_SETTLED = 2_000_000_000
+"""Nanoseconds. Two files written within one tick of the file system's clock may have the same times."""
+NO_FILE = "none"
+
+
+def read_loose(common_dir: str, prefix: str, after: str = "") -> Iterator[tuple[str, str]]:
+    """Yield name and target of the loose refs below a prefix, sorted, after a name."""
+    for name in sorted(name for name in loose_names(common_dir, prefix.rstrip("/")) if name > after):
+        try:
+            file = os.open(os.path.join(common_dir, *name.split("/")), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue  # removed meanwhile
+        try:
+            cid = os.read(file, 64).decode("ascii", "replace").strip()
+        except OSError:
+            continue
+        finally:
+            os.close(file)
+        if _ID.fullmatch(cid):
+            yield name, cid
+
+
+def loose_names(common_dir: str, below: str) -> Iterator[str]:
+    """Yield the names of the files of refs below a prefix."""
+    try:
+        with os.scandir(os.path.join(common_dir, *below.split("/"))) as scan:
+            entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan]
+    except OSError:
+        return
+    for name, is_folder in entries:
+        if is_folder:
+            yield from loose_names(common_dir, f"{below}/{name}")
+        elif not name.endswith(".lock"):
+            yield f"{below}/{name}"
+
+
+def read_packed(common_dir: str, prefix: str, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
+    """Return name and target of the packed refs below a prefix, sorted, after a name, at most ``limit``."""
+    first, low = (name.encode("utf-8", "surrogateescape") for name in (prefix, after))
+    try:
+        with open(os.path.join(common_dir, "packed-refs"), "rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                return []
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                header = data[: max(0, data.find(b"\n"))]
+                if not header.startswith(b"# pack-refs with:") or b" sorted" not in header:
+                    return sorted(ref for ref in _refs(data[:]) if ref[0].startswith(prefix) and ref[0] > after)[:limit]
+                start = _at_or_after(data, low + b"\0" if low >= first else first)
+                if limit is None:
+                    return _refs(data[start : _at_or_after(data, first + b"\xff")])
+                return _first_refs(data, start, prefix, limit)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as err:
+        raise git_error("cannot read packed-refs", err) from None
+
+
+def packed_state(common_dir: str) -> str | None:
+    """Return a fingerprint of the packed file, or None if it was written a moment ago."""
+    try:
+        info = os.stat(os.path.join(common_dir, "packed-refs"))
+    except FileNotFoundError:
+        return NO_FILE
+    except OSError as err:
+        raise git_error("cannot read packed-refs", err) from None
+    if abs(time.time_ns() - info.st_ctime_ns) < _SETTLED:
+        return None
+    return f"{info.st_dev} {info.st_ino} {info.st_size} {info.st_mtime_ns} {info.st_ctime_ns}"
+
+
+def _at_or_after(data: mmap.mmap, name: bytes) -> int:
+    """Return where the first line starts whose ref is not before a name."""
+    low, high = data.find(b"\n") + 1, len(data)  # the header sorts with nothing
+    while low < high:
+        start = max(low, data.rfind(b"\n", low, (low + high) // 2) + 1)
+        while start > low and data[start] == ord("^"):  # such a line belongs to the ref before it
+            start = max(low, data.rfind(b"\n", low, start - 1) + 1)
+        end = _line_end(data, start)
+        if data[start + 41 : end] < name:
+            low = _next_ref(data, end + 1)
+        else:
+            high = start
+    return low
+
+
+def _line_end(data: mmap.mmap, start: int) -> int:
+    end = data.find(b"\n", start)
+    return len(data) if end < 0 else end
+
+
+def _next_ref(data: mmap.mmap, start: int) -> int:
+    while start < len(data) and data[start] == ord("^"):
+        start = _line_end(data, start) + 1
+    return min(start, len(data))
+
+
+def _refs(lines: bytes) -> list[tuple[str, str]]:
+    text = lines.decode("utf-8", "surrogateescape")
+    return [(line[41:], line[:40]) for line in text.split("\n") if line and line[0] not in "#^"]
+
+
+def _first_refs(data: mmap.mmap, start: int, prefix: str, limit: int) -> list[tuple[str, str]]:
+    refs: list[tuple[str, str]] = []
+    while start < len(data) and len(refs) < limit:
+        end = _line_end(data, start)
+        name, cid = _refs(data[start:end])[0]
+        if not name.startswith(prefix):
+            break
+        refs.append((name, cid))
+        start = _next_ref(data, end + 1)
+    return refs
+
+
+HEADER = b"# pack-refs with: peeled fully-peeled sorted \n"
+
+
+def edited(packed: bytes, changes: Mapping[str, str | None]) -> bytes | None:
+    """Return a packed file with some refs to commits set or removed; None if it has another form than git writes today."""
+    if packed and not packed.startswith(HEADER):
+        return None
+    entries: dict[bytes, bytes] = {}
+    name = b""
+    for line in packed[len(HEADER) :].splitlines(keepends=True):
+        if line.startswith(b"^"):  # what the tag before it points at
+            entries[name] += line
+        else:
+            name = line[41:].rstrip(b"\n")
+            entries[name] = line
+    for ref, cid in changes.items():
+        key = ref.encode("utf-8", "surrogateescape")
+        entries.pop(key, None)
+        if cid is not None:
+            entries[key] = cid.encode("ascii") + b" " + key + b"\n"
+    return HEADER + b"".join(entries[key] for key in sorted(entries))

@@ -1,31 +1,32 @@
 """Refs: read from git's files, moved by compare and swap.
 
 Invariant: of several writers that expect the same old value, one wins and the others get ``StaleRef``. A lock file of git is waited
-for; it is removed only if a process of clia made it and is dead (``lock_files``). Reads cache nothing; a part of a large packed
-file is found by binary search, because git sorts the file. A loose ref overrides a packed one.
+for; it is removed only if a process of clia made it and is dead (``lock_files``). Reads cache nothing. A ref that the repository
+lacks may be in the archive repository (``clia.git.archive``); before a ref moves, its agent's refs are brought back from there.
 """
 
 from __future__ import annotations
 
-import mmap
+import errno
 import os
 import random
-import re
 import time
+from contextlib import ExitStack
 from itertools import islice
 
 from clia.errors import Conflict, GitError, InvalidInput, StaleRef
 from clia.git.libgit2 import git_error, is_lock_failure, message_of
 from clia.git.lock_files import CannotProve
 from clia.git.records import RefScan
-from clia.git.ref_files import RefFiles
-from clia.values.refs import TRACKING
+from clia.git.ref_files import RefFiles, loose_names, packed_state, read_loose, read_packed
+from clia.values.refs import TRACKING, agent_of, of_agent, own
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from clia.git.archive import RefArchive
     from clia.git.command import GitCommand
     from clia.git.libgit2 import GitHandle
     from clia.git.reflogs import ReflogEntry
@@ -48,8 +49,31 @@ class GitRefs:
         self._reached = reached
         self._files = RefFiles(handle)
         self._packed_lock = os.path.join(handle.common_dir, "packed-refs.lock")
+        self._archive: RefArchive | None = None
+        self._archived = os.path.join(handle.common_dir, "clia", "archive.git", "packed-refs")
+        self.counted: Callable[[], None] = lambda: None
+        """Called after each move."""
+
+    @property
+    def archive(self) -> RefArchive:
+        """The archive repository; it may not exist yet. Most repositories have none, and do not load its module."""
+        if self._archive is None:
+            from clia.git.archive import RefArchive
+
+            self._archive = RefArchive(self._handle, self._files.locks)
+        return self._archive
+
+    def has_archive(self) -> bool:
+        return os.path.exists(self._archived)
 
     def get(self, name: str) -> str | None:
+        cid = self.present(name)
+        if cid is not None or not self.has_archive():
+            return cid
+        return self.archive.get(name) or self.present(name)  # it may have been brought back in between
+
+    def present(self, name: str) -> str | None:
+        """Return the value of a ref in the main repository."""
         import pygit2
 
         try:
@@ -59,6 +83,17 @@ class GitRefs:
             raise git_error(f"cannot read ref {name}", err, ref=name) from None
 
     def under(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
+        if not self.has_archive():
+            return self.present_under(prefix, after=after, limit=limit)
+        state = self.archive.state()
+        archived = self.archive.under(prefix, after=after, limit=limit)
+        present = self.present_under(prefix, after=after, limit=limit)
+        if state is None or self.archive.state() != state:  # refs may have been put away in between
+            archived += self.archive.under(prefix, after=after, limit=limit)
+        return sorted((dict(archived) | dict(present)).items())[:limit] if archived else present
+
+    def present_under(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
+        """Return the refs below a prefix in the main repository."""
         # Loose refs first: git writes the packed file before it removes a loose one.
         loose = dict(islice(read_loose(self._handle.common_dir, prefix, after), limit))
         packed = read_packed(self._handle.common_dir, prefix, after, limit)
@@ -67,6 +102,9 @@ class GitRefs:
     def look(self, prefixes: Sequence[str], since: Any = None) -> RefScan:
         loose = {name: cid for prefix in prefixes for name, cid in read_loose(self._handle.common_dir, prefix)}
         packed = packed_state(self._handle.common_dir)
+        if packed is not None and self.has_archive():
+            archived = self.archive.state()
+            packed = None if archived is None else f"{packed} {archived}"
         if packed is None:
             return RefScan(None, None)
         before = since.get("loose") if isinstance(since, dict) and since.get("packed") == packed else None
@@ -99,22 +137,90 @@ class GitRefs:
             else:
                 if not name.startswith(TRACKING):  # fetches move and prune those
                     self._check_moved(name, old, new)
+                self.counted()
                 return
-            for lock in (self._files.lock_path(name), self._packed_lock):
-                self._files.locks.break_if_dead(lock)
+            self._break_dead_locks(name)
             time.sleep(pause * (0.5 + random.random()))  # noqa: S311  # jitter, not a secret
             pause = min(pause * 2, _LONGEST_PAUSE)
 
+    def _break_dead_locks(self, name: str) -> None:
+        refs = {name, *(self._with_its_agent(name) if self.has_archive() else ())}
+        for lock in (*map(self._files.lock_path, sorted(refs)), self._packed_lock, f"{self._archived}.lock"):
+            self._files.locks.break_if_dead(lock)
+
     def _swap(self, name: str, old: str | None, new: str | None, why: str) -> None:
+        if self.has_archive():
+            self.bring_back(self.archive.among(self._with_its_agent(name)))
         with self._files.hold(name, new) as lock:
             self._reached("ref-locked")
-            actual = self.get(name)
+            actual = self.present(name)
+            if self.has_archive() and self.archive.get(name) is not None:
+                raise BlockingIOError(errno.EAGAIN, f"{name} was put away")
             if actual != old:
                 raise stale(name, old, actual)
             if new is None:
                 self._files.remove(name)
             else:
                 self._files.publish(lock, name, old, new, why)
+
+    def _with_its_agent(self, name: str) -> list[str]:
+        agent = agent_of(name)
+        return [name] if agent is None else [*of_agent(agent), own(agent)]
+
+    def bring_back(self, refs: Mapping[str, str]) -> None:
+        """Bring refs with these values back from the archive repository, all of them, before anything else changes them.
+
+        A value that the main repository's does not contain stays in the archive repository under another name.
+        """
+        if not refs:
+            return
+        with ExitStack() as stack:
+            locks = {ref: stack.enter_context(self._files.hold(ref, refs[ref])) for ref in sorted(refs)}
+            if self.archive.among(refs) != refs:
+                raise BlockingIOError(errno.EAGAIN, "archived refs have changed")
+            for ref, cid in refs.items():
+                if self.present(ref) is None:
+                    self._files.bring_log(self.archive.logs, ref)
+                    self._files.publish(locks[ref], ref, None, cid, "clia: from the archive repository")
+            self._reached("refs-brought-back")
+            removed: dict[str, str | None] = dict.fromkeys(refs)
+            self.archive.edit(removed | self._superseded(refs))
+
+    def put_away(self, refs: Mapping[str, str]) -> list[str]:
+        """Move refs with these values to the archive repository; return those that are there alone now.
+
+        Refs that another process moves meanwhile stay. The caller has put their objects into a pack that git keeps.
+        """
+        older = {ref: cid for ref, cid in self.archive.among(refs).items() if cid != refs[ref]}
+        self.archive.edit({**refs, **self._superseded(older, refs)})
+        self._reached("refs-archived")
+        with ExitStack() as stack:
+            held = []
+            for ref in sorted(refs):
+                try:
+                    stack.enter_context(self._files.hold(ref, None))
+                except OSError:  # it is being moved
+                    continue
+                if self._files.is_plain(ref) and self.present(ref) == refs[ref] == self.archive.get(ref):
+                    held.append(ref)
+            self._files.remove_all(held, self.archive.logs)
+        self._reached("refs-put-away")
+        return held
+
+    def _superseded(self, refs: Mapping[str, str], new: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return other names for the values of refs that are not part of their history in the main repository."""
+        from clia.git.archive import SUPERSEDED
+
+        kept = {}
+        for ref, cid in refs.items():
+            actual = self.present(ref) if new is None else new[ref]
+            if actual not in (None, cid) and not self._handle.repo.descendant_of(actual, cid):
+                kept[f"{SUPERSEDED}{ref.removeprefix('refs/')}/{cid}"] = cid
+        return kept
+
+    def pack(self) -> int:
+        """Move clia's loose refs into the packed file; return how many. Refs of other programs stay as they are."""
+        return self._files.pack(_OURS)
 
     def _check_moved(self, name: str, old: str | None, new: str | None) -> None:
         """Read a ref after its move: another program that ignores locks may have undone it."""
@@ -136,11 +242,18 @@ class GitRefs:
 
     def _swap_by_git(self, name: str, old: str | None, new: str | None, why: str) -> None:
         """Move a user's branch with the git command: if we are killed, git still finishes and removes its lock."""
+        self._bring_back_by_git(name)
         words = ("-d", name, old or _NOTHING) if new is None else (name, new, old or _NOTHING)
         result = self._command.attempt("update-ref", "-m", why, *words)
         if result.code:
             actual = self.get(name)
             raise stale(name, old, actual) if actual != old else OSError(result.err)
+
+    def _bring_back_by_git(self, name: str) -> None:
+        """The same as ``bring_back``, where the file system has no hard links."""
+        for ref, cid in self.archive.among(self._with_its_agent(name)).items() if self.has_archive() else ():
+            self._command.attempt("update-ref", ref, cid, _NOTHING)  # fails if it is there already
+            self._command.run(f"--git-dir={self.archive.directory}", "update-ref", "-d", ref, cid)
 
     def move_together(self, moves: Sequence[tuple[str, str | None, str | None]], why: str) -> bool:
         del moves, why
@@ -194,12 +307,16 @@ class GitRefs:
     def past(self, name: str) -> list[ReflogEntry]:
         from clia.git.reflogs import read_reflog  # only checks need it
 
-        return read_reflog(os.path.join(self._handle.common_dir, "logs", *name.split("/")))
+        logs = [os.path.join(self._handle.common_dir, "logs"), *([self.archive.logs] if self.has_archive() else ())]
+        paths = (os.path.join(place, *name.split("/")) for place in logs)
+        return next((entries for path in paths if (entries := read_reflog(path))), [])
 
     def with_past(self, prefix: str) -> list[str]:
-        return sorted(name.removeprefix("logs/") for name in _names(self._handle.common_dir, f"logs/{prefix.rstrip('/')}"))
+        return sorted(name.removeprefix("logs/") for name in loose_names(self._handle.common_dir, f"logs/{prefix.rstrip('/')}"))
 
     def forget_past(self, name: str) -> None:
+        if self.has_archive():
+            self.archive.remove_log(name)
         try:
             os.unlink(os.path.join(self._handle.common_dir, "logs", *name.split("/")))
         except FileNotFoundError:
@@ -234,116 +351,3 @@ def _entries(directory: str) -> list[str]:
         return [os.path.join(directory, name) for name in os.listdir(directory)]
     except OSError:
         return []
-
-
-_ID = re.compile(r"[0-9a-f]{40}")
-_SETTLED = 2_000_000_000
-"""Nanoseconds. Two files written within one tick of the file system's clock may have the same times."""
-NO_FILE = "none"
-
-
-def read_loose(common_dir: str, prefix: str, after: str = "") -> Iterator[tuple[str, str]]:
-    """Yield name and target of the loose refs below a prefix, sorted, after a name."""
-    for name in sorted(name for name in _names(common_dir, prefix.rstrip("/")) if name > after):
-        try:
-            file = os.open(os.path.join(common_dir, *name.split("/")), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            continue  # removed meanwhile
-        try:
-            cid = os.read(file, 64).decode("ascii", "replace").strip()
-        except OSError:
-            continue
-        finally:
-            os.close(file)
-        if _ID.fullmatch(cid):
-            yield name, cid
-
-
-def _names(common_dir: str, below: str) -> Iterator[str]:
-    try:
-        with os.scandir(os.path.join(common_dir, *below.split("/"))) as scan:
-            entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan]
-    except OSError:
-        return
-    for name, is_folder in entries:
-        if is_folder:
-            yield from _names(common_dir, f"{below}/{name}")
-        elif not name.endswith(".lock"):
-            yield f"{below}/{name}"
-
-
-def read_packed(common_dir: str, prefix: str, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
-    """Return name and target of the packed refs below a prefix, sorted, after a name, at most ``limit``."""
-    first, low = (name.encode("utf-8", "surrogateescape") for name in (prefix, after))
-    try:
-        with open(os.path.join(common_dir, "packed-refs"), "rb") as file:
-            if not os.fstat(file.fileno()).st_size:
-                return []
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                header = data[: max(0, data.find(b"\n"))]
-                if not header.startswith(b"# pack-refs with:") or b" sorted" not in header:
-                    return sorted(ref for ref in _refs(data[:]) if ref[0].startswith(prefix) and ref[0] > after)[:limit]
-                start = _at_or_after(data, low + b"\0" if low >= first else first)
-                if limit is None:
-                    return _refs(data[start : _at_or_after(data, first + b"\xff")])
-                return _first_refs(data, start, prefix, limit)
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError) as err:
-        raise git_error("cannot read packed-refs", err) from None
-
-
-def packed_state(common_dir: str) -> str | None:
-    """Return a fingerprint of the packed file, or None if it was written a moment ago."""
-    try:
-        info = os.stat(os.path.join(common_dir, "packed-refs"))
-    except FileNotFoundError:
-        return NO_FILE
-    except OSError as err:
-        raise git_error("cannot read packed-refs", err) from None
-    if abs(time.time_ns() - info.st_ctime_ns) < _SETTLED:
-        return None
-    return f"{info.st_dev} {info.st_ino} {info.st_size} {info.st_mtime_ns} {info.st_ctime_ns}"
-
-
-def _at_or_after(data: mmap.mmap, name: bytes) -> int:
-    """Return where the first line starts whose ref is not before a name."""
-    low, high = data.find(b"\n") + 1, len(data)  # the header sorts with nothing
-    while low < high:
-        start = max(low, data.rfind(b"\n", low, (low + high) // 2) + 1)
-        while start > low and data[start] == ord("^"):  # such a line belongs to the ref before it
-            start = max(low, data.rfind(b"\n", low, start - 1) + 1)
-        end = _line_end(data, start)
-        if data[start + 41 : end] < name:
-            low = _next_ref(data, end + 1)
-        else:
-            high = start
-    return low
-
-
-def _line_end(data: mmap.mmap, start: int) -> int:
-    end = data.find(b"\n", start)
-    return len(data) if end < 0 else end
-
-
-def _next_ref(data: mmap.mmap, start: int) -> int:
-    while start < len(data) and data[start] == ord("^"):
-        start = _line_end(data, start) + 1
-    return min(start, len(data))
-
-
-def _refs(lines: bytes) -> list[tuple[str, str]]:
-    text = lines.decode("utf-8", "surrogateescape")
-    return [(line[41:], line[:40]) for line in text.split("\n") if line and line[0] not in "#^"]
-
-
-def _first_refs(data: mmap.mmap, start: int, prefix: str, limit: int) -> list[tuple[str, str]]:
-    refs: list[tuple[str, str]] = []
-    while start < len(data) and len(refs) < limit:
-        end = _line_end(data, start)
-        name, cid = _refs(data[start:end])[0]
-        if not name.startswith(prefix):
-            break
-        refs.append((name, cid))
-        start = _next_ref(data, end + 1)
-    return refs

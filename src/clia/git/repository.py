@@ -60,3 +60,8 @@ def open_repository(root: str, environment: Mapping[str, str], reached: Callable
     refs = GitRefs(handle, command, reached)
     graph = GitGraph(handle, objects)
     return Git(handle, objects, refs, graph, GitNotes(handle, objects, refs, graph), GitPorcelain(handle, command), command)
+
+
+def is_on(value: str | None) -> bool:
+    """Whether a setting that is on by default is on."""
+    return (value or "true").lower() not in ("false", "no", "off", "0")

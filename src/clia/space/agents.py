@@ -1,4 +1,4 @@
-"""Agents: one branch each, spawned from a briefing; their states, packing, and archiving finished agents.
+"""Agents: one branch each, spawned from a briefing, archived and restored.
 
 Invariant: an agent has both a record and a branch, or neither. A name is never reused, even after archiving. No ref is removed
 unless another ref that stays contains its head.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from clia.errors import AlreadyExists, CliaError, Conflict, InvalidInput, NoSuchAgent, NoSuchObject
+from clia.errors import AlreadyExists, Conflict, InvalidInput, NoSuchAgent, NoSuchObject
 from clia.git.records import FILE, TreeEntry
 from clia.redaction.secrets import check_public_name
 from clia.space.envelope import Intent, RefMove
-from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PARENT, PROFILE, TYPE, AgentState, Maintained, Spawned
-from clia.space.traces import stream
+from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PARENT, PROFILE, TYPE, Spawned
 from clia.values import refs as names
 from clia.values.commit_messages import check_count, check_text
 from clia.values.typed_objects import Briefing, as_bytes, as_object, invalid
@@ -24,13 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from clia.git.porcelain import GitPorcelain
     from clia.sessions.checkpoints import Checkpoints
     from clia.space.core import Core
     from clia.space.envelope import Envelope
-    from clia.space.merging import Landing
-
-DAY = 24 * 60 * 60
 
 
 class Agents:
@@ -209,68 +204,3 @@ class Agents:
         if reason is not None:
             hints = [f"end it first: clia session cancel {name}"]
             raise Conflict(f"the agent {name!r} is at work: {reason}", code="session-live", hints=hints, fields={"agent": name})
-
-
-class Upkeep:
-    def __init__(self, core: Core, agents: Agents, landing: Landing, porcelain: GitPorcelain) -> None:
-        self._core = core
-        self._agents = agents
-        self._landing = landing
-        self._porcelain = porcelain
-
-    def states(self, *, after: str = "", limit: int | None = None) -> list[AgentState]:
-        core = self._core
-        names_here = self._agents.names(after=after, limit=limit)
-        with core.store.reading() as view:
-            # Most agents have nothing pending: read only the streams that exist.
-            busy = {stream(name) for name in names_here} if limit is not None else set(view.streams.names(stream("")))
-            waiting = {name: len(view.streams.read(stream(name))) for name in names_here if stream(name) in busy}
-        states = []
-        for name in names_here:
-            head = core.head(name)
-            if head is not None:  # archived in between
-                commit, branch = core.read(head), self._landing.landed_on(name, head)
-                landed = branch and branch.removeprefix(names.BRANCHES)
-                states.append(
-                    AgentState(name, head, commit.kind, commit.subject, commit.committer.at, waiting.get(name, 0), landed)
-                )
-        return states
-
-    def maintain(
-        self, move: Callable[[], tuple[tuple[str, ...], tuple[str, ...]]], archive_idle_days: int | None, *, dry_run: bool
-    ) -> Maintained:
-        """``move`` moves the worktrees of earlier versions; see ``Maintained`` for its results."""
-        from clia.space.remotes import fetch_rules  # commits do not need it
-
-        if archive_idle_days is not None:
-            check_count(archive_idle_days, "days")
-        before = self._porcelain.size()
-        archived = [] if archive_idle_days is None else self._finished(archive_idle_days)
-        if not dry_run:
-            archived = [name for name in archived if self._put_away(name)]
-            from clia.space.remotes import fetch_rules  # every verb loads this module, and only upkeep needs them
-
-            for remote in self._porcelain.remotes():
-                self._porcelain.remove_fetch_rules(remote, fetch_rules(remote))  # earlier versions added them
-            self._porcelain.pack()
-            return Maintained(tuple(archived), before, self._porcelain.size(), *move())
-        return Maintained(tuple(archived), before, before)
-
-    def _finished(self, days: int) -> list[str]:
-        """Idle agents whose work is contained in another agent's branch or any other branch."""
-        core = self._core
-        idle = [state for state in self.states() if not state.pending and core.now() - state.at >= days * DAY]
-        if not idle:
-            return []
-        # One walk over everything: a head that is another commit's parent is reachable from that commit.
-        tips = [cid for _, cid in core.refs.under(names.BRANCHES)]
-        contained = {parent for commit in core.graph.walk(tips) for parent in commit.parents}
-        finished = [state.agent for state in idle if state.landed or state.head in contained]
-        return [name for name in finished if not self._agents.is_at_work(name)]
-
-    def _put_away(self, name: str) -> bool:
-        try:
-            self._agents.archive(name)
-        except CliaError:
-            return False  # it is at work again, or checked out
-        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from heapq import nlargest
 from itertools import islice
 
@@ -83,9 +84,15 @@ class History:
 
     def _expanded(self, text: str) -> str | None:
         try:
-            return self._core.objects.expand(f"agents/{text}") or self._core.objects.expand(text)
+            return self._core.objects.expand(f"agents/{text}") or self._core.objects.expand(text) or self._of_idle(text)
         except Ambiguous:
             return self._core.objects.expand(f"{text}^{{commit}}")
+
+    def _of_idle(self, text: str) -> str | None:
+        """Resolve a revision such as ``scout~2`` of an agent whose refs git does not see."""
+        branch, mark, rest = re.split(r"([~^:])", f"{text}~0", maxsplit=1)
+        head = self._head(branch.removeprefix(names.BRANCHES).removeprefix("agents/"))
+        return head and self._core.objects.expand(f"{head}{mark}{rest}")
 
     def show(self, text: str) -> AgentCommit:
         return self._core.read(self.find(text))

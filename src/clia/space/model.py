@@ -147,6 +147,7 @@ class Maintained(NamedTuple):
     after: Count  # the same, after the clean-up
     moved: tuple[str, ...] = ()  # worktrees of programs that were moved out of the git directory
     left: tuple[str, ...] = ()  # agents whose worktree could not be moved, for example because a program uses it
+    put_away: tuple[str, ...] = ()  # idle agents whose refs were moved to the archive repository
 
 
 class BlamedLine(NamedTuple):

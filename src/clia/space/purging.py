@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clia.git.porcelain import GitPorcelain
     from clia.space.core import Core
     from clia.space.envelope import Envelope
+    from clia.space.upkeep import Archiving
     from clia.verbs import Count
 
 MARK = "[purged]"
@@ -41,10 +42,11 @@ class Purged(NamedTuple):
 
 
 class Purging:
-    def __init__(self, core: Core, envelope: Envelope, porcelain: GitPorcelain) -> None:
+    def __init__(self, core: Core, envelope: Envelope, porcelain: GitPorcelain, archiving: Archiving) -> None:
         self._core = core
         self._envelope = envelope
         self._porcelain = porcelain
+        self._archiving = archiving
 
     def check(self, agent: str, text: str) -> None:
         """Raise an error unless the text may be purged from the agent's traces."""
@@ -91,7 +93,7 @@ class Purging:
             if tracked.endswith(f"/notes/trace/{agent}") and cid != core.refs.get(ref):
                 core.refs.move(tracked, cid, None, "clia: purge")
                 core.refs.forget_past(tracked)
-        unremoved = self._porcelain.drop_objects(to_sweep.value)
+        unremoved = self._porcelain.drop_objects(to_sweep.value, self._archiving.drop_objects)
         with core.store.writing() as transaction:
             transaction.values.delete(_SWEEP + agent)
         return [f"object {cid}: it could not be removed" for cid in unremoved]

@@ -28,7 +28,7 @@ ABSENT = 0
 """``put`` only if the key has no value."""
 FEED = "feed"
 """The stream of events of a space. A shared store sends a notification for each transaction that appends to it."""
-CLONE_LOCKS = ("@gate", "@space")
+CLONE_LOCKS = ("@gate", "@space", "@upkeep")
 """Locks about the files of one clone; other machines do not take them."""
 # Spelled out because the packages that define these names are above this one. A test checks that the list is complete.
 CLONE_KEYS = ("attribution/", "behaviours/", "epoch/", "feed/refs", "foreign/", "gate/", "read/", "rewound/", "sweep/")

@@ -38,6 +38,8 @@ ATTRIBUTION = "refs/notes/clia/attribution"
 """Notes on commits of people: the lines that agents wrote."""
 STORE = "refs/clia/store"
 """The epochs of the store that belongs to this clone. Each clone has its own."""
+BASES = "refs/clia/bases"
+"""Keeps the commits of people that agents in the archive repository are based on. Each clone has its own."""
 KEYS = "refs/clia/keys"
 CAPABILITIES = "refs/clia/capabilities"
 ANNOUNCE = "refs/clia/announce/"
@@ -108,6 +110,12 @@ def behaviour_lock(name: str) -> str:
 def of_agent(name: str) -> list[str]:
     """Every ref that an agent may have; events first, because they say what must not come back."""
     return [prefix + name for prefix in _OF_ONE_AGENT]
+
+
+def agent_of(ref: str) -> str | None:
+    """The agent that a ref belongs to; None for one that belongs to no single agent."""
+    prefix, _, name = ref.rpartition("/")
+    return name if f"{prefix}/" in (*_OF_ONE_AGENT, OWN) and is_name(name) else None
 
 
 def is_shared(ref: str) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clia.git import refs as git_refs
+from clia.git import ref_files
 from clia.testing import components
 from support.plain_git import git_in
 from support.session_spaces import root_of
@@ -94,5 +94,5 @@ def test_a_packed_refs_file_written_a_moment_ago_is_not_trusted(scout: clia.Spac
     """Another version may be written within the same tick of the file system's clock."""
     git_in(scout, "pack-refs", "--all")
     assert components(scout).core.refs.look([HEADS]).state is not None
-    monkeypatch.setattr(git_refs, "time", time)
+    monkeypatch.setattr(ref_files, "time", time)
     assert components(scout).core.refs.look([HEADS]) == (None, None)

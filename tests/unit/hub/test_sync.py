@@ -130,3 +130,21 @@ def test_the_page_of_an_unknown_agent_fetches_it_or_reports_the_outage(tmp_path:
         assert browser.get(f"{forge.base}/agents/scout").status_code == 200
         assert forge.space.head("scout") == first.head("scout")
         assert '<h1 class="wrap">no agent &#39;nobody&#39;</h1>' in browser.get(f"{forge.base}/agents/nobody").text
+
+
+def test_idle_agents_in_the_archive_repository_follow_the_hub(tmp_path: Path, hub: Hub, store: str) -> None:
+    with machine(tmp_path / "one", hub, store) as first, machine(tmp_path / "two", hub, store) as second:
+        for name in ("scout", "smith"):
+            first.spawn(name, BRIEFING)
+        second.hub_sync()
+        for space in (first, second):
+            assert components(space).archiving.put_away(["scout", "smith"]) == ["scout", "smith"]
+        head = first.commit("scout", "finding", changes={"a": b"1"})
+        assert components(first).archiving.names() == ["smith"]
+        second.hub_sync()
+        assert second.head("scout") == head
+        assert components(second).archiving.names() == ["smith"]
+        next_head = second.commit("smith", "finding", changes={"a": b"2"})
+        first.hub_sync()
+        assert first.head("smith") == next_head
+        assert all(space.verify().clean for space in (first, second))

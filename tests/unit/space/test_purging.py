@@ -46,7 +46,7 @@ def test_a_purge_that_failed_to_delete_objects_is_finished_by_the_next(
     git("update-ref", "refs/clia-tracking/hub/notes/trace/scout", NOTES, cwd=repo)
     porcelain = components(scout).porcelain
 
-    def fails(cids: object) -> list[str]:
+    def fails(cids: object, *_: object) -> list[str]:
         raise errors.GitError(f"no room to drop {cids}")
 
     with monkeypatch.context() as patch:

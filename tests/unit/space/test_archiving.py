@@ -1,0 +1,319 @@
+"""Idle agents: which are put away, and that every read and every later write works as before."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+import clia
+from clia.facade import background_upkeep
+from clia.facade.opening import MOVES
+from clia.git import archive
+from clia.git.porcelain import LOOSE_PER_FOLDER
+from clia.space.upkeep import DAY, RECENT, IdleRules
+from clia.testing import components
+from support import git
+from support.plain_git import all_recorded_bytes, commit_file, rev
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ARCHIVE = ".git/clia/archive.git"
+RULES = IdleRules(agents=10, days=7)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 5, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, seconds: int) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return tmp_path / "place"
+
+
+@pytest.fixture
+def space(repo: Path, clock: Clock) -> Iterator[clia.Space]:
+    """A space with a person's branch and two agents on it that have traces, an event and an archived helper."""
+    settings = clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=clock)
+    with clia.init(repo, settings=settings) as space:
+        commit_file(repo, "a", "1\n")
+        for name in ("scout", "critic", "helper"):
+            space.spawn_at(name, clia.Briefing(name), "main")
+            space.trace(name, "console", f"$ {name}")
+            space.commit_with_trace(name, "finding", changes={f"{name}.txt": name.encode()})
+        space.reviews("critic", "scout")
+        space.archive("helper")
+        yield space
+
+
+def put_away(space: clia.Space, *agents: str) -> list[str]:
+    return components(space).archiving.put_away(agents or ("scout", "critic", "helper"))
+
+
+def archived_git(repo: Path, *words: str) -> str:
+    return git(f"--git-dir={ARCHIVE}", *words, cwd=repo).strip()
+
+
+def refs_in(repo: Path) -> list[str]:
+    return git("for-each-ref", "--format=%(refname)", cwd=repo).split()
+
+
+def answers(space: clia.Space) -> list[object]:
+    """What the reading verbs say."""
+    return [
+        space.agents(),
+        space.agents(archived=True),
+        space.states() if hasattr(space, "states") else None,
+        [space.log(name) for name in ("scout", "critic", "helper")],
+        [space.files(name) for name in ("scout", "critic", "helper")],
+        [space.session_traces(name) for name in ("scout", "critic")],
+        space.relations("critic"),
+        space.show("scout~1"),
+        space.show("agents/critic"),
+        space.diff("scout"),
+        space.briefing_of("helper"),
+        [line.agent for line in space.blame("scout", "scout.txt")],
+    ]
+
+
+def test_reads_give_the_same_answers_and_stock_git_reads_the_archive(space: clia.Space, repo: Path) -> None:
+    before, heads = answers(space), {name: rev(repo, f"agents/{name}") for name in ("scout", "critic")}
+    assert put_away(space) == ["critic", "helper", "scout"]
+    assert answers(space) == before
+    assert refs_in(repo) == ["refs/clia/bases", "refs/clia/space", "refs/clia/store", "refs/heads/main"]
+    assert {name: archived_git(repo, "rev-parse", f"agents/{name}") for name in heads} == heads
+    assert archived_git(repo, "log", "--format=%s", "refs/heads/agents/scout").splitlines()[-1] == "a: 1"
+    assert '"$ scout"' in archived_git(repo, "notes", "--ref=clia/trace/scout", "show", "refs/heads/agents/scout")
+    assert not [line for line in archived_git(repo, "fsck").splitlines() if not line.startswith(("dangling", "notice"))]
+    assert archived_git(repo, "reflog", "refs/heads/agents/scout").count("\n") == 1  # spawn and commit
+    assert len(git("fsck", cwd=repo).splitlines()) == 1  # one dangling commit, not one for each ref
+    assert space.verify().clean
+
+
+def test_nothing_is_lost_when_people_rewrite_their_history_and_clean_up(space: clia.Space, repo: Path) -> None:
+    before = answers(space)
+    put_away(space)
+    git("commit", "--amend", "-qm", "other", cwd=repo)
+    # The person's, those of the space and its store, the bases and what they keep.
+    assert len(git("rev-list", "--all", cwd=repo).split()) == 5
+    git("reflog", "expire", "--expire=now", "--all", cwd=repo)
+    git("-c", "gc.reflogExpire=now", "gc", "--quiet", "--prune=now", cwd=repo)
+    git("repack", "-adq", cwd=repo)
+    assert answers(space) == before
+    assert space.verify().clean
+    assert git("count-objects", cwd=repo).startswith("0 objects")
+
+
+def test_a_write_brings_all_refs_of_its_agent_back(space: clia.Space, repo: Path) -> None:
+    put_away(space)
+    cid = space.commit("scout", "finding", changes={"b": b"2"})
+    assert rev(repo, "agents/scout") == cid
+    scout = ["refs/clia/agents/scout", "refs/heads/agents/scout", "refs/notes/clia/trace/scout"]
+    assert [ref for ref in refs_in(repo) if ref.endswith("scout")] == scout
+    assert "$ scout" in git("notes", "--ref=clia/trace/scout", "show", "agents/scout~1", cwd=repo)
+    assert git("reflog", "agents/scout", cwd=repo).count("\n") == 4  # spawn, commit, brought back, commit
+    assert components(space).archiving.names() == ["critic", "helper"]
+    space.restore("helper")
+    assert "helper" in space.agents()
+    assert put_away(space) == ["helper", "scout"]
+    assert space.verify().clean
+
+
+def test_work_of_archived_agents_can_be_merged_landed_and_spawned_from(space: clia.Space, repo: Path) -> None:
+    put_away(space)
+    assert isinstance(space.merge("critic", "scout"), clia.Merged)
+    space.spawn_from("third", clia.Briefing("third"), "scout")
+    space.land("scout", "main")
+    assert git("status", "--porcelain", cwd=repo) == ""
+    assert (repo / "scout.txt").exists()
+    git("fsck", "--strict", cwd=repo)
+    assert put_away(space, *space.agents(), "helper") == ["critic", "scout", "third"]
+    git("-c", "gc.reflogExpire=now", "gc", "--quiet", "--prune=now", cwd=repo)
+    assert space.verify().clean
+
+
+def test_idle_agents_are_chosen_by_age_number_and_use(space: clia.Space, repo: Path, clock: Clock) -> None:
+    archiving = components(space).archiving
+    assert archiving.idle(RULES) == []
+    clock.advance(RECENT)
+    assert archiving.idle(RULES) == []
+    assert archiving.idle(IdleRules(2)) == ["helper"]  # archived by its owner
+    assert archiving.idle(IdleRules(1)) == ["helper", "scout"]
+    clock.advance(7 * DAY)
+    assert archiving.idle(IdleRules()) == []
+    assert archiving.idle(RULES) == ["helper", "scout", "critic"]
+    space.trace("scout", "console", "still here")
+    git("switch", "-q", "agents/critic", cwd=repo)
+    assert archiving.idle(RULES) == ["helper"]
+    git("switch", "-q", "main", cwd=repo)
+    space.sessions.ask("critic", {"question": "Go on?"})
+    assert archiving.idle(RULES) == ["helper"]
+
+
+def test_maintain_puts_idle_agents_away_unless_the_setting_is_off(space: clia.Space, repo: Path, clock: Clock) -> None:
+    clock.advance(8 * DAY)
+    assert space.maintain(dry_run=True).put_away == ()
+    git("config", "clia.idleDays", "7", cwd=repo)
+    assert space.maintain(dry_run=True).put_away == ("critic", "helper", "scout")
+    assert components(space).archiving.names() == []
+    git("config", "clia.archiveIdle", "false", cwd=repo)
+    assert space.maintain().put_away == ()
+    git("config", "--unset", "clia.archiveIdle", cwd=repo)
+    assert space.maintain().put_away == ("critic", "helper", "scout")
+
+
+def test_everything_can_be_brought_back_to_the_former_layout(space: clia.Space, repo: Path, clock: Clock) -> None:
+    clock.advance(8 * DAY)
+    git("config", "clia.idleDays", "7", cwd=repo)
+    before, said = git("show-ref", cwd=repo), answers(space)
+    space.maintain()
+    assert space.local.unarchive_all() == ["critic", "helper", "scout"]
+    assert git("show-ref", cwd=repo) == before
+    assert not list((repo / ".git/objects/pack").glob("*.keep"))
+    assert space.maintain().put_away == ()
+    git("gc", "--quiet", "--prune=now", cwd=repo)
+    assert answers(space) == said
+    assert space.verify().clean
+
+
+def test_a_branch_that_a_person_creates_with_the_name_counts_and_the_archived_value_is_kept(space: clia.Space, repo: Path) -> None:
+    head = rev(repo, "agents/scout")
+    put_away(space)
+    git("branch", "agents/scout", "main", cwd=repo)
+    assert space.head("scout") == rev(repo, "main")
+    components(space).core.refs.move("refs/heads/agents/scout", rev(repo, "main"), rev(repo, "main"), "test")
+    assert archived_git(repo, "rev-parse", f"refs/superseded/heads/agents/scout/{head}") == head
+
+
+def test_a_ref_that_another_process_brings_back_meanwhile_stays(space: clia.Space, repo: Path) -> None:
+    """The other process has removed it from the archive, and has not moved it yet."""
+    refs = components(space).git.refs
+    before = refs.under("refs/heads/agents/")
+
+    def bring_back(step: str) -> None:
+        if step == "refs-archived":
+            refs.bring_back(refs.archive.among(["refs/heads/agents/scout"]))
+
+    with clia.open(repo, settings=clia.Settings(durable=False, reached=bring_back)) as other:
+        assert put_away(other) == ["critic", "helper"]
+    assert refs.under("refs/heads/agents/") == before
+    assert refs.present("refs/heads/agents/scout") is not None
+    assert put_away(space) == ["scout"]
+
+
+def test_a_purge_reaches_archived_traces(space: clia.Space, repo: Path) -> None:
+    put_away(space)
+    space.trace_purge("scout", "$ scout")
+    assert b"$ scout" not in all_recorded_bytes(repo)
+    assert b"$ critic" in all_recorded_bytes(repo)
+    put_away(space)
+    assert b"$ scout" not in all_recorded_bytes(repo)
+    assert space.verify().clean
+
+
+def test_archived_agents_can_be_published(space: clia.Space, repo: Path, tmp_path: Path) -> None:
+    git("init", "-q", "--bare", "hub.git", cwd=tmp_path)
+    git("remote", "add", "origin", str(tmp_path / "hub.git"), cwd=repo)
+    heads = {name: rev(repo, f"agents/{name}") for name in ("scout", "critic")}
+    put_away(space)
+    assert {pushed.state for pushed in space.publish(["scout", "critic", "helper"])} == {"new"}
+    assert {name: rev(tmp_path / "hub.git", f"agents/{name}") for name in heads} == heads
+
+
+def test_packs_are_joined_when_there_are_many(space: clia.Space, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = answers(space)
+    for name in ("scout", "critic", "helper"):
+        put_away(space, name)
+    assert len(list((repo / ".git/objects/pack").glob("*.keep"))) == 3
+    components(space).archiving.join_packs()
+    assert len(list((repo / ".git/objects/pack").glob("*.keep"))) == 3
+    monkeypatch.setattr(archive, "MANY", 3)
+    components(space).archiving.join_packs()
+    assert len(list((repo / ".git/objects/pack").glob("*.keep"))) == 1
+    git("gc", "--quiet", "--prune=now", cwd=repo)
+    assert answers(space) == before
+    assert space.verify().clean
+
+
+def test_a_moved_repository_keeps_its_archive(space: clia.Space, repo: Path, clock: Clock) -> None:
+    put_away(space)
+    head = space.head("scout")
+    space.close()
+    shutil.move(repo, repo.parent / "moved")
+    assert archived_git(repo.parent / "moved", "rev-parse", "agents/scout") == head
+    with clia.open(repo.parent / "moved", settings=clia.Settings(durable=False, clock=clock)) as moved:
+        assert moved.head("scout") == head
+        assert moved.verify().clean
+
+
+def test_verify_finds_archived_objects_that_are_missing(space: clia.Space, repo: Path) -> None:
+    put_away(space)
+    (pack,) = (path.with_suffix(".pack") for path in (repo / ".git/objects/pack").glob("*.keep"))
+    for end in (".pack", ".idx", ".rev", ".keep"):
+        pack.with_suffix(end).unlink(missing_ok=True)
+    assert not space.verify().clean
+
+
+def test_upkeep_starts_in_the_background_after_many_moves_but_not_again_at_once(
+    space: clia.Space, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "run", lambda words, **_: started.append(words))
+    count_move = components(space).git.refs.counted
+    background_upkeep.begin(str(repo / ".git/clia"))
+    for _ in range(MOVES):
+        count_move()
+    assert started == []  # upkeep ran just now
+    (repo / ".git/clia/moves.done").unlink()
+    for _ in range(MOVES):
+        count_move()
+    monkeypatch.undo()
+    (words,) = started
+    subprocess.run(words[4:], check=True)  # without the shell, which does not wait
+    assert words[-1] == str(repo)
+    assert (repo / ".git/clia/moves.done").exists()
+
+
+def test_a_space_counts_moves_unless_the_setting_is_off(space: clia.Space, repo: Path) -> None:
+    background_upkeep.begin(str(repo / ".git/clia"))
+    space.commit("scout", "finding", changes={"b": b"2"})
+    assert (repo / ".git/clia/moves").stat().st_size == 1
+    git("config", "clia.upkeep", "false", cwd=repo)
+    with clia.open(repo) as reopened:
+        reopened.commit("scout", "finding", changes={"b": b"3"})
+    assert (repo / ".git/clia/moves").stat().st_size == 1
+
+
+def test_background_upkeep_packs_refs_and_loose_objects(space: clia.Space, repo: Path) -> None:
+    components(space).git.refs.counted = lambda: None  # upkeep starts when this test starts it
+    git("branch", "mine", cwd=repo)
+    space.commit("scout", "finding", changes={"n": b"1"})
+    objects = components(space).core.objects
+    loose = (b"%d" % number for number in itertools.count() if objects.blob_id(b"%d" % number).startswith("17"))
+    for data in itertools.islice(loose, LOOSE_PER_FOLDER):  # as if there were 256 times as many
+        objects.write_blob(data)
+    before = answers(space)
+    git("config", "clia.idleDays", "1", cwd=repo)
+    background_upkeep.run(str(repo))
+    assert sorted(path.name for path in (repo / ".git/refs").rglob("*") if path.is_file()) == ["main", "mine"]
+    assert git("count-objects", cwd=repo).startswith("0 objects")
+    assert answers(space) == before
+    assert space.verify().clean
