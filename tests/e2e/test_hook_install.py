@@ -63,6 +63,17 @@ def test_from_install_to_an_event_that_arrives(tree: Tree) -> None:
     assert not (root / ".claude").exists()
 
 
+def test_the_first_start_of_an_installed_server_has_its_answers(tree: Tree) -> None:
+    root, home = tree.directory("w"), tree.directory("home")
+    git("init", "-q", cwd=root)
+    library.init(root, settings=QUICK).close()
+    env, answers = {"HOME": str(home), "XDG_STATE_HOME": ""}, home / ".local/state/clia/mcp-answers"
+    assert clia("hook", "install", "claude-code", "--mcp", "--dry-run", cwd=root, env=env).code == 0
+    assert not answers.exists()
+    assert clia("hook", "install", "claude-code", "--mcp", "--yes", cwd=root, env=env).code == 0
+    assert any(b'"request_decision"' in path.read_bytes() for path in answers.iterdir())
+
+
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1)])
 def test_install_shows_the_change_and_asks(tree: Tree, answer: str, code: int) -> None:
     root = tree.repository("w")

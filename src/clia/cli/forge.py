@@ -126,11 +126,11 @@ def mcp(
         from clia.values.refs import check_name
 
         check_name(agent)
-    from clia.mcp.startup_cache import EarlyAnswers, answers_directory, installed_code
+    from clia.mcp.startup_cache import EarlyAnswers, KeptAnswers, answers_directory, installed_code
 
     # A thread waits for the next line and would keep the process alive; everything here can be interrupted safely.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    messages = EarlyAnswers(answers_directory(os.environ), f"{__version__} {installed_code()}")
+    messages = EarlyAnswers(KeptAnswers(answers_directory(os.environ), f"{__version__} {installed_code()}"))
     from clia.capture.ingest import ingest
     from clia.facade.opening import open_space
     from clia.mcp.calls import SpaceContext

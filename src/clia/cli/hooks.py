@@ -7,9 +7,11 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypedDict
 
+from clia import __version__
 from clia.capture.hook_tools import SCOPES, TOOLS
 from clia.cli.command import IN_SPACE, JSON, PATH, Answer, arg, command, flag, opt
 from clia.cli.inputs import positive, read_bytes, require_confirmation
@@ -82,7 +84,19 @@ def hook_install(
     versions = {tool.name: installed_version(tool.program, os.environ) for tool in chosen if tool.since}
     plan = install(chosen, where, this_program(), mcp=mcp, versions=versions)
     unchanged = f"already installed: {', '.join(tool.title for tool in chosen)}"
-    return _apply_plan(plan, unchanged, yes=yes, dry_run=dry_run, json_output=json_output)
+    code = _apply_plan(plan, unchanged, yes=yes, dry_run=dry_run, json_output=json_output)
+    if mcp and not code and not dry_run:
+        _prepare_server()
+    return code
+
+
+def _prepare_server() -> None:
+    """Prepare the first answers of ``clia mcp``, so that its first start is as fast as any."""
+    from clia.mcp.server import prepare_answers
+    from clia.mcp.startup_cache import answers_directory, installed_code
+
+    with suppress(Exception):  # without them, the first start takes longer
+        prepare_answers(__version__, answers_directory(os.environ), f"{__version__} {installed_code()}")
 
 
 @command("hook uninstall")

@@ -17,11 +17,13 @@ from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from clia.errors import CliaError, FileError, InvalidInput
+from clia.errors import CliaError, FileError, InvalidInput, NotFound
 from clia.mcp import behaviour_tools, decisions, lineage_tools, resources, space_tools
 from clia.mcp.caller import origin_of
-from clia.mcp.calls import Caller, Exchange, ToolCall
+from clia.mcp.calls import Caller, Exchange, SpaceContext, ToolCall
+from clia.mcp.startup_cache import FirstRequests, KeptAnswers, first_requests
 from clia.mcp.toolbox import Tool, arguments, broken, input_schema, output_schema, protocol_error, refused
 from clia.verbs import VIEWER
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
     from mcp.server.context import ServerRequestContext
 
-    from clia.mcp.calls import SpaceContext
+    from clia.facade.space import Space
     from clia.mcp.startup_cache import EarlyAnswers
 
     Context = ServerRequestContext[Any, Any]
@@ -190,6 +192,19 @@ def described(tool: Tool) -> types.Tool:
     )
 
 
+def prepare_answers(version: str, directory: str, code: str) -> None:
+    """Keep the answers to the first requests of clients, for each version of the protocol. They depend on no space."""
+
+    def unopened() -> Space:
+        raise NotFound("no space is open")
+
+    place = SpaceContext("", unopened)
+    versions = dict.fromkeys(HANDSHAKE_PROTOCOL_VERSIONS, True) | dict.fromkeys(MODERN_PROTOCOL_VERSIONS, False)
+    for protocol, has_handshake in versions.items():
+        requests = first_requests(protocol, has_handshake=has_handshake)
+        anyio.run(_serve, place, version, FirstRequests(KeptAnswers(directory, code), requests))
+
+
 def serve(place: SpaceContext, version: str, messages: EarlyAnswers) -> None:
     """Serve until standard input ends."""
     try:
@@ -198,7 +213,7 @@ def serve(place: SpaceContext, version: str, messages: EarlyAnswers) -> None:
         place.close()
 
 
-async def _serve(place: SpaceContext, version: str, messages: EarlyAnswers) -> None:
+async def _serve(place: SpaceContext, version: str, messages: EarlyAnswers | FirstRequests) -> None:
     caller = Caller()
     file: Any = anyio.wrap_file(messages)  # type: ignore[arg-type]  # it has what the SDK calls
     server = server_of(place, version, lambda _: caller, RequestStateSecurity.ephemeral())

@@ -5,7 +5,7 @@ Loading the SDK takes most of the time that a server needs to start. Its answers
 The SDK still receives every message; only its own answer to such a request is dropped.
 
 Invariant: an early answer is one that the SDK gave to the same request, after the same handshake, with the same installed code, but
-for the name of the client.
+for the name and the capabilities of the client, on which these answers do not depend.
 Only whole messages are written to standard output. This module loads the standard library only.
 """
 
@@ -21,15 +21,18 @@ from queue import Queue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
 
 _STATIC = ("initialize", "server/discover", "tools/list")
 _PROTOCOL = "io.modelcontextprotocol/"
-_CLIENT = f"{_PROTOCOL}clientInfo"
-"""The name and version of the client, on which no answer depends; in a handshake it is ``clientInfo``."""
+_OF_THE_CLIENT = ("clientInfo", "capabilities")
+"""What a handshake says about the client itself, on which no answer depends. In other requests it is in ``_meta``."""
+_IN_META = (f"{_PROTOCOL}clientInfo", f"{_PROTOCOL}clientCapabilities")
 _FIRST = 32
 """Messages of a client that may be answered early."""
 _FILES_MAX = 64
+_PREPARING_SECONDS = 30.0
 _LINES_AHEAD = 64
 
 
@@ -55,17 +58,76 @@ def _modules(directory: str) -> Iterator[str]:
                 yield entry.path
 
 
+class KeptAnswers:
+    """The files with the answers to one client; it follows the client's handshake."""
+
+    def __init__(self, directory: str, code: str) -> None:
+        self._directory = directory
+        self._code = code
+        self._handshake = ""
+
+    def file_of(self, line: bytes) -> tuple[str, str] | None:
+        """A request's id, as JSON, and the file for its answer. None if it is another message."""
+        try:
+            message = json.loads(line)
+            method, params = message["method"], message.get("params") or {}
+            given = {key: value for key, value in (params.get("_meta") or {}).items() if key.startswith(_PROTOCOL)}
+            fields = {**params, "_meta": given | dict.fromkeys(_IN_META)} | dict.fromkeys(_OF_THE_CLIENT)
+            request_id, request = json.dumps(message["id"]), json.dumps([method, fields], sort_keys=True)
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            return None  # not a request; the SDK says what is wrong
+        if method not in _STATIC:
+            return None
+        digest = sha256(f"{self._code}\n{self._handshake}\n{request}".encode("utf-8", "surrogatepass")).hexdigest()
+        if method == "initialize":
+            self._handshake = request
+        return request_id, os.path.join(self._directory, f"{digest}.json")
+
+    def keep(self, path: str, text: str) -> None:
+        """Keep the answer in a message; without a place to write, nothing is kept."""
+        result = json.dumps(json.loads(text)["result"], ensure_ascii=False, separators=(",", ":"))
+        with suppress(OSError):
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+            draft = f"{path}.{os.getpid()}"
+            with open(draft, "x", encoding="utf-8", errors="replace", opener=_private) as file:
+                file.write(result)
+            os.replace(draft, path)
+            with os.scandir(self._directory) as entries:
+                newest = sorted(entries, key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
+            for entry in newest[_FILES_MAX:]:
+                os.unlink(entry.path)
+
+
+class ExpectedAnswers:
+    """The requests that the SDK has not answered yet, each with the file for its answer; empty: it was answered early."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._files)
+
+    def add(self, request_id: str, path: str) -> None:
+        self._files[request_id] = path
+
+    def take(self, text: str) -> str | None:
+        """The file for an answer of the SDK; empty if the request was answered, None for any other message."""
+        if not self._files:
+            return None
+        message = json.loads(text)
+        path = None if "method" in message else self._files.pop(json.dumps(message.get("id")), None)
+        return path if not path or "result" in message else None
+
+
 class EarlyAnswers:
     """Standard input and output of a server, as a text file for the SDK. A thread reads ahead and answers what it can.
 
     As the SDK does, it diverts the descriptors 0 and 1, so that nothing else reads or writes messages.
     """
 
-    def __init__(self, directory: str, code: str) -> None:
-        self._directory = directory
-        self._code = code
-        self._handshake = ""
-        self._expected: dict[str, str] = {}  # request id -> file for the SDK's answer; empty: it was answered
+    def __init__(self, kept: KeptAnswers) -> None:
+        self._kept = kept
+        self._expected = ExpectedAnswers()
         self._writing = threading.Lock()
         self._lines: Queue[str] = Queue(_LINES_AHEAD)
         self._input, self._output = os.fdopen(os.dup(0), "rb"), os.dup(1)
@@ -85,21 +147,15 @@ class EarlyAnswers:
 
     def write(self, text: str) -> int:
         with self._writing:
-            path = self._take(text) if self._expected else None
+            path = self._expected.take(text)
             if path:  # before the answer, after which a client may end the server
-                self._keep(path, json.dumps(json.loads(text)["result"], ensure_ascii=False, separators=(",", ":")))
+                self._kept.keep(path, text)
             if path != "":
                 self._send(text.encode("utf-8"))
         return len(text)
 
     def flush(self) -> None:
         """Nothing is buffered."""
-
-    def _take(self, text: str) -> str | None:
-        """The file for an answer of the SDK; empty if the request was answered, None for any other message."""
-        message = json.loads(text)
-        path = None if "method" in message else self._expected.pop(json.dumps(message.get("id")), None)
-        return path if not path or "result" in message else None
 
     # Reading ahead
 
@@ -112,23 +168,13 @@ class EarlyAnswers:
 
     def _answer(self, line: bytes) -> None:
         """Answer a request for which an answer is kept, and expect the SDK's otherwise."""
-        try:
-            message = json.loads(line)
-            method, params = message["method"], message.get("params") or {}
-            given = {key: value for key, value in (params.get("_meta") or {}).items() if key.startswith(_PROTOCOL)}
-            fields = {**params, "_meta": {**given, _CLIENT: None}, "clientInfo": None}
-            request_id, request = json.dumps(message["id"]), json.dumps([method, fields], sort_keys=True)
-        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-            return  # not a request; the SDK says what is wrong
-        if method not in _STATIC:
+        known = self._kept.file_of(line)
+        if known is None:
             return
-        digest = sha256(f"{self._code}\n{self._handshake}\n{request}".encode("utf-8", "surrogatepass")).hexdigest()
-        if method == "initialize":
-            self._handshake = request
-        path = os.path.join(self._directory, f"{digest}.json")
+        request_id, path = known
         result = _content(path)
         with self._writing:
-            self._expected[request_id] = "" if result else path
+            self._expected.add(request_id, "" if result else path)
             if result:
                 self._send(b'{"jsonrpc":"2.0","id":%s,"result":%s}\n' % (request_id.encode(), result))
 
@@ -136,20 +182,60 @@ class EarlyAnswers:
         while data:
             data = data[os.write(self._output, data) :]
 
-    # Files
 
-    def _keep(self, path: str, result: str) -> None:
-        """Keep an answer for the next server; without a place to write, nothing is kept."""
-        with suppress(OSError):
-            os.makedirs(self._directory, mode=0o700, exist_ok=True)
-            draft = f"{path}.{os.getpid()}"
-            with open(draft, "x", encoding="utf-8", errors="replace", opener=_private) as file:
-                file.write(result)
-            os.replace(draft, path)
-            with os.scandir(self._directory) as entries:
-                newest = sorted(entries, key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
-            for entry in newest[_FILES_MAX:]:
-                os.unlink(entry.path)
+# Preparing answers
+
+
+class FirstRequests:
+    """The first requests of a client, as standard input and output of a server: a text file for the SDK. Its answers are kept.
+
+    The input ends when all requests are answered.
+    """
+
+    def __init__(self, kept: KeptAnswers, lines: Iterable[str]) -> None:
+        self._kept = kept
+        self._expected = ExpectedAnswers()
+        self._answered = threading.Event()
+        self._lines = list(lines)
+        for line in self._lines:
+            known = kept.file_of(line.encode())
+            if known is not None:
+                self._expected.add(*known)
+
+    def readline(self) -> str:
+        if self._lines:
+            return self._lines.pop(0)
+        self._answered.wait(_PREPARING_SECONDS)
+        return ""
+
+    def write(self, text: str) -> int:
+        path = self._expected.take(text)
+        if path:
+            self._kept.keep(path, text)
+        if not self._expected:
+            self._answered.set()
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+
+def first_requests(version: str, *, has_handshake: bool) -> list[str]:
+    """The first messages of a client with a version of the protocol; a newer one names it in each request."""
+    if has_handshake:
+        greeting = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "clia", "version": "1"}}
+        messages: list[dict[str, Any]] = [
+            {"id": 1, "method": "initialize", "params": greeting},
+            {"method": "notifications/initialized"},
+            {"id": 2, "method": "tools/list"},
+        ]
+    else:
+        meta = {f"{_PROTOCOL}protocolVersion": version, f"{_PROTOCOL}clientCapabilities": {}}
+        messages = [{"id": method, "method": method, "params": {"_meta": meta}} for method in ("server/discover", "tools/list")]
+    return [json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages]
+
+
+# Files
 
 
 def _private(path: str, flags: int) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 import clia
-from clia.mcp.server import TOOLS
+from clia.mcp.server import TOOLS, prepare_answers
 from clia.mcp.startup_cache import answers_directory, installed_code
 from support import warm
 from support.spaces import settings
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 SERVER = """\
 import json, sys
-from clia.mcp.startup_cache import EarlyAnswers
-messages = EarlyAnswers(sys.argv[1], sys.argv[2])
+from clia.mcp.startup_cache import EarlyAnswers, KeptAnswers
+messages = EarlyAnswers(KeptAnswers(sys.argv[1], sys.argv[2]))
 while line := messages.readline():
     message = json.loads(line)
     if sys.argv[3] != "silent" and "id" in message:
@@ -110,21 +110,34 @@ def test_the_installed_code_covers_the_sdk_and_the_modules_of_clia() -> None:
     assert all(f"{name}.py:" in code for name in ("mcp/__init__", "mcp_types/__init__", "clia/facade/space", "clia/mcp/server"))
 
 
-def test_the_first_and_the_second_server_answer_the_same_in_every_protocol(tmp_path: Path) -> None:
-    """The real server, twice: it keeps the SDK's answers, then it gives them."""
+def test_kept_and_prepared_answers_are_those_of_the_sdk_in_every_protocol(tmp_path: Path) -> None:
+    """The real server: it keeps the SDK's answers and then gives them, as it gives those that were prepared for any client."""
     root = tmp_path.resolve() / "repo"
     clia.init(root, settings=settings()).close()
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    hellos = [{**HELLO, "protocolVersion": version} for version in HANDSHAKE_PROTOCOL_VERSIONS]
+    own, prepared = ({**os.environ, "XDG_STATE_HOME": str(tmp_path / name)} for name in ("own", "prepared"))
+    prepare_answers(clia.__version__, answers_directory(prepared), f"{clia.__version__} {installed_code()}")
+    files = sorted(os.listdir(answers_directory(prepared)))
+    handshakes = _handshakes({"roots": {"listChanged": True}, "elicitation": {"form": {}, "url": {}}, "sampling": {}})
+    for requests in handshakes:
+        first, second, third = (_answers(root, environment, requests) for environment in (own, own, prepared))
+        assert first == second == third
+        assert [tool["name"] for tool in third["a1"]["result"]["tools"]] == list(TOOLS)
+    assert sorted(os.listdir(answers_directory(own))) == sorted(os.listdir(answers_directory(prepared))) == files
+    assert len(files) == 2 * len(handshakes)
+
+
+def _handshakes(capabilities: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """The first two requests of a client in each version of the protocol."""
+    hellos = [{**HELLO, "protocolVersion": version, "capabilities": capabilities} for version in HANDSHAKE_PROTOCOL_VERSIONS]
     handshakes = [[{"method": "initialize", "params": hello}, LIST] for hello in hellos]
     for version in MODERN_PROTOCOL_VERSIONS:
-        meta = {"io.modelcontextprotocol/protocolVersion": version, "io.modelcontextprotocol/clientCapabilities": {}}
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": version,
+            "io.modelcontextprotocol/clientCapabilities": capabilities,
+            "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+        }
         handshakes.append([{"method": method, "params": {"_meta": meta}} for method in ("server/discover", "tools/list")])
-    for requests in handshakes:
-        first, second = (_answers(root, environment, requests) for _ in range(2))
-        assert first == second
-        assert [tool["name"] for tool in second["a1"]["result"]["tools"]] == list(TOOLS)
-    assert len(os.listdir(answers_directory(environment))) == 2 * len(handshakes)
+    return handshakes
 
 
 def _answers(root: Path, environment: dict[str, str], requests: list[dict[str, Any]]) -> dict[str, Any]:
