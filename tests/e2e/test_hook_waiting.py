@@ -21,7 +21,8 @@ from support.space_driver import settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-ENVIRONMENT = environment(None, CLIA_HOOK_INGEST="")
+ENVIRONMENT = environment(None, CLIA_HOOK_INGEST="120")
+"""The hooks wait for as long as a busy machine needs."""
 SUB = {"agent_id": "a1b2c3d4", "agent_type": "general-purpose"}
 
 
@@ -45,7 +46,7 @@ def end(root: Path, name: str, **more: Any) -> None:
     assert clia("ingest", cwd=root).code == 0
 
 
-def test_what_a_tool_writes_right_after_a_start_or_prompt_is_its_own(root: Path) -> None:
+def test_what_a_tool_writes_right_after_a_start_or_prompt_or_a_sub_agent_is_its_own(root: Path) -> None:
     """It writes as soon as the hook has ended, and reports no call. What people changed before is theirs."""
 
     def write(name: str) -> None:
@@ -60,12 +61,13 @@ def test_what_a_tool_writes_right_after_a_start_or_prompt_is_its_own(root: Path)
     write("turn")
     send(root, "SubagentStart", **SUB)
     write("delegated")
-    end(root, "SubagentStop", **SUB)
+    send(root, "SubagentStop", **SUB)
+    write("after")
     end(root, "Stop")
     with library.open(root, settings=settings()) as space:
         (session,) = (agent for agent in space.agents() if space.parent_agent(agent) is None)
         (sub,) = space.sub_agents(session)
-        authors = {"found": None, "started": session, "between": None, "turn": session, "delegated": sub}
+        authors = {"found": None, "started": session, "between": None, "turn": session, "delegated": sub, "after": session}
         assert {name: line.agent for name in authors for line in space.blame(session, name)} == authors
 
 
@@ -78,11 +80,13 @@ class HeldIngest:
         self._lock = open(spool_of(root) / "ingest.lock", "w")  # noqa: SIM115  # held until it ends
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
-    def waiting_hook(self) -> subprocess.Popen[bytes]:
+    def waiting_hook(self, limit: str = "120") -> subprocess.Popen[bytes]:
         """A hook that has stored a prompt."""
         words = [program(), "hook", "claude-code"]
         pipe = subprocess.PIPE
-        hook = subprocess.Popen(words, cwd=self._root, env=ENVIRONMENT, stdin=pipe, stdout=pipe, stderr=pipe)
+        hook = subprocess.Popen(
+            words, cwd=self._root, env=ENVIRONMENT | {"CLIA_HOOK_INGEST": limit}, stdin=pipe, stdout=pipe, stderr=pipe
+        )
         assert hook.stdin is not None
         hook.stdin.write(payload(self._root, "UserPromptSubmit", prompt="Go on.", prompt_id="1"))
         hook.stdin.close()
@@ -112,7 +116,7 @@ def test_a_hook_starts_an_ingest_if_the_one_that_ran_ended_without_its_event(roo
 def test_a_hook_does_not_wait_longer_than_its_limit(root: Path) -> None:
     """The event stays for the next ingest."""
     other = HeldIngest(root)
-    assert result(other.waiting_hook()) == QUIET
+    assert result(other.waiting_hook(limit="1")) == QUIET
     assert len(waiting(root)) == 1
     other.end()
     assert clia("ingest", cwd=root).code == 0

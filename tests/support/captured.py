@@ -67,18 +67,21 @@ def _names(place: bytes) -> list[bytes]:
 def rehearse(root: Path, script: Sequence[Mapping[str, Any]], tool: str = "claude-code", **more: Any) -> dict[str, Any]:
     """Play a session in this process, with its events left in the spool; return the rehearsal's report.
 
-    ``agent`` is $CLIA_AGENT, ``hooks=False`` means a tool without hooks, ``home`` is the directory of transcripts, and
-    ``after`` is called after each event.
+    ``agent`` is $CLIA_AGENT, ``hooks=False`` means a tool without hooks, ``home`` is the directory of transcripts, ``after`` is
+    called after each event, and ``send`` takes the events in place of the spool.
     """
     common = common_dir(root)
     head = spool.head(tool.encode(), os.fsencode(root), more.pop("agent", "").encode())
     place = spool.spool_of(os.fsencode(common))
 
-    after, clock = more.pop("after", None), _Clock()
+    after, take, clock = more.pop("after", None), more.pop("send", None), _Clock()
 
     def send(payload: bytes) -> int:
         clock.catch_up()
-        spool.put([place], [head, payload])
+        if take is None:
+            spool.put([place], [head, payload])
+        else:
+            take(payload)
         if after is not None:
             after()
         return 0

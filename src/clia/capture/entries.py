@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.capture.events import CALL, END, FAILURE, NOTE, PROMPT, READERS, RESULT, START, TURN_END, ToolEvent, digest
+from clia.capture.events import CALL, END, FAILURE, NOTE, PROMPT, RESULT, START, TURN_END, ToolEvent, digest, is_reading
+from clia.capture.git_activity import is_in_call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def combined(event: ToolEvent, reported: ToolEvent | None) -> ToolEvent:
 def watched(captured: CapturedSession, event: ToolEvent, head: str) -> CapturedSession:
     """A session that has seen HEAD at an event. A move while a tool call runs is the tool's; another one is a person's."""
     calls, writing = captured.calls, captured.writing
-    writes = event.data.get("tool") not in READERS
-    moved = bool(calls and head and captured.head and head != captured.head)
+    writes = not is_reading(event.data.get("tool"))
+    moved = bool(is_in_call(captured, event) and head and captured.head and head != captured.head)
     if event.what == CALL:
         calls, writing = calls + 1, writing + writes
     elif event.what in (RESULT, FAILURE):

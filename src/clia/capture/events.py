@@ -32,11 +32,17 @@ BOUNDS = frozenset((START, SUB_START, SUB_STOP, TURN_END, END))
 MODEL_ERROR = {"event": "error"}
 """The data of a note about an error of the model."""
 _INTERNAL = re.compile(r"a[a-z_]+-[0-9a-f]+")
-DELEGATING = frozenset(("Agent", "Task", "SendMessage", "TaskOutput", "spawn_agent", "wait_agent"))
-DELEGATING |= {"collaborationspawn_agent", "collaborationwait_agent"}
-"""Tools that let sub-agents work."""
-READERS = DELEGATING | {"Read", "Grep", "Glob", "WebFetch", "WebSearch", "ToolSearch"}
-"""Tools that change no file of the directory themselves."""
+_DELEGATING = frozenset(("Agent", "Task", "SendMessage", "task", "agent", "invoke_agent"))
+_READING = frozenset(
+    (
+        *("Read", "Grep", "Glob", "WebFetch", "WebSearch", "ToolSearch", "TaskOutput"),
+        *("read", "grep", "glob", "list", "view", "webfetch", "read_file", "list_directory", "search_file_content", "web_fetch"),
+        "read_agent",
+    )
+)
+# Codex puts the namespace of a tool before its name, such as `multi_agent_v1wait_agent`.
+_DELEGATING_OF_CODEX = re.compile(r"(spawn|resume)_agents?$|send_(input|message)$")
+_READING_OF_CODEX = re.compile(r"(wait|list|interrupt|close)_agents?$")
 
 TEXT_MAX = 64 * 1024
 VALUE_MAX = 4 * 1024
@@ -98,6 +104,17 @@ def id_field(payload: Mapping[str, Any], name: str) -> str:
 
 def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
+
+
+def is_delegating(tool: object) -> bool:
+    """Whether a tool lets a sub-agent begin to work."""
+    return isinstance(tool, str) and (tool in _DELEGATING or _DELEGATING_OF_CODEX.search(tool) is not None)
+
+
+def is_reading(tool: object) -> bool:
+    """Whether a tool changes no file of the directory itself: it reads, waits, or delegates."""
+    waits = isinstance(tool, str) and _READING_OF_CODEX.search(tool) is not None
+    return tool in _READING or waits or is_delegating(tool)
 
 
 def is_internal(sub: str) -> bool:

@@ -18,7 +18,7 @@ import re
 from datetime import datetime
 from typing import NamedTuple
 
-from clia.capture.events import CALL
+from clia.capture.events import CALL, FAILURE, RESULT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,6 +76,11 @@ def is_here(captured: CapturedSession, record: SpoolRecord) -> bool:
     return not own or not captured.git.log or own == captured.git.log
 
 
+def is_in_call(captured: CapturedSession, event: ToolEvent) -> bool:
+    """Whether a tool call ran until this event. The hook that announces a call may have been killed, but not its result's."""
+    return captured.calls > 0 or event.what in (RESULT, FAILURE)
+
+
 def noticed(
     captured: CapturedSession, event: ToolEvent, record: SpoolRecord, commit_of: Callable[[str], str | None]
 ) -> CapturedSession:
@@ -85,7 +90,7 @@ def noticed(
     sizes = {name: int(size) for name, size in fields.items() if size.isdecimal()}
     if not sizes:
         return captured
-    git, own, in_call = captured.git, next(iter(sizes)), captured.calls > 0
+    git, own, in_call = captured.git, next(iter(sizes)), is_in_call(captured, event)
     command = f"{event.text} {event.data.get('input', '')}" if event.what == CALL else ""
     log, reached = git.log or own, {*git.reached}
     if in_call or command:

@@ -35,13 +35,14 @@ TURNS = (
 )
 # They start one, too: what changed before a prompt is people's. In `clia run`, everything is the program's.
 PROMPTS = (b"UserPromptSubmit", b"BeforeAgent")
-# The tool waits for their ingest, because it reads the files as they are before the tool changes any.
-BASELINES = (b"SessionStart", b"SubagentStart", b"TaskStart", b"TaskResume", *PROMPTS)
+# The tool waits for their ingest, because it reads the files as they are before another author changes any.
+AWAITED = (b"SessionStart", b"SubagentStart", b"SubagentStop", b"TaskStart", b"TaskResume", *PROMPTS)
 # The committer is the account's choice; other GIT_ variables are about the repository of the process that started the tool.
 _PERSON = (b"GIT_COMMITTER_NAME", b"GIT_COMMITTER_EMAIL")
 _STDIN = 0
-_BASELINE_SECONDS, _RUN_SECONDS = 3.0, 8.0
-"""How long a tool waits for the ingest of an event, outside of ``clia run`` and in it. The installed hooks may take ten seconds."""
+_AWAITED_SECONDS, _RUN_SECONDS = 3.0, 8.0
+"""How long a tool waits for the ingest of an event, outside of ``clia run`` and in it, unless ``CLIA_HOOK_INGEST`` says it. The
+installed hooks may take ten seconds."""
 _POLL_SECONDS = 0.01
 _WORKTREES_MAX, _STASHES_MAX, _CONTENT_MAX = 200, 50, 1 << 16
 
@@ -262,12 +263,15 @@ def wait_limit(payload: bytes, *, in_run: bool) -> float:
     """The seconds that the tool waits at most for the ingest of an event that starts one.
 
     In ``clia run``, a turn's commit contains only that turn's files. Elsewhere, the ingest at a start or prompt separates what
-    people changed from what the tool is about to change. A session that starts again after it was compacted is in a turn.
+    people changed from what the tool is about to change, and the one at the end of a sub-agent what it changed from what its
+    session is about to change. A session that starts again after it was compacted is in a turn.
     """
+    seconds = os.environb.get(b"CLIA_HOOK_INGEST", b"")
     if in_run:
-        return _RUN_SECONDS
-    compacted = _text_of(payload, b'"source"') == b"compact"
-    return _BASELINE_SECONDS if event_name(payload) in BASELINES and not compacted else 0.0
+        return float(seconds) if seconds.isdigit() else _RUN_SECONDS
+    if event_name(payload) not in AWAITED or _text_of(payload, b'"source"') == b"compact":
+        return 0.0
+    return float(seconds) if seconds.isdigit() else _AWAITED_SECONDS
 
 
 def _is_ingesting(common: bytes) -> bool:

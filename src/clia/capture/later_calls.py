@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.capture import transcripts
-from clia.capture.events import CALL, DELEGATING, FAILURE, READERS, RESULT
+from clia.capture.events import CALL, FAILURE, RESULT, is_delegating, is_reading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def later_call(event: ToolEvent) -> LaterCall:
     ident = str(event.data.get("id") or "")
     if event.what in (RESULT, FAILURE):
         return LaterCall(unnamed=not ident, id=ident, is_result=True)
-    unnamed = event.what != CALL or (not event.paths and event.data.get("tool") not in READERS - DELEGATING)
+    tool = event.data.get("tool")
+    unnamed = event.what != CALL or (not event.paths and (not is_reading(tool) or is_delegating(tool)))
     return LaterCall(event.paths, unnamed, ident)
 
 

@@ -21,7 +21,6 @@ from clia.capture.events import (
     MODEL_ERROR,
     NOTE,
     PROMPT,
-    READERS,
     SAID,
     START,
     SUB_START,
@@ -31,6 +30,7 @@ from clia.capture.events import (
     digest,
     is_id,
     is_internal,
+    is_reading,
     time_field,
 )
 from clia.capture.git_activity import is_here, looked, noticed
@@ -76,7 +76,7 @@ class Recorder:
         hook, refused = self._lives.owned(hook)
         for event in map(partial(self._of_an_agent, hook), hook.report.events if not self._is_empty_session(hook) else ()):
             live = self._live(hook, event)
-            if event.what == CALL and not event.sub and event.data.get("tool") not in READERS:
+            if event.what == CALL and not event.sub and not is_reading(event.data.get("tool")):
                 self._lives.share(self._lives.open_subs(live, live.captured.place))
             live.captured = noticed(live.captured, event, hook.record, self._captures.commit_of)
             live.captured = watched(live.captured, event, hook.record.commit if is_here(live.captured, hook.record) else "")
@@ -344,13 +344,18 @@ class Recorder:
             return DirectoryChange(None)
         # Checked after reading the directory: later calls do not matter. A sub-agent in its own worktree is always alone there.
         apart = bool(live.captured.sub) and live.captured.place != self._lives.place_of_session(live)
-        alone = apart or not (live.captured.shared or hook.later_calls() or calls_in_transcript(live, hook.record.at))
-        if not alone and named is None:
+        later = [*hook.later_calls(), *calls_in_transcript(live, hook.record.at)]
+        change = DirectoryChange(now, live.captured.tree)
+        if apart or not (live.captured.shared or later):
+            return change
+        if named is not None:
+            others = set(paths_inside(live.captured.place, [path for call in hook.later_calls() for path in call.paths]))
+            return change._replace(only=tuple(path for path in named if path not in others))
+        named_later = None if live.captured.shared else named_files(later)
+        written = paths_inside(live.captured.place, named_later or ())
+        if named_later is None or {*written} & {*live.captured.paths}:
             return DirectoryChange(None)  # the next end of a turn commits them
-        if alone or named is None:
-            return DirectoryChange(now, live.captured.tree)
-        others = set(paths_inside(live.captured.place, [path for call in hook.later_calls() for path in call.paths]))
-        return DirectoryChange(now, live.captured.tree, tuple(path for path in named if path not in others))
+        return self._captures.without(change, written)
 
     def _left(self, live: IngestedSession, change: DirectoryChange, *, leave: bool) -> DirectoryChange:
         """A change of a session without that of its running sub-agents, which commit it when they end."""
@@ -397,10 +402,10 @@ class Recorder:
             self.flush(sub, upto)
         events = [(event, key_of(live, event, event.key)) for event in read]
         keyed = self._keyed(live)
-        # Each entry stays at its place in time; for the same key the hook has more detail.
+        # Each entry stays at its place in time; for the same key both sources count.
         merged = sorted([*keyed, *events], key=lambda pair: pair[0].at or "")
-        by_hooks = {key: event for event, key in reversed(keyed)}
-        entries = [entry_of(combined(event, by_hooks.get(key)), key) for event, key in merged]
+        by_hooks, by_lines = ({key: event for event, key in reversed(pairs)} for pairs in (keyed, events))
+        entries = [entry_of(combined(by_lines.get(key, event), by_hooks.get(key)), key) for event, key in merged]
         if entries:
             self._captures.reached("entries-made")
             self._counts["entries"] += self._lives.add_entries(live, entries)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from clia.capture.tools import tool_of
 from clia.capture.transcripts import TranscriptCursor, read_events
+from clia.values.clock import timestamp
 from support.captured import agent_of, put, recorded, run_ingest
 
 if TYPE_CHECKING:
@@ -51,11 +56,16 @@ def test_texts_reasoning_and_commands_are_read_from_completed_items() -> None:
     assert entries["call:exec-2"].text == "exec_command: wc -l notes.txt"
 
 
-def test_a_result_of_a_hook_gets_the_exit_code_of_the_rollout(root: Path, space: clia.Space, tmp_path: Path) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_result_of_a_hook_gets_the_exit_code_of_the_rollout(root: Path, space: clia.Space, tmp_path: Path, late: bool) -> None:
+    """``late``: the lines of the rollout are written after the hook of the result has run."""
     file = rollout(tmp_path, root, "rollout.jsonl")
     call = {"tool_name": "Bash", "tool_input": {"command": "cat missing"}, "tool_use_id": "call_1"}
     send(root, "PreToolUse", file, **call)
     send(root, "PostToolUse", file, **call, tool_response="cat: missing: No such file\n")
+    if late:
+        now = timestamp(datetime.now(UTC), "milliseconds")
+        file.write_text(re.sub(r"2026-05-02T10:00:\d\d\.000Z", now, file.read_text()))
     send(root, "Stop", file, last_assistant_message="There is one.")
     run_ingest(root)
     entries = [entry for _, entry in recorded(space)]
@@ -75,6 +85,26 @@ def test_a_sub_agent_is_named_by_its_path_in_the_tree_of_agents(root: Path, spac
     assert [entry["text"] for agent, entry in recorded(space) if agent == name and entry["kind"] == "said"] == [
         "The notes are fine."
     ]
+
+
+@pytest.mark.parametrize("tool", ["multi_agent_v1wait_agent", "collaborationwait_agent", "wait_agent"])
+def test_a_sub_agent_that_the_session_waits_for_works_alone(root: Path, space: clia.Space, tmp_path: Path, tool: str) -> None:
+    """So the files of its shell commands are its own, also if the session waits before the start is ingested."""
+    file, own = rollout(tmp_path, root, "rollout.jsonl"), rollout(tmp_path, root, "rollout-of-subagent.jsonl")
+    send(root, "SessionStart", file, source="startup")
+    send(root, "SubagentStart", own, agent_id=SUB, agent_type="default")
+    send(root, "PreToolUse", file, tool_name=tool, tool_use_id="w1", tool_input={})
+    run_ingest(root)
+    call = {"tool_name": "Bash", "tool_use_id": "s1", "agent_id": SUB, "agent_type": "default"}
+    send(root, "PreToolUse", own, **call, tool_input={"command": "echo sub > sub.txt"})
+    (root / "sub.txt").write_text("sub\n")
+    send(root, "PostToolUse", own, **call, tool_response="")
+    send(root, "SubagentStop", file, agent_id=SUB, agent_type="default", agent_transcript_path=str(own))
+    send(root, "PostToolUse", file, tool_name=tool, tool_use_id="w1", tool_response="")
+    send(root, "Stop", file)
+    run_ingest(root)
+    session = agent_of(space, "codex", SESSION)
+    assert {line.agent for line in space.blame(session, "sub.txt")} == {agent_of(space, "codex", SESSION, SUB)}
 
 
 def test_files_that_a_running_sub_agent_patches_are_left_to_it(root: Path, space: clia.Space, tmp_path: Path) -> None:

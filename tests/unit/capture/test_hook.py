@@ -31,14 +31,17 @@ def test_the_event_name_is_found_in_the_payload(payload: bytes, name: bytes) -> 
     assert main.event_name(payload) == name
 
 
-@pytest.mark.parametrize("name", ["SessionStart", "UserPromptSubmit", "BeforeAgent", "SubagentStart", "TaskStart", "TaskResume"])
-def test_a_tool_waits_for_the_ingest_of_a_start_or_prompt(name: str) -> None:
+STARTS = ["SessionStart", "UserPromptSubmit", "BeforeAgent", "SubagentStart", "TaskStart", "TaskResume"]
+
+
+@pytest.mark.parametrize("name", [*STARTS, "SubagentStop"])
+def test_a_tool_waits_for_the_ingest_of_a_start_or_prompt_or_the_end_of_a_sub_agent(name: str) -> None:
     event = b'{"hook_event_name": "%s", "source": "resume"}' % name.encode()
     assert main.starts_ingest(event, in_run=False)
     assert 0 < main.wait_limit(event, in_run=False) < 10
 
 
-@pytest.mark.parametrize("name", ["Stop", "SubagentStop", "SessionEnd", "PreToolUse", "SessionStart"])
+@pytest.mark.parametrize("name", ["Stop", "SessionEnd", "PreToolUse", "SessionStart"])
 def test_a_tool_does_not_wait_for_other_events_or_after_it_was_compacted(name: str) -> None:
     event = b'{"hook_event_name": "%s", "source":"compact"}' % name.encode()
     assert main.wait_limit(event, in_run=False) == 0
@@ -46,6 +49,12 @@ def test_a_tool_does_not_wait_for_other_events_or_after_it_was_compacted(name: s
 
 def test_in_a_run_the_program_waits_for_every_ingest() -> None:
     assert 0 < main.wait_limit(b'{"hook_event_name": "Stop"}', in_run=True) < 10
+
+
+@pytest.mark.parametrize(("value", "limit"), [("8", 8.0), ("0", 0.0), ("on", 3.0)])
+def test_the_environment_sets_the_limit_of_the_waiting(monkeypatch: pytest.MonkeyPatch, value: str, limit: float) -> None:
+    monkeypatch.setenv("CLIA_HOOK_INGEST", value)
+    assert main.wait_limit(b'{"hook_event_name": "SessionStart"}', in_run=False) == limit
 
 
 def test_a_non_blocking_pipe_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
