@@ -58,6 +58,9 @@ class Gate:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < end, "the tool did not come this far"
 
+    def is_reached(self) -> bool:
+        return self._asked.is_set()
+
     def open(self) -> None:
         self._opened.set()
 

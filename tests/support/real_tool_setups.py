@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from support.model_server import ToolCall
+from support.full_screen import FullScreen
+from support.model_server import DEADLINE, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +20,9 @@ class RealTool:
 
     name: str  # as clia names it
     program: str  # as a person starts it
+    has_server = False  # whether its own settings, which clia does not write, have clia's MCP server
+    leave = "/quit"  # ends its full screen
+    screen_asks: tuple[str, ...] = ()  # beginnings of hosts that its full screen asks in spite of its settings
 
     def __init__(self, package: str = "", asks: Iterable[str] = ()) -> None:
         self.package = package or self.program  # the program among the packages
@@ -32,7 +36,7 @@ class RealTool:
         computer.add_program(self.program, self.package)
         computer.model.tolerated |= self.asks
         self.configure(computer)
-        computer.install(self.name, *(["--mcp"] if mcp else []))
+        computer.install(self.name, *(["--mcp"] if mcp or self.has_server else []))
 
     def configure(self, computer: Computer) -> None:
         """Write the settings of the tool itself: the fake model, no updates, no telemetry."""
@@ -44,6 +48,15 @@ class RealTool:
 
     def resumed(self, prompt: str) -> list[str]:
         """The command for another turn of the last session."""
+        raise NotImplementedError
+
+    def screen(self, computer: Computer) -> FullScreen:
+        """Start its full screen."""
+        computer.model.tolerated |= set(self.screen_asks)
+        return FullScreen(self.screen_words(), computer.root, computer.environment(), DEADLINE)
+
+    def screen_words(self) -> list[str]:
+        """The command for the full screen."""
         raise NotImplementedError
 
     def start_once(self, computer: Computer) -> None:
@@ -74,7 +87,8 @@ def succeeded(ended: Ended) -> Ended:
 
 
 class ClaudeCode(RealTool):
-    name, program = "claude-code", "claude"
+    name, program, leave = "claude-code", "claude", "/exit"
+    screen_asks = ("downloads.claude.ai", "github.com")
     allowed = ("Bash(wc:*)", "Bash(ls:*)", "Bash(cat:*)", "Bash(echo:*)", "Bash(seq:*)", "Bash(git:*)", "Bash(pwd:*)", "mcp__clia")
 
     def configure(self, computer: Computer) -> None:
@@ -99,6 +113,9 @@ class ClaudeCode(RealTool):
         options = ["--permission-mode", "acceptEdits", "--output-format", "json", "--allowedTools", ",".join(self.allowed)]
         return [self.program, "-p", prompt, *options]
 
+    def screen_words(self) -> list[str]:
+        return [self.program, "--permission-mode", "acceptEdits", "--allowedTools", ",".join(self.allowed)]
+
     def resumed(self, prompt: str) -> list[str]:
         return [*self.words(prompt), "--continue"]
 
@@ -117,8 +134,14 @@ class ClaudeCode(RealTool):
 
 
 class Codex(RealTool):
-    name, program = "codex", "codex"
-    options = ("--dangerously-bypass-hook-trust", "--sandbox", "danger-full-access", "--json", "-m", "gpt-5.5")
+    """``model`` decides which tools Codex offers: ``gpt-5.1-codex`` sub-agents with ids, ``gpt-6.1-sol`` named ones and scripts."""
+
+    name, program, has_server = "codex", "codex", True
+    screen_asks = ("raw.githubusercontent.com",)
+
+    def __init__(self, package: str = "", asks: Iterable[str] = (), model: str = "gpt-5.5") -> None:
+        super().__init__(package, asks)
+        self.options = ("--dangerously-bypass-hook-trust", "--sandbox", "danger-full-access", "--json", "-m", model)
 
     def configure(self, computer: Computer) -> None:
         computer.variables |= {"FAKE_KEY": "dummy"}
@@ -152,8 +175,15 @@ required = {str((computer.programs / "clia").exists()).lower()}
     def words(self, prompt: str) -> list[str]:
         return [self.program, "exec", *self.options, prompt]
 
+    def screen_words(self) -> list[str]:
+        return [self.program, *(option for option in self.options if option != "--json")]
+
     def resumed(self, prompt: str) -> list[str]:
         return [self.program, "exec", *self.options, "resume", "--last", prompt]
+
+    def forked(self, session: str, prompt: str) -> list[str]:
+        """The command for the first turn of a fork of a session."""
+        return [self.program, "exec", *self.options, "fork", session, prompt]
 
     def write(self, computer: Computer, name: str, text: str) -> ToolCall:
         lines = "".join(f"+{line}\n" for line in text.splitlines())
@@ -168,6 +198,7 @@ required = {str((computer.programs / "clia").exists()).lower()}
 
 class Gemini(RealTool):
     name, program = "gemini", "gemini"
+    screen_asks = ("registry.npmjs.org",)
 
     def configure(self, computer: Computer) -> None:
         computer.variables |= {
@@ -181,6 +212,9 @@ class Gemini(RealTool):
 
     def words(self, prompt: str) -> list[str]:
         return [self.program, "-p", prompt, "--approval-mode", "yolo", "--output-format", "json"]
+
+    def screen_words(self) -> list[str]:
+        return [self.program, "--approval-mode", "yolo"]
 
     def resumed(self, prompt: str) -> list[str]:
         return [*self.words(prompt), "--resume", "latest"]
@@ -205,7 +239,7 @@ def _quiet_settings(authentication: str) -> dict[str, object]:
 
 
 class Copilot(RealTool):
-    name, program = "copilot", "copilot"
+    name, program, has_server, leave = "copilot", "copilot", True, "/exit"
 
     def configure(self, computer: Computer) -> None:
         computer.variables |= {
@@ -221,6 +255,9 @@ class Copilot(RealTool):
 
     def words(self, prompt: str) -> list[str]:
         return [self.program, "-p", prompt, "--allow-all-tools", "--no-color"]
+
+    def screen_words(self) -> list[str]:
+        return [self.program, "--allow-all-tools"]
 
     def resumed(self, prompt: str) -> list[str]:
         return [*self.words(prompt), "--continue"]
@@ -256,6 +293,9 @@ class Qwen(RealTool):
     def words(self, prompt: str) -> list[str]:
         return [self.program, "-p", prompt, "--approval-mode", "yolo", "--output-format", "json"]
 
+    def screen_words(self) -> list[str]:
+        return [self.program, "--approval-mode", "yolo"]
+
     def resumed(self, prompt: str) -> list[str]:
         return [*self.words(prompt), "--continue"]
 
@@ -274,7 +314,7 @@ class Qwen(RealTool):
 
 
 class OpenCode(RealTool):
-    name, program = "opencode", "opencode"
+    name, program, has_server, leave = "opencode", "opencode", True, "/exit"
 
     def configure(self, computer: Computer) -> None:
         computer.variables |= {
@@ -320,6 +360,9 @@ class OpenCode(RealTool):
 
     def words(self, prompt: str) -> list[str]:
         return [self.program, "run", *prompt.split()]
+
+    def screen_words(self) -> list[str]:
+        return [self.program]
 
     def resumed(self, prompt: str) -> list[str]:
         return [self.program, "run", "--continue", *prompt.split()]
