@@ -29,7 +29,10 @@ _ANSWERS = (
     (re.compile(rb"\x1b\]10;\?(\x07|\x1b\\)"), b"\x1b]10;rgb:ffff/ffff/ffff\x1b\\"),
     (re.compile(rb"\x1b\]11;\?(\x07|\x1b\\)"), b"\x1b]11;rgb:0000/0000/0000\x1b\\"),
 )
-_SEQUENCE = re.compile(r"\x1b(\[[0-9;:?<>=!]*[ -/]*[@-~]|[\]P_^][^\x07\x1b]*(\x07|\x1b\\)|[()][A-Z0-9]|[=>78cDEHMNOZ])|[\x00-\x08\x0b-\x1f]")
+_SEQUENCE = re.compile(
+    r"\x1b(\[[0-9;:?<>=!]*[ -/]*[@-~]|[\]P_^][^\x07\x1b]*(\x07|\x1b\\)|[()][A-Z0-9]|[=>78cDEHMNOZ])"
+    r"|[\x00-\x08\x0b-\x1f]"
+)
 
 
 class FullScreen:
@@ -51,7 +54,7 @@ class FullScreen:
             stdout=screen,
             stderr=screen,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  # no thread runs yet
         )
         os.close(screen)
         threading.Thread(target=self._read, daemon=True).start()

@@ -365,9 +365,7 @@ class Space:
 
     @verb("POST", "/maintain", ADMIN, "upkeep")
     def maintain(self, *, archive_idle_days: int | None = None, dry_run: bool = False) -> Maintained:
-        """Pack the repository, put idle agents away, move worktrees of earlier versions and, if asked, archive idle agents
-        whose work is landed.
-        """
+        """Pack the repository, put idle agents away, move old worktrees and, if asked, archive idle agents with landed work."""
         if not dry_run:
             from clia.space.feed import trim
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import time
 from contextlib import ExitStack
 from itertools import islice

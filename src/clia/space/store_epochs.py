@@ -12,9 +12,13 @@ from typing import NamedTuple
 from clia.errors import StaleRef
 from clia.store.epochs import BEFORE, NEWER, SAME, UNRELATED
 from clia.values import refs as names
+from clia.values.paths import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from clia.space.core import Core
 
 
@@ -24,22 +28,32 @@ class StoreEpochs(NamedTuple):
     core: Core
 
     def current(self) -> str | None:
+        """The id of this clone's current epoch. A copy of a clone has the chain of the original, and no epoch yet."""
+        tip = self._tip()
+        return tip if tip is not None and self._body(tip).get("clone") == self.core.clone else None
+
+    def _tip(self) -> str | None:
         return self.core.refs.get(names.STORE)
+
+    def _body(self, epoch: str) -> Mapping[str, Any]:
+        from clia.space.events import event_of  # rare: most commands only compare ids
+
+        return event_of(self.core.objects.commit(epoch)) or {}
 
     def write(self, why: str) -> str:
         """Write the epoch that follows the current one."""
-        from clia.space.events import event_of, write_event  # rare: a store has one epoch, as a rule
+        from clia.space.events import write_event  # rare: a store has one epoch, as a rule
 
-        core, tip = self.core, self.current()
-        before = event_of(core.objects.commit(tip)) if tip is not None else None
-        number = 1 + (before or {}).get("number", 0)
-        body = {"event": "store-epoch", "number": number, "why": why, "store": core.store.location}
+        core, tip = self.core, self._tip()
+        number = 1 + (0 if tip is None else self._body(tip).get("number", 0))
+        location = printable(core.store.location)
+        body = {"event": "store-epoch", "number": number, "why": why, "store": location, "clone": core.clone}
         return write_event(core, tip, core.person_stamp(), body, f"store epoch {number}: {why}")
 
     def settle(self, epoch: str) -> None:
         """Make an epoch the current one, unless a later one is."""
         while True:
-            tip = self.current()
+            tip = self._tip()
             if tip == epoch or (tip is not None and not self.core.graph.descends(epoch, tip)):
                 return
             with suppress(StaleRef):  # another process did it
@@ -48,7 +62,7 @@ class StoreEpochs(NamedTuple):
 
     def relation(self, epoch: str) -> str:
         """How an epoch relates to the current one."""
-        core, tip = self.core, self.current()
+        core, tip = self.core, self._tip()
         if tip == epoch:
             return SAME
         if core.objects.kind(epoch) != "commit":

@@ -47,7 +47,7 @@ class RepositoryEpochs(Protocol):
     """The epochs of a clone's store, as its repository names them."""
 
     def current(self) -> str | None:
-        """Return the id of the current epoch; None if there was none yet."""
+        """Return the id of the current epoch of this clone; None if there was none yet."""
 
     def write(self, why: str) -> str:
         """Write the epoch that follows the current one, and return its id; it is not current yet."""
@@ -103,10 +103,14 @@ class StoreGuard:
         self._problem: StoreError | None = None
         self._thread = threading.local()
 
-    def look(self, row: EpochRow | None) -> None:
-        """Compare the row that the store has now."""
+    def read_mark(self) -> EpochRow | None:
+        """Return the mark. Read before the row: other processes advance the row first."""
+        return self._mark.read()
+
+    def look(self, mark: EpochRow | None, row: EpochRow | None) -> None:
+        """Compare the mark with the row that the store has now."""
         try:
-            self._compare(row)
+            self._compare(mark, row)
             self._problem = None
         except StoreError as err:
             self._problem = err
@@ -114,7 +118,7 @@ class StoreGuard:
     def problem(self) -> StoreError | None:
         """Why the store must not be used; None if it is the right one. A known problem is looked at again: it may be solved."""
         if self._problem is not None:
-            self.look(self._store.epoch_row())
+            self.look(self.read_mark(), self._store.epoch_row())
         return self._problem
 
     def require(self) -> None:
@@ -155,7 +159,7 @@ class StoreGuard:
             return self._begun(connection, self._epochs.write("first use")) if live else None
         mark = self._mark.read()
         if mark is None or mark.epoch != row.epoch or row.number <= mark.number:
-            self._compare(row._replace(number=row.number - 1), mark)
+            self._compare(mark, row._replace(number=row.number - 1))
         return lambda: self._mark.write(row)
 
     def _begun(self, connection: GuardedConnection, epoch: str) -> Callable[[], None]:
@@ -169,13 +173,12 @@ class StoreGuard:
 
         return acknowledge
 
-    def _compare(self, row: EpochRow | None, mark: EpochRow | None = None) -> None:
+    def _compare(self, mark: EpochRow | None, row: EpochRow | None) -> None:
         """Raise the problem of a store with this row."""
         if row is None:
             if self._epochs.current() is not None:
                 raise self._lost()
             return
-        mark = mark or self._mark.read()
         if mark is not None and mark.epoch == row.epoch:
             if row.number < mark.number:
                 raise self._older(mark.number - row.number)

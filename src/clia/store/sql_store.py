@@ -182,9 +182,10 @@ class SqlStore(ABC):
 
     def scan_at_opening(self, prefix: str) -> list[tuple[str, Any]]:
         """Return what ``scan`` returns, and look at the epoch in the same statement."""
+        mark = None if self.guard is None else self.guard.read_mark()
         rows = self._fetch_once(_SCAN_WITH_EPOCH, [self._keys.of(prefix), *validation.prefix_range(prefix), self._keys.own, EPOCH])
         if self.guard is not None:
-            self.guard.look(next((row_from(version, text) for key, text, version in rows if key == EPOCH), None))
+            self.guard.look(mark, next((row_from(version, text) for key, text, version in rows if key == EPOCH), None))
         return validation.decode_all(sorted((key, text) for key, text, _ in rows if key != EPOCH))
 
     def epoch_row(self) -> EpochRow | None:
@@ -199,7 +200,7 @@ class SqlStore(ABC):
         """
         if self.guard is not None:
             if look:
-                self.guard.look(self.epoch_row())
+                self.guard.look(self.guard.read_mark(), self.epoch_row())
             self.guard.require()
 
     def _fetch_once(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
