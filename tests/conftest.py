@@ -58,6 +58,14 @@ def _stop_tracing() -> None:
     threading.settrace(None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def upkeep_on_request() -> None:
+    """Spaces in this process start no upkeep in the background: its time would be a matter of luck."""
+    from clia.facade import opening
+
+    opening.MOVES = sys.maxsize
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(config.stash[STATE], ignore_errors=True)
     if not hasattr(config, "workerinput"):

@@ -200,7 +200,7 @@ TREE = Group(
         "verify": _top("spaces", "verify", "check that all recorded objects exist and are consistent"),
         "rebuild": _top("spaces", "rebuild", "rebuild the index from git"),
         "relink": _top("spaces", "relink", "attach traces to the commits that a squash or rebase created from traced ones"),
-        "maintain": _top("spaces", "maintain", "pack the repository and archive finished agents"),
+        "maintain": _top("spaces", "maintain", "pack the repository, put idle agents away and archive finished ones"),
         "archive": _top("agents", "archive", "archive an agent, or restore it"),
         "agents": _group(
             "agents",

@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     import pytest
 
 
+OWN = (" refs/clia/space", " refs/clia/store")
+"""Refs that differ between two spaces with the same agents."""
+
+
 def test_a_generated_space_has_the_refs_that_the_verbs_create(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth_space, "FAMILY", 5)
     with growth_space.replay(tmp_path / "verbs", 12):
         pass
     growth_space.generate(tmp_path / "packs", 12)
     generated_refs, verb_refs = (
-        {line for line in git("show-ref", cwd=tmp_path / name).splitlines() if not line.endswith(" refs/clia/space")}
+        {line for line in git("show-ref", cwd=tmp_path / name).splitlines() if not line.endswith(OWN)}
         for name in ("packs", "verbs")
     )
     assert generated_refs == verb_refs

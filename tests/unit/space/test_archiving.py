@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.facade import background_upkeep
-from clia.facade.opening import MOVES
+from clia.facade import background_upkeep, opening
 from clia.git import archive
 from clia.git.porcelain import LOOSE_PER_FOLDER
 from clia.space.upkeep import DAY, RECENT, IdleRules
@@ -276,14 +275,15 @@ def test_upkeep_starts_in_the_background_after_many_moves_but_not_again_at_once(
     space: clia.Space, repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[list[str]] = []
+    monkeypatch.setattr(opening, "MOVES", 64)
     monkeypatch.setattr(subprocess, "run", lambda words, **_: started.append(words))
     count_move = components(space).git.refs.counted
     background_upkeep.begin(str(repo / ".git/clia"))
-    for _ in range(MOVES):
+    for _ in range(64):
         count_move()
     assert started == []  # upkeep ran just now
     (repo / ".git/clia/moves.done").unlink()
-    for _ in range(MOVES):
+    for _ in range(64):
         count_move()
     monkeypatch.undo()
     (words,) = started
@@ -303,7 +303,6 @@ def test_a_space_counts_moves_unless_the_setting_is_off(space: clia.Space, repo:
 
 
 def test_background_upkeep_packs_refs_and_loose_objects(space: clia.Space, repo: Path) -> None:
-    components(space).git.refs.counted = lambda: None  # upkeep starts when this test starts it
     git("branch", "mine", cwd=repo)
     space.commit("scout", "finding", changes={"n": b"1"})
     objects = components(space).core.objects
