@@ -198,7 +198,7 @@ required = {str((computer.programs / "clia").exists()).lower()}
 
 class Gemini(RealTool):
     name, program = "gemini", "gemini"
-    screen_asks = ("registry.npmjs.org",)
+    screen_asks = ("registry.",)
 
     def configure(self, computer: Computer) -> None:
         computer.variables |= {

@@ -10,7 +10,7 @@ import os
 import re
 from typing import NamedTuple
 
-from clia.capture.events import NOTE, ToolEvent, digest, time_field
+from clia.capture.events import END, NOTE, ToolEvent, digest, time_field
 from clia.capture.service import CapturedSession, row_key
 from clia.capture.tools import TOOLS
 from clia.capture.transcripts import (
@@ -167,6 +167,13 @@ class IngestedSessions:
         if of_sub and is_own(hook.tool, of_sub, report.session, sub) is False:
             report, refused = report._replace(sub_transcript=None), of_sub
         return hook._replace(report=report), refused
+
+    def is_empty(self, hook: IncomingEvent) -> bool:
+        """Whether nothing but its end is known of a session: some commands of tools report one without a conversation."""
+        report = hook.report
+        if any(event.what != END for event in report.events) or self.get(hook.tool, report.session, "") is not None:
+            return False
+        return not any(hook.tool.from_line(line) for line in first_lines(report.transcript or "", 1 << 20))
 
     def _is_here(self, path: str) -> bool:
         """Whether a directory belongs to this repository or to one of its submodules. One that is gone may have."""

@@ -74,7 +74,7 @@ class Recorder:
         """Record an event, or queue it until the next start or end."""
         queued: IngestedSession | None = None
         hook, refused = self._lives.owned(hook)
-        for event in map(partial(self._of_an_agent, hook), hook.report.events if not self._is_empty_session(hook) else ()):
+        for event in map(partial(self._of_an_agent, hook), hook.report.events if not self._lives.is_empty(hook) else ()):
             live = self._live(hook, event)
             if event.what == CALL and not event.sub and not is_reading(event.data.get("tool")):
                 self._lives.share(self._lives.open_subs(live, live.captured.place))
@@ -96,14 +96,6 @@ class Recorder:
             self._remove(hook.record)
         else:
             queued.records.append(hook.record)
-
-    def _is_empty_session(self, hook: IncomingEvent) -> bool:
-        """Whether nothing but its end is known of a session: some commands of tools report one without a conversation."""
-        report = hook.report
-        if any(event.what != END for event in report.events) or self._lives.get(hook.tool, report.session, "") is not None:
-            return False
-        lines = transcripts.first_lines(report.transcript or "", 1 << 20)
-        return not any(hook.tool.from_line(line) for line in lines)
 
     def _of_an_agent(self, hook: IncomingEvent, event: ToolEvent) -> ToolEvent:
         """The event, or a note if it is the end of an agent that the tool runs internally: nothing else is known of it."""
