@@ -258,6 +258,7 @@ def test_local_verbs_are_refused(space: Any, tmp_path: Path) -> None:
         "behaviours.observations": lambda: space.behaviours.observations,
         "behaviours.policy": lambda: space.behaviours.policy("step"),
         "history.attribute": space.history.attribute,
+        "history.added_lines": lambda: space.history.added_lines("main"),
         "history.blame_worktree": lambda: space.history.blame_worktree("stock.txt"),
         "hub.elsewhere": space.hub.elsewhere,
         "has_hub": lambda: space.has_hub,
