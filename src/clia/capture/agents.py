@@ -10,7 +10,7 @@ import os
 import re
 from typing import NamedTuple
 
-from clia.capture.events import NOTE, ToolEvent, digest, time_field
+from clia.capture.events import END, NOTE, SUB_STOP, ToolEvent, digest, is_internal, time_field
 from clia.capture.service import CapturedSession, row_key
 from clia.capture.tools import TOOLS
 from clia.capture.transcripts import (
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from clia.capture.directory_looks import DirectoryLook
     from clia.capture.events import HookReport
     from clia.capture.later_calls import LaterCall
     from clia.capture.spool_reader import SpoolRecord
@@ -53,6 +54,8 @@ class IncomingEvent(NamedTuple):
     later_calls: Callable[[], Sequence[LaterCall]] = tuple
     """The later tool calls of the session: they may have changed files since the event. A call writes an event to the spool
     before it changes the directory. After a prompt, every later event counts as a call: its turn has gone on."""
+    is_past: Callable[[], bool] = lambda: False
+    """Whether later events of the session wait."""
 
 
 class IngestedSession:
@@ -64,6 +67,7 @@ class IngestedSession:
         self.queue: list[tuple[ToolEvent, str]] = []  # each with the id of its spool record
         self.records: list[SpoolRecord] = []  # to remove once the queue is recorded
         self.has_subs: bool | None = None  # whether it started sub-agents; None: not looked up yet
+        self.look: DirectoryLook | None = None  # the last look at its directory
 
     @property
     def agent(self) -> str:
@@ -146,7 +150,8 @@ class IngestedSessions:
             if self._captures.is_free(name):
                 self._spawn(name, tool, session, place, forked, event)
         tree, at = self._captures.tree_of(name), hook.record.at
-        live = self._enter(tool, CapturedSession(tool.name, session, "", name, place, started=at, last=at, tree=tree, since=since))
+        captured = CapturedSession(tool.name, session, "", name, place, started=at, last=at, tree=tree, since=since)
+        live = self._enter(tool, captured._replace(begun=hook.record.stored))
         wanted = hook.record.agent
         if wanted and wanted != name:
             why = "which cannot be used for this session" if is_name(wanted) else "which is not a valid agent name"
@@ -165,6 +170,21 @@ class IngestedSessions:
         if of_sub and is_own(hook.tool, of_sub, report.session, sub) is False:
             report, refused = report._replace(sub_transcript=None), of_sub
         return hook._replace(report=report), refused
+
+    def is_empty(self, hook: IncomingEvent) -> bool:
+        """Whether nothing but its end is known of a session: some commands of tools report one without a conversation."""
+        report = hook.report
+        if any(event.what != END for event in report.events) or self.get(hook.tool, report.session, "") is not None:
+            return False
+        return not any(hook.tool.from_line(line) for line in first_lines(report.transcript or "", 1 << 20))
+
+    def of_an_agent(self, hook: IncomingEvent, event: ToolEvent) -> ToolEvent:
+        """The event, or a note if it is the end of an agent that the tool runs internally: nothing else is known of it."""
+        if event.what != SUB_STOP or self.get(hook.tool, hook.report.session, event.sub) is not None:
+            return event
+        if os.path.isfile(hook.report.sub_transcript or "") and not is_internal(event.sub):
+            return event  # only its start was missed
+        return ToolEvent(NOTE, f"an internal agent ended: {event.text}".rstrip(": "), data={"event": "SubagentStop"})
 
     def _is_here(self, path: str) -> bool:
         """Whether a directory belongs to this repository or to one of its submodules. One that is gone may have."""
@@ -315,7 +335,9 @@ class IngestedSessions:
         captured = CapturedSession(*owner, name, place, started=at, last=at, tree=self._captures.tree_of(name))
         folder, prefix = tool.sub_folder(parent.transcript, parent.session)
         transcript = f"{folder}/{prefix}{sub}.jsonl" if folder else ""
-        return self._enter(tool, captured._replace(transcript=transcript, shared=bool(others) or hook is None))
+        begun = hook.record.stored if hook is not None else parent.begun
+        self._captures.looks.inherit(captured, parent)
+        return self._enter(tool, captured._replace(transcript=transcript, shared=bool(others) or hook is None, begun=begun))
 
     def place_of_session(self, sub: IngestedSession) -> str:
         """The directory of the session that started a sub-agent."""

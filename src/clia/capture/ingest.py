@@ -163,7 +163,7 @@ class _Ingest:
             if _session_of(hook) in self._stuck:
                 self._left.add(hook.record.id)
                 continue
-            hook = hook._replace(later_calls=partial(self._later_calls, hook))  # noqa: PLW2901
+            hook = hook._replace(later_calls=partial(self._later_calls, hook), is_past=partial(self._is_past, hook))  # noqa: PLW2901
             self._settle(partial(self._capturing.take, hook), _session_of(hook), hook)
         self._record_all()
         self._progress(len(hooks), len(hooks))
@@ -175,9 +175,15 @@ class _Ingest:
     def _later_calls(self, hook: IncomingEvent) -> list[LaterCall]:
         """The waiting calls of the same session after an event."""
         is_prompt = any(event.what == PROMPT for event in hook.report.events)
+        return [call for event in self._later(hook) if event.is_call or is_prompt for call in event.later]
+
+    def _is_past(self, hook: IncomingEvent) -> bool:
+        return bool(self._later(hook))
+
+    def _later(self, hook: IncomingEvent) -> list[_WaitingEvent]:
+        """The waiting events of the same session after an event."""
         waiting = [self._event(place, name) for name, place in self.fresh() if name > hook.record.id]
-        later = [event for event in waiting if event is not None and event.session == _session_of(hook)]
-        return [call for event in later if event.is_call or is_prompt for call in event.later]
+        return [event for event in waiting if event is not None and event.session == _session_of(hook)]
 
     def _event(self, place: str, name: str) -> _WaitingEvent | None:
         if name not in self._waiting:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.capture import transcripts
+from clia.capture.directory_looks import Moment
 from clia.capture.events import CALL, DELEGATING, FAILURE, READERS, RESULT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.capture.agents import IngestedSession
+    from clia.capture.agents import IncomingEvent, IngestedSession
     from clia.capture.events import ToolEvent
 
 
@@ -42,6 +43,12 @@ def named_files(calls: Sequence[LaterCall]) -> list[str] | None:
     if any(call.unnamed or (call.is_result and call.id not in known) for call in calls):
         return None
     return [path for call in calls for path in call.paths]
+
+
+def moment_of(hook: IncomingEvent) -> Moment:
+    """The moment of an event, for a look at the directory."""
+    paths = tuple(path for call in hook.later_calls() for path in call.paths)
+    return Moment(hook.record.stored, hook.is_past(), paths)
 
 
 def calls_in_transcript(live: IngestedSession, at: str) -> list[LaterCall]:

@@ -33,8 +33,9 @@ from clia.capture.events import (
     is_internal,
     time_field,
 )
+from clia.capture.file_rules import not_recorded
 from clia.capture.git_activity import is_here, looked, noticed
-from clia.capture.later_calls import calls_in_transcript, named_files
+from clia.capture.later_calls import calls_in_transcript, moment_of, named_files
 from clia.capture.service import MARK, DirectoryChange, paths_inside
 from clia.capture.tools import TOOLS
 from clia.errors import CliaError, InvalidInput, NotFound
@@ -74,7 +75,7 @@ class Recorder:
         """Record an event, or queue it until the next start or end."""
         queued: IngestedSession | None = None
         hook, refused = self._lives.owned(hook)
-        for event in map(partial(self._of_an_agent, hook), hook.report.events if not self._is_empty_session(hook) else ()):
+        for event in map(partial(self._lives.of_an_agent, hook), hook.report.events if not self._lives.is_empty(hook) else ()):
             live = self._live(hook, event)
             if event.what == CALL and not event.sub and event.data.get("tool") not in READERS:
                 self._lives.share(self._lives.open_subs(live, live.captured.place))
@@ -96,22 +97,6 @@ class Recorder:
             self._remove(hook.record)
         else:
             queued.records.append(hook.record)
-
-    def _is_empty_session(self, hook: IncomingEvent) -> bool:
-        """Whether nothing but its end is known of a session: some commands of tools report one without a conversation."""
-        report = hook.report
-        if any(event.what != END for event in report.events) or self._lives.get(hook.tool, report.session, "") is not None:
-            return False
-        lines = transcripts.first_lines(report.transcript or "", 1 << 20)
-        return not any(hook.tool.from_line(line) for line in lines)
-
-    def _of_an_agent(self, hook: IncomingEvent, event: ToolEvent) -> ToolEvent:
-        """The event, or a note if it is the end of an agent that the tool runs internally: nothing else is known of it."""
-        if event.what != SUB_STOP or self._lives.get(hook.tool, hook.report.session, event.sub) is not None:
-            return event
-        if os.path.isfile(hook.report.sub_transcript or "") and not is_internal(event.sub):
-            return event  # only its start was missed
-        return ToolEvent(NOTE, f"an internal agent ended: {event.text}".rstrip(": "), data={"event": "SubagentStop"})
 
     def _bound(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         acts = {
@@ -195,7 +180,7 @@ class Recorder:
             return
         self._captures.reached("baseline-recorded")
         if change.now is not None:
-            live.captured = looked(live.captured, change.now)
+            self._looked(live, change.now)
 
     def _commit_unfinished(self, hook: IncomingEvent, live: IngestedSession) -> None:
         """Commit the files that another session's open turn named: it may have been killed, and they are not the person's."""
@@ -316,6 +301,8 @@ class Recorder:
         text = CommitText(message, {MARK: mark | ({HEAD: live.captured.base} if live.captured.base else {})})
         captured, change = live.captured, self._left(live, self._seen(hook, live, named), leave=leave)
         try:
+            if live.look is not None:
+                self._captures.record_found_lines(captured, live.look, change)
             commit = self._captures.record(captured, text, change, trace_alone=trace_alone)
         except InvalidInput as err:
             self._trace_now(live, not_taken(hook, err), hook.record)
@@ -325,15 +312,25 @@ class Recorder:
         live.captured = live.captured._replace(moves=(), git=live.captured.git.committed())
         if change.now is None or change.only is not None:
             return False
-        live.captured = looked(live.captured, change.now)
+        self._looked(live, change.now)
         return True
+
+    def _looked(self, live: IngestedSession, tree: str) -> None:
+        """The directory was committed as the last look saw it."""
+        if live.look is not None:
+            self._captures.looks.keep(live.captured, live.look)
+        live.captured = looked(live.captured, tree)
 
     def _found(self, hook: IncomingEvent, live: IngestedSession) -> DirectoryChange:
         """The directory as a session or turn found it, without the files that it may have changed since."""
-        now = self._look(hook, live) if named_files(hook.later_calls()) is not None and not live.captured.shared else None
+        is_known = self._captures.looks.has_found(live.captured)
+        is_due = named_files(hook.later_calls()) is not None and not live.captured.shared
+        now = self._look(hook, live, as_found=True) if is_due or not is_known else None
         # Again, after reading the directory: later calls do not matter.
         named = None if now is None else named_files([*hook.later_calls(), *calls_in_transcript(live, hook.record.at)])
-        if now is None or named is None:
+        if now is None or named is None or not is_due:
+            if live.look is not None and not is_known:
+                self._captures.looks.keep(live.captured, live.look)
             return DirectoryChange(None)  # the turn commits them
         return self._captures.without(DirectoryChange(now, live.captured.tree), paths_inside(live.captured.place, named))
 
@@ -365,14 +362,18 @@ class Recorder:
         paths = [path for sub in subs for path in sub.captured.paths if path not in own]
         return self._captures.without(change, paths)
 
-    def _look(self, hook: IncomingEvent, live: IngestedSession) -> str | None:
+    def _look(self, hook: IncomingEvent, live: IngestedSession, *, as_found: bool = False) -> str | None:
+        live.look = None
         if self._captures.top_of(live.captured.place) is None:
             return None  # the directory is gone
         try:
-            return self._captures.look(live.captured)
-        except CliaError as err:  # a nested repository or a missing filter: record the trace anyway
+            live.look = self._captures.looks.look(live.captured, moment_of(hook), as_found=as_found)
+        except CliaError as err:  # a missing filter: record the trace anyway
             self._trace_now(live, not_taken(hook, err, "read", "not-looked"), hook.record)
             return None
+        if live.look.left_out:
+            self._trace_now(live, not_recorded(live.look.left_out), hook.record)
+        return live.look.tree
 
     # Entries
 

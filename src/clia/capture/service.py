@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import suppress
+from functools import cached_property, partial
 from itertools import islice
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from clia.capture.directory_looks import DirectoryLook, DirectoryLooks
     from clia.capture.tool_commits import ToolCommits
     from clia.facade.components import Components
     from clia.git.records import Checkout, Prepared
@@ -72,6 +74,7 @@ class CapturedSession(NamedTuple):
     secret: str = ""  # digest of the secret of the `clia run` that it works in; empty outside of one
     moves: tuple[tuple[str, str], ...] = ()  # HEAD before and after tool calls that moved it, since its last commit
     git: GitActivity = GitActivity()  # what git did in its repository
+    begun: int = 0  # when its first event was stored, in nanoseconds, by the clock of the file system
 
     @property
     def key(self) -> str:
@@ -130,7 +133,7 @@ class Captures:
             return [RunningTurn(checkout.agent, self.tree_of(checkout.agent))]
         here = [row for row in self.sessions() if row.open and row.place == place and (row.sub or row.turn)]
         writers = [row for row in here if path in row.paths] or [row for row in here if not row.sub]
-        return [RunningTurn(row.agent, row.tree) for row in writers]
+        return [RunningTurn(row.agent, row.tree, self.looks.lines_found(row, path)) for row in writers]
 
     def clean(self, text: str) -> str:
         """The redacted text, to store or to cut."""
@@ -159,6 +162,7 @@ class Captures:
                 if captured.agent != agent:
                     continue
                 transcripts.add(captured.transcript)
+                self.looks.purge(captured, text)
                 purged = captured._replace(
                     prompt=captured.prompt.replace(text, PURGED_TEXT),
                     paths=tuple(path for path in captured.paths if text not in path),
@@ -223,9 +227,12 @@ class Captures:
         with suppress(CliaError):  # the next ingest, blame or worker does it
             self._components.attributions.catch_up(sorted(heads))
 
-    def look(self, captured: CapturedSession) -> str:
-        """The tree of the session's directory, as ``git add -A`` would stage it."""
-        return self._porcelain.snapshot(captured.place, self.tree_of(captured.agent))
+    @cached_property
+    def looks(self) -> DirectoryLooks:
+        """What sessions may commit of the files of their directories."""
+        from clia.capture.directory_looks import DirectoryLooks  # most calls of this service look at no directory
+
+        return DirectoryLooks(self._components)
 
     def waiting(self, agent: str) -> bool:
         """Whether trace entries are pending."""
@@ -262,6 +269,14 @@ class Captures:
         if commit is not None:
             self._follow(captured)
         return commit
+
+    def record_found_lines(self, captured: CapturedSession, look: DirectoryLook, change: DirectoryChange) -> None:
+        """Commit the lines that untracked files had before the session changed them, so they are not the agent's."""
+        parts = self.looks.found_parts(look, change.now, change.only) if change.now is not None and look.taken else {}
+        if parts:
+            before = self._before(change) or self.tree_of(captured.agent)
+            found = DirectoryChange(self._core.objects.update_tree(before, parts), before, tuple(parts))
+            self.record_baseline(captured, "the files when the turn started", found)
 
     def merged(self, captured: CapturedSession, sub: CapturedSession) -> None:
         """Record that the directory of a session has the work of a sub-agent, which was merged into the session's agent."""
@@ -303,9 +318,25 @@ class Captures:
         """Keep the commits in the submodules of an agent's worktree, so that they outlive it."""
         self._porcelain.keep_submodules(directory, agent)
 
-    def excluded(self, directory: str) -> list[str]:
-        """Pathspecs of files that are not committed: nested worktrees, and what was put into the worktree."""
-        return self._porcelain.excluded(directory)
+    def has_changed(self, agent: str, directory: str, base: str) -> bool:
+        """Whether an agent's worktree has files to record that differ from a commit."""
+        tree = self._core.objects.commit(base).tree
+        return self._staged(agent, directory, tree) != tree
+
+    def commit_worktree(self, agent: str, kind: str, directory: str, text: CommitText, base: str) -> str:
+        """Commit the files that a program left in its worktree, within the limits, with the trace."""
+        stage = partial(self._staged, agent)
+        return self._checkouts.commit_dir(agent, kind, directory, text, base=base, with_trace=True, stage=stage)
+
+    def _staged(self, agent: str, directory: str, tree: str) -> str:
+        from clia.capture.file_rules import FileRules, not_recorded  # only for what programs changed
+
+        staged = self._porcelain.staged(directory, tree, FileRules(self._components.config.capture))
+        if staged.left_out:
+            note = not_recorded(staged.left_out)
+            entry = {"kind": note.what, "text": note.text, "key": note.key, "data": note.data}
+            self._components.traces.add_once(agent, [entry])
+        return staged.tree
 
     def place_of(self, agent: str, path: str) -> str | None:
         """The agent's registered worktree that contains a path, even if its ``.git`` is gone."""

@@ -51,6 +51,7 @@ class SpoolRecord(NamedTuple):
     commit: str = ""  # HEAD of the directory
     secret: str = ""  # digest of the tool's $CLIA_RUN_SECRET
     logs: str = ""  # sizes of the reflogs of HEAD, the directory's own first; empty if it has none
+    stored: int = 0  # when its file was written, in nanoseconds, by the clock of the file system
 
     @property
     def at(self) -> str:
@@ -89,6 +90,7 @@ def read(spool: str, name: str) -> SpoolRecord | None:
     path = os.path.join(spool, NEW, name)
     try:
         with _file_errors(path):
+            stored = os.lstat(path).st_mtime_ns
             data = content(path, PAYLOAD_MAX + 1)
     except FileNotFoundError:
         return None
@@ -98,7 +100,7 @@ def read(spool: str, name: str) -> SpoolRecord | None:
     keys = ("tool", "cwd", "agent", "commit", "secret", "logs")
     tool, cwd, agent, commit, secret, logs = (header.get(key, "") for key in keys)
     known = (commit if is_id(commit) else "", digest(secret) if secret else "", logs)
-    return SpoolRecord(spool, name, tool, cwd, agent, payload, *known)
+    return SpoolRecord(spool, name, tool, cwd, agent, payload, *known, stored)
 
 
 def content(path: str, limit: int) -> bytes:

@@ -75,6 +75,13 @@ class RunRules(NamedTuple):
     setup: str | None = None  # a shell command that is run once in a new worktree
 
 
+class CaptureOptions(NamedTuple):
+    """Which files of captured turns and runs are recorded."""
+
+    size_mb: int = 10  # a larger file is not recorded; megabytes
+    allow: tuple[str, ...] = ()  # patterns of paths that are recorded whatever their size, and even with secrets
+
+
 class Webhook(NamedTuple):
     """An address that the forge notifies about waiting and decided requests."""
 
@@ -115,6 +122,7 @@ class Config(NamedTuple):
     llm: Llm | None = None
     programs: Mapping[str, ProgramRule] = MappingProxyType({})
     run: RunRules = RunRules()
+    capture: CaptureOptions = CaptureOptions()
     effects: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # tables of third-party effects
     forge: ForgeOptions = ForgeOptions()
     federation: FederationOptions = FederationOptions()
@@ -156,7 +164,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _config(top: _Table) -> Config:
-    top.only("answers", "flows", "worker", "run", "effects", "forge", "federation", "behaviours")
+    top.only("answers", "flows", "worker", "run", "capture", "effects", "forge", "federation", "behaviours")
     answers = {kind: table.only("schema").need("schema", _table) for kind, table in top.tables("answers")}
     effects = dict(top.tables("effects"))
     llm, command = effects.pop("llm", None), effects.pop("command", None)
@@ -168,6 +176,7 @@ def _config(top: _Table) -> Config:
         flows=top.table("flows").record(FlowLimits),
         worker=top.table("worker").record(WorkerOptions),
         run=top.table("run").record(RunRules, directory=_directory, copy=_inner_paths, link=_inner_paths),
+        capture=top.table("capture").record(CaptureOptions),
         llm=None if llm is None else llm.record(Llm, url=_url),
         programs={name: table.record(ProgramRule, run=_words) for name, table in programs},
         effects={kind: dict(table.values) for kind, table in effects.items()},

@@ -1,4 +1,4 @@
-"""Blame, diffs, remotes and maintenance through the git command.
+"""Snapshots of directories, blame, diffs, remotes and maintenance through the git command.
 
 Invariant: results depend on the objects alone, not on the user's diff settings. A fetch writes only the refs that its rules
 name, all or none, and prunes nothing; a push forces nothing. Objects are removed only by ``drop_objects`` and when git's grace
@@ -11,10 +11,12 @@ import os
 import re
 from contextlib import suppress
 
-from clia.errors import Conflict, GitError, InvalidInput, NotFound, TransportError
+from clia.errors import Conflict, FileError, GitError, InvalidInput, NotFound, TransportError
+from clia.git import worktree_links
 from clia.git.command import without_credentials
+from clia.git.libgit2 import find_repository
 from clia.git.records import FileChange, LineOrigin, Pushed
-from clia.git.worktrees import GitWorktrees
+from clia.git.worktrees import PRIVATE, GitWorktrees
 from clia.values.paths import printable
 
 TYPE_CHECKING = False
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from clia.git.command import GitResult
+    from clia.git.staging import StagedFiles, StagingRules
 
 _ID = re.compile(r"[0-9a-f]{40}")
 # With --strict, a "warning" is only a remark, such as a link in place of a file.
@@ -57,10 +60,67 @@ _FETCH = (
     "--refmap=",  # otherwise git also applies the remote's own rules
 )
 _PUSH = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", "--no-recurse-submodules")
+_STREAM = ("-c", "core.bigFileThreshold=32m")  # larger files are not loaded into memory
+# Nested repositories become gitlinks, as in git; files outside the sparse cone are added too (`--sparse`).
+_ADD = (*_STREAM, "-c", "advice.addEmbeddedRepo=false", "-c", "add.ignoreErrors=false", "add", "-A", "--sparse", "--", ".")
 
 
 class GitPorcelain(GitWorktrees):
     """What the git command does on one repository. The user's HEAD, index and files change only where a method states it."""
+
+    def snapshot(self, directory: str, tree: str) -> str:
+        """Return the tree of a directory's files as ``git add -A`` would stage them over ``tree``. No index is changed."""
+        place, admin = self._place_to_stage(directory)
+        with self._private_index(place, admin) as variables:
+            if not os.path.exists(variables["GIT_INDEX_FILE"]):
+                self._command.run(*PRIVATE, "read-tree", tree, cwd=place, variables=variables)
+            self._command.run(*PRIVATE, *_ADD, *self._excluded(place), cwd=place, variables=variables)
+            provided = [path for path in self.prepared(place).paths if not self._is_in(tree, path)]
+            if provided:  # the program may have staged them
+                words = (*PRIVATE, "--literal-pathspecs", "rm", "-r", "--quiet", "--cached", "--sparse", "--ignore-unmatch", "--")
+                self._command.run(*words, *provided, cwd=place, variables=variables)
+            return self._command.run(*PRIVATE, "write-tree", cwd=place, variables=variables).decode("ascii").strip()
+
+    def staged(self, directory: str, tree: str, rules: StagingRules) -> StagedFiles:
+        """As ``snapshot``, but only with files that the rules accept."""
+        from clia.git.objects import GitObjects  # only for what programs changed
+        from clia.git.staging import DirectoryPlace, DirectoryStaging
+
+        place, admin = self._place_to_stage(directory)
+        with self._private_index(place, admin) as variables:
+            inside = DirectoryPlace(place, variables, self._nested(place), self.prepared(place).paths)
+            objects = GitObjects(self._handle, self._command)
+            return DirectoryStaging(self._handle, objects, self._command, inside, rules).stage(tree, lambda: self.head_of(place))
+
+    def _place_to_stage(self, directory: str) -> tuple[str, str | None]:
+        """Return a directory and its git directory; an error if it is not the top of a worktree."""
+        place = os.path.abspath(directory)
+        if not os.path.isdir(place):
+            raise FileError(f"{place} is not a directory", fields={"path": place, "reason": "not a directory"})
+        admin = self._admin_of(place)
+        above = find_repository(place)
+        inside = admin is None and above is not None and above != os.path.realpath(place) and self._admin_of(above)
+        if inside or os.path.realpath(place) == self._handle.common_dir:
+            hints = ["name the directory that holds the worktree's .git"]
+            message = f"{place} is not the top of a worktree"
+            raise InvalidInput(message, code="not-a-worktree-top", hints=hints, fields={"path": place})
+        return place, admin
+
+    def _is_in(self, tree: str, path: str) -> bool:
+        return bool(self._command.run("--literal-pathspecs", "ls-tree", "-z", tree, "--", path))
+
+    def _excluded(self, place: str) -> list[str]:
+        """Return pathspecs of what is not to be committed: worktrees inside the directory, and what was put into it."""
+        # Escaped, because `git add` fails if a pathspec starts with the literal name of an ignored file, even to exclude it.
+        escaped = [re.sub(r"[^/]", r"\\\g<0>", path) for path in (*self._nested(place), *self.prepared(place).paths)]
+        return [f":(exclude,top,glob){path}{end}" for path in escaped for end in ("", "/**")]
+
+    def _nested(self, place: str) -> list[str]:
+        """Return the paths of the worktrees inside a directory."""
+        top = os.path.realpath(place) + "/"
+        pointers = [worktree_links.link_back(admin) for admin in worktree_links.admin_dirs(self._handle.common_dir)]
+        paths = [os.path.realpath(os.path.dirname(pointer)) for pointer in pointers if pointer is not None]
+        return [path.removeprefix(top) for path in sorted(paths) if path.startswith(top)]
 
     def check(self, progress: Callable[[str], None] | None = None) -> list[str]:
         """Return the complaints of ``git fsck --strict``."""

@@ -30,15 +30,12 @@ if TYPE_CHECKING:
 
 _PREPARED = "clia-prepared.json"
 # A split index would leave shared files behind.
-_PRIVATE = ("-c", "core.splitIndex=false")
+PRIVATE = ("-c", "core.splitIndex=false")
 _WOULD_LOSE = ("would be overwritten", "would lose", "would be removed", "resolve your current index")
 # Files in a worktree's git directory while an operation is in progress.
 _OPERATIONS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "rebase-merge", "rebase-apply", "sequencer")
 # Files that name the commits which an operation is bringing into a worktree.
 _MERGE, _PICK, _REBASE = "MERGE_HEAD", "CHERRY_PICK_HEAD", "rebase-merge/stopped-sha"
-_STREAM = ("-c", "core.bigFileThreshold=32m")  # larger files are not loaded into memory
-# Nested repositories become gitlinks, as in git; files outside the sparse cone are added too (`--sparse`).
-_ADD = (*_STREAM, "-c", "advice.addEmbeddedRepo=false", "-c", "add.ignoreErrors=false", "add", "-A", "--sparse", "--", ".")
 
 
 class GitWorktrees:
@@ -238,42 +235,6 @@ class GitWorktrees:
             raise result.failure(*words)
         self.record(place, agent, commit)
 
-    def snapshot(self, directory: str, tree: str) -> str:
-        """Return the tree of a directory's files as ``git add -A`` would stage them over ``tree``. No index is changed."""
-        place = os.path.abspath(directory)
-        if not os.path.isdir(place):
-            raise FileError(f"{place} is not a directory", fields={"path": place, "reason": "not a directory"})
-        admin = self._admin_of(place)
-        above = find_repository(place)
-        inside = admin is None and above is not None and above != os.path.realpath(place) and self._admin_of(above)
-        if inside or os.path.realpath(place) == self._handle.common_dir:
-            hints = ["name the directory that holds the worktree's .git"]
-            message = f"{place} is not the top of a worktree"
-            raise InvalidInput(message, code="not-a-worktree-top", hints=hints, fields={"path": place})
-        with self._private_index(place, admin) as variables:
-            if not os.path.exists(variables["GIT_INDEX_FILE"]):
-                self._command.run(*_PRIVATE, "read-tree", tree, cwd=place, variables=variables)
-            self._command.run(*_PRIVATE, *_ADD, *self.excluded(place), cwd=place, variables=variables)
-            provided = [path for path in self.prepared(place).paths if not self._is_in(tree, path)]
-            if provided:  # the program may have staged them
-                words = (*_PRIVATE, "--literal-pathspecs", "rm", "-r", "--quiet", "--cached", "--sparse", "--ignore-unmatch", "--")
-                self._command.run(*words, *provided, cwd=place, variables=variables)
-            return self._command.run(*_PRIVATE, "write-tree", cwd=place, variables=variables).decode("ascii").strip()
-
-    def _is_in(self, tree: str, path: str) -> bool:
-        return bool(self._command.run("--literal-pathspecs", "ls-tree", "-z", tree, "--", path))
-
-    def excluded(self, directory: str) -> list[str]:
-        """Return pathspecs of what is not to be committed: worktrees inside the directory, and what was put into it."""
-        place = os.path.abspath(directory)
-        top = os.path.realpath(place) + "/"
-        pointers = [worktree_links.link_back(admin) for admin in worktree_links.admin_dirs(self._handle.common_dir)]
-        paths = [os.path.realpath(os.path.dirname(pointer)) for pointer in pointers if pointer is not None]
-        nested = [path.removeprefix(top) for path in sorted(paths) if path.startswith(top)]
-        # Escaped, because `git add` fails if a pathspec starts with the literal name of an ignored file, even to exclude it.
-        escaped = [re.sub(r"[^/]", r"\\\g<0>", path) for path in (*nested, *self.prepared(place).paths)]
-        return [f":(exclude,top,glob){path}{end}" for path in escaped for end in ("", "/**")]
-
     def prepared(self, directory: str) -> Prepared:
         """Return what was put into an agent's worktree."""
         admin = self._admin_of(os.path.abspath(directory))
@@ -345,8 +306,8 @@ class GitWorktrees:
         if os.path.lexists(os.path.join(admin, "index.lock")):
             return "its index is locked: a git process is running there, or died"
         with self._private_index(place, admin) as variables:
-            self._command.attempt(*_PRIVATE, "update-index", "-q", "--refresh", cwd=place, variables=variables)
-            words = (*_PRIVATE, "read-tree", "-m", "-u", "--dry-run", old, new)
+            self._command.attempt(*PRIVATE, "update-index", "-q", "--refresh", cwd=place, variables=variables)
+            words = (*PRIVATE, "read-tree", "-m", "-u", "--dry-run", old, new)
             result = self._command.attempt(*words, cwd=place, variables=variables)
             if result.code:
                 return result.err or f"git read-tree ends with {result.code}"

@@ -11,9 +11,10 @@ import os
 from functools import partial
 from typing import NamedTuple
 
-from clia.errors import Conflict, GitError, StaleRef
+from clia.errors import Conflict, StaleRef
 from clia.programs.runner import CANCELLED, ProgramCommand
 from clia.redaction.secrets import START
+from clia.space.core import CommitText
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,28 +75,20 @@ class ProgramWorktree(NamedTuple):
 
     def has_changed(self, base: str) -> bool:
         """Return whether files differ from the base, or the program made commits itself."""
-        if self.space.captures.has_own_commits(self.directory):
-            return True
-        paths = (".", *self.space.captures.excluded(self.directory))
-        plain = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty")
-        compared = self.git("diff", "--quiet", *plain, base, "--", *paths)
-        printed = bytearray()
-        listed = self.git("ls-files", "--others", "--exclude-standard", "-z", "--", *paths, output=printed)
-        if compared > 1 or listed:
-            raise GitError(f"git cannot compare the files in {self.directory}", fields={"path": self.directory})
-        return bool(compared or printed)
+        captures = self.space.captures
+        return captures.has_own_commits(self.directory) or captures.has_changed(self.agent, self.directory, base)
 
     def commit(self, base: str, kind: str, message: str, meta: Mapping[str, Any]) -> str:
         """Commit the files with the trace on the base, or on a newer head that changed no file."""
         space, agent = self.space, self.agent
-        commit = partial(space.commit_dir, agent, kind, self.directory, message=message, meta=meta, with_trace=True)
+        commit = partial(space.captures.commit_worktree, agent, kind, self.directory, CommitText(message, meta))
         try:
-            new = commit(base=base)
+            new = commit(base)
         except StaleRef:
             head = space.head(agent)
             if space.show(head).tree != space.show(base).tree:
                 raise
-            new = commit(base=head)  # for example decisions
+            new = commit(head)  # for example decisions
         if self.checkout() is not None:
             space.captures.keep_submodules(self.directory, agent)
         return new

@@ -95,6 +95,11 @@ def redact(text: str) -> Redacted:
     return _replace(text, spans, 0) if spans else Redacted(text, 0)
 
 
+def secret_spans(text: str) -> list[tuple[int, int, str]]:
+    """Where the secrets of a text without escape sequences start and end, and their kinds."""
+    return [(span.start, span.end, _kind(span.name)) for span in _spans(text, cut=False)]
+
+
 def _redact_coloured(text: str) -> Redacted:
     coloured = ColouredText(text)
     spans = _merge_overlaps(_coloured_spans(coloured, cut=False))

@@ -36,6 +36,9 @@ class RunningTurn(NamedTuple):
 
     agent: str
     found: str  # tree of the worktree when the turn started; empty: all changes are the agent's
+    # From the content of a file that git did not track then to the lines that it had; None if there was no such file. The result is
+    # None if the turn has not touched the file.
+    found_lines: Callable[[bytes], set[int] | None] | None = None
 
 
 class FileBlame:
@@ -88,7 +91,7 @@ class FileBlame:
         matched = self._attributions.of_worktree_file(paths, data, new) if new else {}
         if matched is None:
             return {}, new
-        by_turns = {turn.agent: self._since(paths[0], data, turn.found) & new - matched.keys() for turn in running}
+        by_turns = {turn.agent: self._since(paths[0], data, turn) & new - matched.keys() for turn in running}
         lines = set[int]().union(*by_turns.values())
         if len(by_turns) > 1:
             return matched, lines
@@ -111,13 +114,16 @@ class FileBlame:
             texts = (line.decode("utf-8", "replace") for line in lines_of(data))
             return [LineOrigin(NOT_COMMITTED, number, path, text) for number, text in enumerate(texts, 1)]
 
-    def _since(self, path: str, data: bytes, found: str) -> set[int]:
+    def _since(self, path: str, data: bytes, turn: RunningTurn) -> set[int]:
         """The indexes of the lines that the file did not have when a turn started."""
         objects = self._core.objects
-        if not found:
+        if turn.found_lines is not None:
+            found = turn.found_lines(data)
+            return set() if found is None else set(range(len(lines_of(data)))) - found
+        if not turn.found:
             return set(range(len(lines_of(data))))
         try:
-            entry = objects.entry(found, path)
+            entry = objects.entry(turn.found, path)
             return added_lines(data, [] if entry is None else [objects.blob(entry.cid)])
         except NoSuchObject:  # the tree was pruned
             return set()

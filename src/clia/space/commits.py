@@ -209,13 +209,24 @@ class CheckoutPlaces:
             directory = directory.rpartition("/")[0]
         return checkout
 
-    def commit_dir(self, name: str, kind: str, directory: str, words: CommitText, *, base: str | None, with_trace: bool) -> str:
+    def commit_dir(
+        self,
+        name: str,
+        kind: str,
+        directory: str,
+        words: CommitText,
+        *,
+        base: str | None,
+        with_trace: bool,
+        stage: Callable[[str, str], str] | None = None,
+    ) -> str:
+        """Commit the files of a directory. ``stage``: from it and the head's tree to the new tree; by default as git would."""
         head = self._core.require_head(name)
         present = self._present(name, directory, head)
         start = base or (present.base if present else self._base_of(directory, head))
 
         def staged(tree: str) -> str:
-            new_tree = self._porcelain.snapshot(directory, tree)
+            new_tree = (stage or self._porcelain.snapshot)(directory, tree)
             self._commits.snapshots.check_tree(tree, new_tree)
             return new_tree
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -134,3 +135,36 @@ def test_commits_made_meanwhile_are_kept_and_conflicting_work_is_reported_with_i
     assert space.files("scout") == {"one": b"1\n", "two": b"2\n", "three": b"1\n", "four": b"4\n"}
     assert {"inside", "other", "again"} < {commit.subject for commit in space.session_log("scout")}
     assert space.verify().findings == ()
+
+
+def left_out(space: clia.Space, commit: str | None) -> dict[str, str]:
+    """The files that the trace of a commit names as not recorded, and why."""
+    trace = space.traces.of(commit or "")
+    notes = [entry["data"]["left_out"] for entry in (trace.entries if trace else ()) if "left_out" in entry.get("data", {})]
+    return {file["path"]: file["code"] for note in notes for file in note}
+
+
+def test_large_files_and_secrets_of_a_program_stay_in_its_worktree(space: clia.Space, tmp_path: Path) -> None:
+    """They are named in the trace, and the next run does not commit again because of them."""
+    key = "ghp_" + ALNUM[:36]
+    script = f"truncate -s 300000000 data.bin; echo KEY={key} > .env; git add .env; echo made > made.txt"
+    report = run(space, "sh", "-c", script)
+    assert (report.problem, report.files) == (None, 1)
+    assert left_out(space, report.commit) == {".env": "secret", "data.bin": "too-large"}
+    assert {"data.bin", ".env", "made.txt"} < set(os.listdir(report.directory))
+    tree = space.show(report.commit or "").tree
+    again = run(space, "true")
+    assert (again.left, again.files, space.show(again.commit or "").tree) == (None, 0, tree)
+    words = ["git", "cat-file", "--batch-all-objects", "--batch-check=%(objectsize)"]
+    sizes = subprocess.run(words, cwd=tmp_path / "shop", capture_output=True, check=True).stdout.split()
+    assert max(map(int, sizes)) < 100_000
+
+
+def test_a_commit_that_a_program_made_itself_is_adopted_as_it_is(space: clia.Space) -> None:
+    """It is history. Further changes of its files are checked again."""
+    key, other = "ghp_" + ALNUM[:36], "ghp_" + ALNUM[36:][::-1] + ALNUM[:20]
+    commit = "git -c user.name=x -c user.email=x@example.com commit -qm keys"
+    report = run(space, "sh", "-c", f"echo KEY={key} > .env; git add .env; {commit}; echo MORE={other} >> .env")
+    assert (report.adopted, report.problem) == (1, None)
+    assert left_out(space, report.commit) == {".env": "secret"}
+    assert space.files(report.commit or "")[".env"] == f"KEY={key}\n".encode()

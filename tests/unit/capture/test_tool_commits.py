@@ -51,7 +51,7 @@ def test_a_commit_that_the_tool_makes_is_adopted_and_the_persons_branch_stays(ro
 
 
 def test_files_that_were_changed_before_the_session_are_not_part_of_an_adopted_commit(root: Path, space: clia.Space) -> None:
-    (root / "mine.txt").write_text("a person's\n")
+    (root / "README.md").write_text("a person's\n")
     start(root)
     (root / "a.txt").write_text("1\n")
     bash(root, ("add", "a.txt"), ("commit", "-qm", "Add a"))
@@ -59,7 +59,7 @@ def test_files_that_were_changed_before_the_session_are_not_part_of_an_adopted_c
     (agent,) = space.agents()
     adopted = next(commit for commit in space.log(agent, own=True) if commit.own)
     assert {file.path for file in space.changed(adopted.cid)} == {"a.txt"}
-    assert "mine.txt" in space.files(adopted.cid)
+    assert space.files(adopted.cid)["README.md"] == b"a person's\n"
 
 
 def test_commits_of_a_person_during_the_session_are_not_adopted(root: Path, space: clia.Space) -> None:
