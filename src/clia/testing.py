@@ -33,7 +33,7 @@ __all__ = [
     "use_backend",
     "work",
 ]
-_OF_SESSIONS = ("flows", "replay", "lifecycle", "decisions", "health", "forks", "library")
+_OF_SESSIONS = ("flows", "replay", "lifecycle", "decisions", "repairs", "health", "forks", "library")
 
 
 class Crash(BaseException):

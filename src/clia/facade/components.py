@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from clia.git.repository import Git
     from clia.hub.sync import HubSync
     from clia.programs.run_directories import RunDirectories
+    from clia.sessions.agreement import Agreement
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.flows import Flows
     from clia.sessions.forks import Forks
     from clia.sessions.health import Health
     from clia.sessions.lifecycle import Decisions, Lifecycle
+    from clia.sessions.repairs import Repairs
     from clia.sessions.replay import Replay
     from clia.sessions.service import SessionBackend
     from clia.sessions.transitions import Transitions
@@ -213,7 +215,8 @@ class Components:
 
         seed = self.session_backend.seed
         check = lambda flow, cid=None: self.tracking.check_running(flow, cid)  # noqa: E731  # loads federation only if needed
-        return Lifecycle(self.core, self.envelope, self.flows, self.replay, self.transitions, seed, check)
+        agree = self.checkpoints.agree
+        return Lifecycle(self.core, self.envelope, self.flows, self.replay, self.transitions, seed, agree, check)
 
     @part
     def decisions(self) -> Decisions:
@@ -222,7 +225,9 @@ class Components:
 
         return Decisions(self.core, self.envelope, self.commits, self.lifecycle, answer_checker(self.config))
 
-    health: part[Health] = built("clia.sessions.health:Health", "core envelope agents checkpoints lifecycle lost_moves")
+    agreement: part[Agreement] = built("clia.sessions.agreement:Agreement", "core checkpoints")
+    repairs: part[Repairs] = built("clia.sessions.repairs:Repairs", "core envelope agreement lifecycle")
+    health: part[Health] = built("clia.sessions.health:Health", "core envelope agents lifecycle lost_moves repairs")
     forks: part[Forks] = built("clia.sessions.forks:Forks", "core envelope agents traces checkpoints lifecycle")
 
     # Behaviours

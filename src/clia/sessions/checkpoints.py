@@ -12,6 +12,7 @@ from clia.errors import CorruptJournal, NotFound
 from clia.sessions import records
 from clia.sessions.records import ASK, CHECKPOINT, COUNTS, ENDED, LIVE, Journal, is_sound, resumed_json, sound_rows
 from clia.space.envelope import Binding
+from clia.store.interface import KNOWN
 from clia.values import refs as names
 from clia.values.typed_objects import as_bytes, parse
 from clia.values.types import DECISION
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
 
     from clia.sessions.records import Origin, Resumed
     from clia.space.core import Core
-    from clia.store.interface import Store, Transaction, Values
+    from clia.store.interface import Store, Transaction, Values, Versioned
 
     # What is written together with a commit: the notes bound to it, and rows of the store.
     CheckpointWrites = tuple[tuple[Binding, ...], tuple[tuple[str, Any], ...]]
 
+ITSELF = "-"
+"""Instead of a session: only what concerns the agent as a whole."""
 CHAIN = 50
 """Maximum length of a delta chain."""
 
@@ -39,6 +42,13 @@ class LastCheckpoint(NamedTuple):
     commit: str
     done: int
     depth: int
+
+
+class KnownHead(NamedTuple):
+    """The agent's head and the tip of its events when store and git last agreed about its sessions."""
+
+    head: str
+    events: str | None
 
 
 class CheckpointedSession(NamedTuple):
@@ -64,25 +74,46 @@ class Checkpoints:
         rows = self._core.store.scan(f"{LIVE}{name}/")
         return f"session {records.split(rows[0][0])[1]} waits for an answer" if rows else None
 
-    def writes_for(self, name: str, commit: str) -> CheckpointWrites:
-        """The checkpoint to write with a commit; the caller holds the agent's lock."""
-        core = self._core
-        with core.store.reading() as view:
+    def agree(self, name: str, head: str, session: str | None = None) -> tuple[str, Any]:
+        """Raise ``Conflict`` if store and git differ about a session of the agent, or about any; the caller holds its lock.
+
+        Returns the row to put with the next change.
+        """
+        return self._agreed(name, head, self._core.store.get(KNOWN + name), session)
+
+    def _agreed(self, name: str, head: str, stored: Versioned | None, session: str | None) -> tuple[str, Any]:
+        events = self._core.refs.get(names.events(name))
+        known = None if stored is None else known_head(stored.value)
+        if known != (head, events):
+            from clia.sessions.agreement import Agreement  # rarely needed
+
+            Agreement(self._core, self).require(name, head, known, events, session)
+        return KNOWN + name, [head, events]
+
+    def writes_for(self, name: str, head: str, commit: str, *, traced: bool) -> CheckpointWrites:
+        """The checkpoint to write with a commit on a head; ``traced``: the commit binds a trace. The caller holds the lock."""
+        with self._core.store.reading() as view:
             live = live_row(view.values, name)
-            if live is None:
+            if live is None and not traced:
                 return (), ()
-            session, row = live
-            stored = view.values.get(CHECKPOINT + name)
-            last = None if stored is None else _last(stored.value, session)
-            blob = None if last is None else core.notes.get(names.sessions(name), last.commit)
-            if last is not None and blob is not None and last.done == row["done"]:
-                text = core.objects.blob(blob).decode("utf-8")
-                return (Binding(names.sessions(name), commit, text),), ()
-            if last is None or blob is None or last.depth >= CHAIN:
-                journal = records.read_journal(view, name, session)
-                full = full_checkpoint(journal.origin, journal.resumes, None if row.get("forked") else row.get("on"))
-                return checkpoint_writes(name, session, commit, full)
-            tail = _tail(view, name, session, row, row["done"] - last.done)
+            known = view.values.get(KNOWN + name)
+            notes, puts = ((), ()) if live is None else self._checkpoint(view, name, commit, *live)
+        key, (_, events) = self._agreed(name, head, known, ITSELF if live is None else live[0])
+        return notes, (*puts, (key, [commit, events]))
+
+    def _checkpoint(self, view: Transaction, name: str, commit: str, session: str, row: Mapping[str, Any]) -> CheckpointWrites:
+        core = self._core
+        stored = view.values.get(CHECKPOINT + name)
+        last = None if stored is None else _last(stored.value, session)
+        blob = None if last is None else core.notes.get(names.sessions(name), last.commit)
+        if last is not None and blob is not None and last.done == row["done"]:
+            text = core.objects.blob(blob).decode("utf-8")
+            return (Binding(names.sessions(name), commit, text),), ()
+        if last is None or blob is None or last.depth >= CHAIN:
+            journal = records.read_journal(view, name, session)
+            full = full_checkpoint(journal.origin, journal.resumes, None if row.get("forked") else row.get("on"))
+            return checkpoint_writes(name, session, commit, full)
+        tail = _tail(view, name, session, row, row["done"] - last.done)
         delta = {"base": last.commit, "resumes": list(map(resumed_json, tail)), "depth": last.depth + 1, "done": row["done"]}
         return checkpoint_writes(name, session, commit, delta)
 
@@ -158,6 +189,15 @@ class Checkpoints:
             if checkpoint is not None and checkpoint.get("on") == commit and "origin" in checkpoint:
                 return CheckpointedSession(checkpoint["session"], self._joined(name, other, checkpoint, []))
         return None
+
+
+def known_head(value: Any) -> KnownHead | None:
+    """The row of an agent; None if it is invalid."""
+    try:
+        known = KnownHead(*value)
+    except TypeError:
+        return None
+    return known if names.is_id(known.head) and (known.events is None or names.is_id(known.events)) else None
 
 
 def _last(saved: Any, session: str) -> LastCheckpoint | None:

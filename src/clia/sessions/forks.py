@@ -20,6 +20,7 @@ from clia.sessions.transitions import NOWHERE, feed_append, first_row
 from clia.space.envelope import Append, Intent
 from clia.space.model import FORKED
 from clia.space.traces import stream as trace_stream
+from clia.store.interface import KNOWN
 from clia.values import refs as names
 
 TYPE_CHECKING = False
@@ -96,6 +97,7 @@ class Forks(NamedTuple):
                 session, row = live
                 journal = records.read_journal(view, agent, session)
                 stored = view.values.get(records.key(SNAPSHOT, agent, session))
+            self.checkpoints.agree(agent, head, session)
         self.lifecycle.check_beginning(journal.origin)
         snapshot = stored.value if stored is not None and snapshot_from(stored.value) is not None else None
         return CopiedRun(agent, session, head, journal, session_row(row).pending, snapshot)
@@ -128,7 +130,12 @@ class Forks(NamedTuple):
         notes, last = checkpoint_writes(name, FIRST, genesis, full_checkpoint(*copy.journal, genesis))
         where = f"session {FIRST} forked from {copy.agent}, session {copy.session}, after {row['done']} resumes"
         data = {"session": FIRST, "status": SUSPENDED, "forked": row["forked"]}
-        puts = [(COUNTS + name, {"last": 1}), (records.key(LIVE, name, FIRST), {**row, "on": genesis}), *last]
+        puts = [
+            (COUNTS + name, {"last": 1}),
+            (KNOWN + name, [genesis, None]),
+            (records.key(LIVE, name, FIRST), {**row, "on": genesis}),
+            *last,
+        ]
         puts += [(records.key(SNAPSHOT, name, FIRST), copy.snapshot)] if copy.snapshot is not None else []
         appends = (
             Append(records.stream(name, FIRST), tuple(copy.events({"on": genesis, "forked": row["forked"]}))),

@@ -1,38 +1,36 @@
 """Checks and repairs of sessions and refs, for ``clia doctor``.
 
 Invariant: checking changes nothing, except that an agent that only another machine has is fetched. Repairing derives rows and
-snapshots from events; events are never removed. After losing the store, sessions are restored as far as git has them, and what is
-missing is reported. Every repaired row is announced in the feed.
+snapshots from events. Where the store and git differ, sessions are repaired from git (``repairs``), and what is missing is
+reported. Every repaired row is announced in the feed.
 """
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 from clia.errors import CliaError, Nondeterminism, NoSuchAgent
 from clia.sessions import records
-from clia.sessions.checkpoints import session_counts, session_number
+from clia.sessions.checkpoints import known_head, session_counts
 from clia.sessions.model import DIVERGED
-from clia.sessions.records import ASK, CHECKPOINT, COUNTS, ENDED, LIVE, OVER, SNAPSHOT, Resumed, is_sound, request_hash, session_row
+from clia.sessions.records import ASK, CHECKPOINT, ENDED, LIVE, OVER, SNAPSHOT, is_sound, request_hash, session_row
+from clia.sessions.repairs import count, numbered
 from clia.sessions.replay import LiveSession, read_replay_path
 from clia.sessions.transitions import StepSummary, feed_append, first_row
-from clia.space.events import read_events
+from clia.space.events import append_event
 from clia.space.lost_moves import LostMove
 from clia.space.remotes import lock_of, owner_of, title_of
-from clia.store.interface import FOREIGN
+from clia.store.interface import KNOWN
 from clia.values import refs as names
-from clia.values.types import DECISION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from clia.engine.records import Turn
     from clia.errors import StoreError
-    from clia.sessions.checkpoints import CheckpointedSession, Checkpoints
     from clia.sessions.lifecycle import Lifecycle
+    from clia.sessions.repairs import Repairs
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.envelope import Envelope
@@ -56,9 +54,9 @@ class Health(NamedTuple):
     core: Core
     envelope: Envelope
     agents: Agents
-    checkpoints: Checkpoints
     lifecycle: Lifecycle
     lost_moves: LostMoves
+    repairs: Repairs
 
     def examine(self, *, repair: bool = False) -> list[Ailment]:
         """Every problem: of the store, then by agent and session; with ``repair``, after repairing."""
@@ -73,13 +71,52 @@ class Health(NamedTuple):
         return [_of_store(problem, repaired=True), *ailments]
 
     def _sessions(self, *, repair: bool) -> list[Ailment]:
+        ailments = list(self._refs(repair=repair))
+        ailments += self._branches(repair=repair)
+        ailments += [ailment for agent in self.agents.names() for ailment in self._differences(agent, repair=repair)]
+        ailments += self._stored(repair=repair)
+        return ailments
+
+    def _stored(self, *, repair: bool) -> list[Ailment]:
+        """Problems of the sessions in the store."""
         with self.core.store.reading() as view:  # a session is known by its events or its row
             keys = [*view.streams.names("session/"), *(key for prefix in (LIVE, ENDED) for key, _ in view.values.scan(prefix))]
         sessions = sorted(set(map(records.split, keys)))
         ailments = [ailment for agent, session in sessions for ailment in self._session(agent, session, repair=repair)]
-        ailments += self._numbers(sessions, repair=repair)
-        ailments += [ailment for agent in self.agents.names() for ailment in self._lost(agent, repair=repair)]
-        return [*self._refs(repair=repair), *ailments]
+        return ailments + list(self._numbers(sessions, repair=repair))
+
+    def _branches(self, *, repair: bool) -> Iterator[Ailment]:
+        """Agents without a branch whose sessions wait; it is restored where the store knows its head."""
+        for agent in sorted({records.split(key)[0] for key, _ in self.core.store.scan(LIVE)}):
+            refs = self.core.refs
+            if refs.get(names.head(agent)) is None and refs.get(names.archived(agent)) is None and not self._is_elsewhere(agent):
+                known = self.core.store.get(KNOWN + agent)
+                head = None if known is None else known_head(known.value)
+                yield self._no_branch(agent, None if head is None else head.head, repair=repair)
+
+    def _no_branch(self, agent: str, head: str | None, *, repair: bool) -> Ailment:
+        exists = head is not None and self.core.objects.kind(head) == "commit"
+        message = "a session waits, but the agent's branch is missing; restore it: git branch agents/{} {}"
+        repaired = repair and exists
+        if repaired:
+            with self.envelope.at_work(agent):
+                self.core.refs.move(names.head(agent), None, head, "clia: repair")
+        return Ailment("no-branch", message.format(agent, head if exists else "COMMIT"), agent, "", repaired)
+
+    def _differences(self, agent: str, *, repair: bool) -> Iterator[Ailment]:
+        """Differences between the store and git."""
+        try:
+            for difference in self.repairs.agreement.differences(agent):
+                repaired = repair and self.repairs.repair(difference)
+                yield Ailment(difference.code, difference.message, agent, difference.session, repaired)
+            if repair and self._has_live(agent):
+                with self.envelope.at_work(agent):
+                    self.repairs.confirm(agent, self.core.require_head(agent))
+        except CliaError as err:
+            yield Ailment(err.code, err.message, agent, "")
+
+    def _has_live(self, agent: str) -> bool:
+        return bool(self.core.store.scan(f"{LIVE}{agent}/"))
 
     def _refs(self, *, repair: bool) -> Iterator[Ailment]:
         """Refs that went back or vanished."""
@@ -92,14 +129,14 @@ class Health(NamedTuple):
 
     def _numbers(self, sessions: list[tuple[str, str]], *, repair: bool) -> Iterator[Ailment]:
         """Compare an agent's session numbers with its sessions: no number may be reused."""
-        by_number = sorted(sessions, key=lambda session: _numbered(session[1])[1])
-        last = {(agent, _numbered(session)[0]): session for agent, session in by_number}
+        by_number = sorted(sessions, key=lambda session: numbered(session[1])[1])
+        last = {(agent, numbered(session)[0]): session for agent, session in by_number}
         for (agent, counter), session in sorted(last.items()):
-            if session_counts(self.core.store, agent).get(counter, -1) >= _numbered(session)[1]:
+            if session_counts(self.core.store, agent).get(counter, -1) >= numbered(session)[1]:
                 continue
             if repair:
                 with self.envelope.at_work(agent), self.core.store.writing() as transaction:
-                    _count(transaction, agent, session)
+                    count(transaction, agent, session)
             yield Ailment("row-differs", "the session counter is lower than this session's number", agent, session, repair)
 
     def _session(self, agent: str, session: str, *, repair: bool) -> Iterator[Ailment]:
@@ -108,12 +145,7 @@ class Health(NamedTuple):
             ended = view.values.get(records.key(ENDED, agent, session))
         try:
             if live is not None and self.core.refs.get(names.head(agent)) is None:
-                if self._is_elsewhere(agent):
-                    return  # a machine that has the agent reports on its session
-                if self.core.refs.get(names.head(agent)) is None:
-                    message = f"the session waits, but the agent's branch is missing; restore it: git branch agents/{agent} COMMIT"
-                    yield Ailment("no-branch", message, agent, session)
-                    return
+                return  # reported above, or by a machine that has the agent
             ended_row = ended.value if ended is not None and is_sound(ended.value) else None
             yield from self._compared(agent, session, None if live is None else live.value, ended_row, repair=repair)
         except CliaError as err:
@@ -176,7 +208,7 @@ class Health(NamedTuple):
                 return False  # the session continued in between
             transaction.values.put(records.key(LIVE, agent, session), dict(row))
             transaction.values.delete(records.key(ENDED, agent, session))
-            _count(transaction, agent, session)
+            count(transaction, agent, session)
             self._announce(transaction, agent, session, row, StepSummary("", {}, waited={call[0] for call in row["pending"]}))
         return True
 
@@ -192,7 +224,7 @@ class Health(NamedTuple):
             transaction.values.put(records.key(ENDED, agent, session), row)
             for prefix in (LIVE, SNAPSHOT):
                 transaction.values.delete(records.key(prefix, agent, session))
-            _count(transaction, agent, session)
+            count(transaction, agent, session)
             self._announce(transaction, agent, session, row)
         return True
 
@@ -222,16 +254,23 @@ class Health(NamedTuple):
         yield Ailment("replays-again", "it diverged, but the current engine replays it", agent, session, repaired)
 
     def _reopen(self, agent: str, session: str, row: dict[str, Any]) -> bool:
-        with self.envelope.at_work(agent), self.core.store.writing() as transaction:
-            if session.startswith(ASK) or str(session_counts(transaction.values, agent).get("last")) != session:
+        core, now = self.core, self.lifecycle.now()
+        with self.envelope.at_work(agent):
+            if session.startswith(ASK) or str(session_counts(core.store, agent).get("last")) != session:
                 return False  # a later session took its place
-            event = {"event": REOPENED, "at": self.lifecycle.now()}
+            body = {"event": f"session-{REOPENED}", "agent": agent, "session": session, "at": now}
+            append_event(core, names.events(agent), core.agent_stamp(agent), body, f"session {session} of {agent} reopened")
+            self._put_reopened(agent, session, row, now)
+        return True
+
+    def _put_reopened(self, agent: str, session: str, row: dict[str, Any], now: str) -> None:
+        with self.core.store.writing() as transaction:
+            event = {"event": REOPENED, "at": now}
             end = transaction.streams.append(records.stream(agent, session), [event], row["end"])
             transaction.values.put(records.key(LIVE, agent, session), row | {"end": end})
             transaction.values.delete(records.key(ENDED, agent, session))
             transaction.values.delete(CHECKPOINT + agent)  # the next checkpoint is a full one
             self._announce(transaction, agent, session, row)
-        return True
 
     def _announce(
         self, transaction: Transaction, agent: str, session: str, row: Mapping[str, Any], summary: StepSummary | None = None
@@ -239,77 +278,9 @@ class Health(NamedTuple):
         append = feed_append(agent, session, row, self.lifecycle.now(), summary)
         transaction.streams.append(append.stream, append.bodies)
 
-    # Sessions that only git knows of
-
-    def _lost(self, agent: str, *, repair: bool) -> Iterator[Ailment]:
-        """A session that was live at the agent's head and is missing in the store."""
-        head = self.core.refs.get(names.head(agent))
-        if head is None or self.core.refs.get(names.sessions(agent)) is None:
-            return
-        try:
-            checkpoint = self.checkpoints.at(agent, head)
-            if checkpoint is None or not self._is_lost(agent, checkpoint.session):
-                return
-            repaired = repair and self._restore(agent, head, checkpoint)
-        except CliaError as err:
-            yield Ailment(err.code, err.message, agent, "")
-            return
-        message = f"git has it as of {head[:12]}, but the store has lost it; later answers are lost"
-        yield Ailment("lost-session", message, agent, checkpoint.session, repaired)
-
-    def _is_lost(self, agent: str, session: str) -> bool:
-        with self.core.store.reading() as view:
-            rows = [view.values.get(key) for key in (COUNTS + agent, FOREIGN + agent)]
-            if view.streams.end(records.stream(agent, session)) or any(row is not None for row in rows):
-                return False
-        bodies = (event.body for event in read_events(self.core, self.core.refs.get(names.events(agent))))
-        return not any(body.get("event") == "session-ended" and body.get("session") == session for body in bodies)
-
-    def _decided(self, head: str, session: str, turn: Turn) -> Resumed | None:
-        """The answer in the head itself: a decision's checkpoint is the state before it."""
-        commit = self.core.read(head)
-        if commit.kind != DECISION or commit.request is None or commit.value is None:
-            return None
-        for call in turn.pending:
-            if commit.request == f"{session}.{call.number}":
-                return Resumed(call.number, request_hash(call), json.loads(commit.value), None, head, commit.by, None)
-        return None
-
-    def _restore(self, agent: str, head: str, checkpoint: CheckpointedSession) -> bool:
-        session, (origin, resumes) = checkpoint
-        self.lifecycle.check_beginning(origin)  # anyone who can write notes could name another flow
-        with self.lifecycle.replay.run(checkpoint.journal) as run:
-            decided = self._decided(head, session, run.turn)
-            if decided is not None:
-                resumes = [*resumes, decided]
-                run.answer(decided.call, decided.answer())
-            turn = run.turn
-        if turn.ended:
-            return False
-        events = records.opening(origin, resumes, {"restored": head})
-        row = self.lifecycle.transitions.row(first_row(origin, len(resumes), len(events), {}), turn)
-        with self.envelope.at_work(agent), self.core.store.writing() as transaction:
-            transaction.streams.append(records.stream(agent, session), events, 0)
-            transaction.values.put(records.key(LIVE, agent, session), row)
-            _count(transaction, agent, session)
-            self._announce(transaction, agent, session, row)
-        return True
-
 
 def _of_store(problem: StoreError, *, repaired: bool) -> Ailment:
     return Ailment(problem.code, problem.message, "", "", repaired)
-
-
-def _count(transaction: Transaction, agent: str, session: str) -> None:
-    """Raise the agent's counts to at least this session."""
-    counts = session_counts(transaction.values, agent)
-    counter, number = _numbered(session)
-    transaction.values.put(COUNTS + agent, counts | {counter: max(counts.get(counter, 0), number)})
-
-
-def _numbered(session: str) -> tuple[str, int]:
-    """The counter of a session, and its number."""
-    return "asks" if session.startswith(ASK) else "last", session_number(session.removeprefix(ASK))
 
 
 def _essence(row: Mapping[str, Any]) -> Any:

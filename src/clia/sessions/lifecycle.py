@@ -34,6 +34,7 @@ from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, is_
 from clia.sessions.replay import LiveSession
 from clia.space.core import Person
 from clia.space.model import BY, META, REQUEST, TAG, VALUE
+from clia.store.interface import KNOWN
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.clock import timestamp
@@ -77,6 +78,7 @@ class Lifecycle(NamedTuple):
     replay: Replay
     transitions: Transitions
     seed: Callable[[], str]
+    agree: Callable[[str, str, str | None], tuple[str, Any]]  # of an agent, its head and a session: raises if git knows more
     check_running: Callable[..., None]  # takes a flow's name: may it continue; with a version: may it start
 
     def now(self) -> str:
@@ -152,11 +154,12 @@ class Lifecycle(NamedTuple):
         only_asks = cid == self.flows.ask()
         with self.envelope.at_work(agent):
             head = core.own_head(agent)
+            known = self.agree(agent, head, None)
             session, counts = self._next(agent, only_asks=only_asks)
             origin = Origin(cid, called or name, flow_input, self.seed(), self.now(), timezone, self.replay.version)
             extra = {"on": head, "by": self.by(None), **records.redactions(redacted)}
             with self.replay.beginning(agent, session, origin) as result:
-                step = self.transitions.opened(agent, session, origin, result.turn, extra, [(COUNTS + agent, counts)])
+                step = self.transitions.opened(agent, session, origin, result.turn, extra, [(COUNTS + agent, counts), known])
                 self.transitions.write(step, 0)
                 result.row = step.row
         return self.as_session(agent, session, dict(step.row))
@@ -186,8 +189,9 @@ class Lifecycle(NamedTuple):
         author = self.by(by)
         given = self.as_json(answer.value, "value")
         with self.envelope.at_work(agent):
-            self.core.own_head(agent)
+            head = self.core.own_head(agent)
             pending = self.find(agent, request_id, for_people=False)
+            self.agree(agent, head, pending.live.session)
             value, redacted = self.crossed(given, "value", pending.call.payload)
             outcome = f"answered by {author}" if answer.error is None else f"given up: {answer.error}"
             text = f"session {pending.live.session} resumed: {pending.call.kind} ({pending.id}) {outcome}"
@@ -255,12 +259,13 @@ class Lifecycle(NamedTuple):
         names.check_name(agent)
         reason_text = self.core.clean.text(reason, "reason")
         with self.envelope.at_work(agent):
-            self.core.own_head(agent)
+            head = self.core.own_head(agent)
             with self.core.store.reading() as view:
                 chosen = self._last(view, agent) if session is None else check_text(session, "session")
                 row = None if chosen is None else view.values.get(records.key(LIVE, agent, chosen))
             if chosen is None or row is None:
                 raise self._not_live(agent, chosen)
+            self.agree(agent, head, chosen)
             live = LiveSession(agent, chosen, session_row(_sound(agent, chosen, row.value)))
             failure = {"reason": CANCELLED, "message": reason_text, "by": self.by(None)}
             step = self.transitions.stopped(live, CANCELLED, failure, f"session {live.session} cancelled by {failure['by']}")
@@ -385,6 +390,7 @@ class Decisions(NamedTuple):
         with self.envelope.at_work(agent):
             head = core.own_head(agent)
             pending = self.lifecycle.find(agent, request.id, for_people=True)
+            self.lifecycle.agree(agent, head, pending.live.session)
             commit = self._write(agent, head, pending, answer, (rationale_text, author))
             resumed = Resumed(pending.call.number, request_hash(pending.call), answer, None, commit, author, self.lifecycle.now())
             shown = brief(core.clean.value(answer))  # before it is cut: half a secret is not recognized
@@ -418,7 +424,8 @@ class Decisions(NamedTuple):
     def _carry_out(self, agent: str, head: str, commit: str, step: Transition) -> None:
         intent = self.commits.intent(agent, DECISION, head, commit, with_trace=True)
         after = (self.lifecycle.transitions.end_move(agent, step.ending),) if step.ending is not None else ()
-        puts = (*intent.puts, *step.intent.puts)
+        known = [(KNOWN + agent, [commit, move.new]) for move in after]
+        puts = (*intent.puts, *step.intent.puts, *known)
         self.envelope.carry_out(intent._replace(after=after, appends=step.intent.appends, puts=puts, deletes=step.intent.deletes))
 
 

@@ -178,7 +178,11 @@ def read_origin(transaction: Transaction, agent: str, session: str) -> Origin:
 
 def read_journal(transaction: Transaction, agent: str, session: str) -> Journal:
     name = stream(agent, session)
-    entries = transaction.streams.read(name)
+    return journal_in(transaction.streams.read(name), name)
+
+
+def journal_in(entries: Sequence[StreamEntry], name: str) -> Journal:
+    """The journal in the entries of a session's stream."""
     return Journal(_started(entries, name), resumes_in(entries[1:], name))
 
 

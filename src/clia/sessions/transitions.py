@@ -16,7 +16,7 @@ from clia.sessions.records import ASK, ENDED, LIVE, OVER, SNAPSHOT, SessionRow, 
 from clia.space.envelope import Append, Intent, RefMove, settle
 from clia.space.events import write_event
 from clia.space.traces import stream as trace_stream
-from clia.store.interface import FEED
+from clia.store.interface import FEED, KNOWN
 from clia.values import refs as names
 from clia.values.clock import timestamp
 
@@ -144,12 +144,16 @@ class Transitions:
         deletes = tuple(records.key(prefix, agent, session) for prefix in (LIVE, SNAPSHOT))
         all_puts = ((records.key(ENDED, agent, session), after), *(put for put in puts if put[0] not in deletes))
         intent = Intent(agent, "session", NOWHERE, appends=appends, puts=all_puts, deletes=deletes)
-        return Transition(intent, after, None if session.startswith(ASK) else _ending(agent, session, after))
+        return Transition(intent, after, None if session.startswith(ASK) else ending_of(agent, session, after))
+
+    def trace_entry(self, text: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        """An entry about a session for its agent's trace."""
+        return self._traces.entry("session", text, data)
 
     def _trace(self, agent: str, session: str, status: str, summary: StepSummary, printed: str) -> Append:
         data = {"session": session, "status": status, **summary.data}
         entries = [self._traces.entry("flow", printed)] if printed else []
-        return Append(trace_stream(agent), (*entries, self._traces.entry("session", summary.text, data)))
+        return Append(trace_stream(agent), (*entries, self.trace_entry(summary.text, data)))
 
     def write(self, step: Transition, expected: int) -> None:
         """Write a transition that moves no branch. ``expected``: the end of the session's stream when it was read."""
@@ -164,8 +168,10 @@ class Transitions:
             core.reached("finished")
             return
         while True:
+            move = self.end_move(agent, step.ending)
+            known = (KNOWN + agent, [core.refs.get(names.head(agent)), move.new])
             try:
-                self._envelope.carry_out(step.intent._replace(point=self.end_move(agent, step.ending)))
+                self._envelope.carry_out(step.intent._replace(point=move, puts=(*step.intent.puts, known)))
             except StaleRef:
                 continue  # plain git moved the chain
             return
@@ -204,7 +210,8 @@ def failure_json(failure: Failure) -> dict[str, Any]:
     return {"reason": failure.reason, "message": failure.message} | {key: value for key, value in optional.items() if value}
 
 
-def _ending(agent: str, session: str, row: Mapping[str, Any]) -> Ending:
+def ending_of(agent: str, session: str, row: Mapping[str, Any]) -> Ending:
+    """The event of a session's end, from its row."""
     body = {"event": "session-ended", "agent": agent, "session": session, "resumes": row["done"]}
     body |= {key: row[key] for key in ("status", "flow", "name", "started_at", "ended_at")}
     if row.get("failure"):

@@ -171,8 +171,7 @@ class Agents:
         core = self._core
         with self._envelope.at_work(name):
             if source == names.head(name):
-                core.own_head(name)
-                self._check_idle(name)
+                self._check_idle(name, core.own_head(name))
             head = core.refs.get(source)
             if head is None:  # only when restoring
                 at_work = [f"it is active: clia show {name}"] if core.refs.get(target) else []
@@ -198,8 +197,8 @@ class Agents:
         """Whether the agent has a live session or an open question."""
         return self._checkpoints.busy_with(name) is not None
 
-    def _check_idle(self, name: str) -> None:
-        """Raise an error if the agent is checked out or has a live session."""
+    def _check_idle(self, name: str, head: str) -> None:
+        """Raise an error if the agent is checked out, or has a live session or one that the store lost."""
         place = self._core.refs.followed_by(names.head(name))
         if place is not None:
             message = f"the branch of {name!r} is checked out in {place}"
@@ -209,6 +208,7 @@ class Agents:
         if reason is not None:
             hints = [f"end it first: clia session cancel {name}"]
             raise Conflict(f"the agent {name!r} is at work: {reason}", code="session-live", hints=hints, fields={"agent": name})
+        self._checkpoints.agree(name, head)
 
 
 class Upkeep:

@@ -133,7 +133,7 @@ class Commits:
         """The intent that moves the branch to a commit."""
         move = RefMove(names.head(name), head, new)
         bound = self._traces.drained(name, new) if with_trace else None
-        notes, puts = self._checkpoints.writes_for(name, new)
+        notes, puts = self._checkpoints.writes_for(name, head, new, traced=bound is not None)
         drain = None
         if bound is not None:
             notes, drain = (Binding(names.traces(name), new, bound[0]), *notes), bound[1]

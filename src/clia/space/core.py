@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 from clia.errors import InvalidInput, NoSuchAgent, NoSuchObject, NotAllowed
 from clia.git.records import EXECUTABLE, LINK, SUBMODULE, Stamp
 from clia.space.model import META, File, Link, Submodule, agent_commit
-from clia.store.interface import FOREIGN
+from clia.store.interface import FOREIGN, KNOWN
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import check_text, compose
@@ -134,9 +134,10 @@ class Core(NamedTuple):
 
     def claim(self, name: str) -> None:
         """Allow work on the agent from this clone."""
-        self.require_head(name)
+        known = [self.require_head(name), self.refs.get(names.events(name))]
         with self.store.writing() as transaction:
             transaction.values.delete(FOREIGN + name)
+            transaction.values.put(KNOWN + name, known)  # its sessions were those of the other clone
 
     def read(self, cid: str) -> AgentCommit:
         return agent_commit(self.objects.commit(cid))

@@ -40,6 +40,8 @@ EPOCH = "epoch/"
 """The key of the row that says which repository the store belongs to (``epochs``)."""
 FOREIGN = "foreign/"
 INTENT = "intent/"
+KNOWN = "known/"
+"""Of each agent: the head and the events up to which store and git are known to agree about its sessions."""
 DERIVED = (
     *(key for key in CLONE_KEYS if key != FOREIGN),
     *(FEED, "arrival/", "claim/", "federation/refused/", "fleet/", "forge/secret", "queue/"),
