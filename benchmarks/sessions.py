@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 
     Opening = Callable[[int], Callable[[int], None]]
 
+PENDING_MANY, PENDING_FEW, ANSWERS = 3_000, 30, 200
+WIDE = """\
+import asyncio
+
+async def main(input):
+    await asyncio.gather(*[request("number", {"n": n}) for n in range(input)])
+"""
 RESUMES, BLOCK, FORKED_AFTER, WAITING, KEPT, KEPT_BY_DBOS = 1_000, 100, 100, 10_000, 1_000, 200
 AGENT = "scout"
 ENGINES = (LANGGRAPH, DBOS, ABSURD)
@@ -46,6 +53,7 @@ class Ours:
         self._settings = clia.Settings(durable=durable, person=("Bench", "bench@example.org"))
         self.space = clia.init(path, settings=self._settings)
         self.space.define("adds", FLOW)
+        self.space.define("wide", WIDE)
         self.space.spawn(AGENT, clia.Briefing("bench"))
         self._names = (f"a{number}" for number in itertools.count(1))
 
@@ -95,6 +103,17 @@ class Ours:
 
         return resume
 
+    def answers(self, pending: int, count: int) -> Callable[[], None]:
+        """Answer some of this many pending requests; half of the answers come before, so that the number is that on average."""
+        agent = self.spawned()
+        self.space.start(agent, "wide", pending + count // 2)
+
+        def answer() -> None:
+            for number in range(1, count + 1):
+                self.space.resume(agent, 3, f"1.{number}")
+
+        return answer
+
     def forks(self, resumes: int) -> tuple[Callable[[], None], Callable[[], None]]:
         """Fork a session after this many resumes; and spawn at the same commit, which is the cost of the branch alone."""
         agent = self.started(resumes + 1)
@@ -134,6 +153,7 @@ def rows(rounds: int) -> Iterator[Row | NotRun]:
         stack.callback(ours.close)
         yield from attempted(TRIPS, lambda: _round_trip(ours, floor, peers, rounds))
         yield from attempted(["resumes", "resumes-flat"], lambda: _resumes(ours, floor, peers, max(3, rounds // 5)))
+        yield from attempted(["fan-out"], lambda: [_fan_out(ours, max(3, rounds // 5))])
         yield from attempted(["fork"], lambda: [_fork(ours, peers, rounds)])
         yield from attempted(["pending"], lambda: [_pending(top, peers, rounds)])
         yield from attempted(["bytes"], lambda: [_bytes(top, peers)])
@@ -192,6 +212,17 @@ def _blocks(openings: Sequence[Opening], rounds: int) -> list[list[float]]:
             for contender, step in enumerate(steps):
                 times[contender][block].append(timed(lambda: step(BLOCK)))  # noqa: B023  # called at once
     return [[statistics.median(block) for block in blocks] for blocks in times]
+
+
+def _fan_out(ours: Ours, rounds: int) -> Row:
+    """The mean over many answers, because snapshots of a large state are rare; few at a time where few are pending."""
+    blocks = ANSWERS // PENDING_FEW
+    costs: list[tuple[float, float]] = []
+    for _ in range(rounds):
+        many = timed(ours.answers(PENDING_MANY, blocks * PENDING_FEW))
+        few = sum(timed(ours.answers(PENDING_FEW, PENDING_FEW)) for _ in range(blocks))
+        costs.append((many / (blocks * PENDING_FEW), few / (blocks * PENDING_FEW)))
+    return Row("fan-out", statistics.median(many for many, _ in costs), statistics.median(few for _, few in costs))
 
 
 def _fork(ours: Ours, peers: Peers, rounds: int) -> Row:

@@ -89,6 +89,7 @@ TABLE: dict[str, tuple[Work, ...]] = {
         Work("round-trip-end", "start, suspend, resume to the end: an event in git", MONTY),
         Work("resumes", "1,000 resumes of one session, one after the other", MONTY, (Bar(1.5),), _ENGINES),
         Work("resumes-flat", "the last 100 of 1,000 resumes", "our first 100", (Bar(1.3),), _ENGINES),
+        Work("fan-out", "an answer while 3,000 requests of the session are pending", "with 30 pending", (Bar(1.5),)),
         Work("fork", "fork after 100 resumes, besides the branch", "the branch", (Bar(3, COST),), (FORK_LANGGRAPH, FORK_DBOS)),
         Work("pending", "list 10,000 pending requests", "SELECT and json.loads", (Bar(60, COST),), (LANGGRAPH, ABSURD)),
         Work("bytes", "bytes of a suspended session in the store", f"{MONTY}, the dump", (), _ENGINES, "B"),

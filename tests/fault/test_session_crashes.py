@@ -23,7 +23,17 @@ AROUND_THE_STORE = ["engine-ran", "intent-recorded", "committed", "notes-bound",
 """The steps at which the store makes a difference."""
 
 
-ALIKE = ("give up", "give up that ends", "decide on a question", "ask", "define", "commit", "commit with trace")
+ALIKE = (
+    "resume one of many",
+    "decide one of many",
+    "give up",
+    "give up that ends",
+    "decide on a question",
+    "ask",
+    "define",
+    "commit",
+    "commit with trace",
+)
 """Verbs whose steps in the store are those of other verbs."""
 
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 import clia
-from clia.sessions import records
+from clia.sessions import records, request_rows
 from clia.sessions.checkpoints import Checkpoints
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, OVER, SNAPSHOT
 from clia.space.events import read_events
@@ -54,9 +54,19 @@ def main(input):
         verdicts.append(request("human", {"question": question, "total": total, "choices": input["choices"]}))
     return {"total": total, "verdicts": verdicts}
 """
+MANY = """\
+import asyncio
+
+async def main(input):
+    works = [request("work", {"number": number}) for number in range(input)]
+    question = request("human", {"question": "Which one?", "choices": ["tess", "victim", "second", "next", "fine"]})
+    *numbers, verdict = await asyncio.gather(*works, question)
+    return {"total": sum(numbers), "verdict": verdict}
+"""
+"""Waits for so many requests that each has a row of its own."""
 STRICT = 'def main(input):\n    return request("work", {"only": input})\n'
 AT_ONCE = "def main(input):\n    return [input, input]\n"
-FLOWS = {"sum": SUM, "strict": STRICT, "at-once": AT_ONCE}
+FLOWS = {"sum": SUM, "strict": STRICT, "at-once": AT_ONCE, "many": MANY}
 AT_TWO = "after two answers"
 """The message of scout's commit that has a checkpoint after two answers."""
 
@@ -118,7 +128,7 @@ def make_template(home: str, address: str | None = None) -> None:
     with clia.init(root, settings=settings(store=store, person=("tess", "tess@example.org"))) as space:
         for flow, source in FLOWS.items():
             space.define(flow, source)
-        for name in ("idle", "scout", "closer", "judge", "chair", "asker"):
+        for name in ("idle", "scout", "closer", "judge", "chair", "asker", "crowd"):
             space.spawn(name, BRIEFING)
         space.start("scout", "sum", {"times": 5, "choices": CHOICES})
         for number in range(3):
@@ -131,6 +141,7 @@ def make_template(home: str, address: str | None = None) -> None:
             space.resume(name, WORTH["tess"])
         space.decide("chair", "tess", "so far so good")
         space.ask("asker", {"question": "May I?", "choices": CHOICES})
+        space.start("crowd", "many", request_rows.INLINE_MAX + 1)
 
 
 def postgres_or_fail() -> str:
@@ -264,7 +275,11 @@ def _sessions(view: Transaction, agent: str) -> Iterator[Recorded]:
             entries = view.streams.read(records.stream(agent, session))
             journal = records.read_journal(view, agent, session)
             has_snapshot = view.values.get(records.key(SNAPSHOT, agent, session)) is not None
-            yield Recorded(agent, session, prefix == LIVE, row, entries, journal, has_snapshot)
+            whole = request_rows.complete(view.values, agent, session, row)
+            yield Recorded(agent, session, prefix == LIVE, whole, entries, journal, has_snapshot)
+    rows = [records.split(key.rpartition("/")[0]) for key, _ in view.values.scan(f"{records.REQUEST}{agent}/")]
+    of_many = [records.split(key) for key, row in view.values.scan(f"{LIVE}{agent}/") if request_rows.has_own_rows(row)]
+    assert set(rows) == set(of_many), "requests have rows only while their session has many"
 
 
 def _check_numbers(sessions: list[Recorded], counts: dict[str, int], lost: bool) -> None:
@@ -337,9 +352,10 @@ def _check_feed(space: clia.Space, sessions: list[Recorded]) -> None:
         for body in steps:
             answered = body.get("answered", {}).get("request")
             assert answered in (None, *waited)
-            waits = {request["id"] for request in body["waits"]}
-            assert waits == (waited - {answered} | set(body["asked"]) if body["status"] == "suspended" else set())
-            waited = waits
+            waited = waited - {answered} | set(body["asked"]) if body["status"] == "suspended" else set()
+            listed = set(body["asked"]) if len(waited) > request_rows.INLINE_MAX else waited
+            assert {request["id"] for request in body["waits"]} == listed
+            assert body.get("more", 0) == len(waited) - len(listed)
         expected = [(f"{session.session}.{resume.call}", resume.by, resume.decision) for resume in session.journal.resumes]
         answers = [body["answered"] for body in steps if "answered" in body]
         assert [(answer["request"], answer["by"], answer.get("decision")) for answer in answers] == expected[

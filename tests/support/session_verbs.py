@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from clia.sessions.request_rows import INLINE_MAX
 from support.session_driver import AT_ONCE, AT_TWO, FINE, WORTH, answers, brought_to_its_end, check_nothing_lost
 
 if TYPE_CHECKING:
@@ -144,6 +145,18 @@ VERBS = {
         lambda s: s.decide("asker", me(s), "verb", request_id="ask-1.1"),
         answered("asker", "ask-1.1"),
         lambda s, who: {s.session("asker", "ask-1").result} == who,
+    ),
+    "resume one of many": SessionVerb(
+        "crowd",
+        lambda s: s.resume("crowd", WORTH[me(s)], "1.2"),
+        answered("crowd", "1.2"),
+        comes_to("crowd", lambda who: {"total": WORTH[who] + INLINE_MAX * FINE, "verdict": "fine"}),
+    ),
+    "decide one of many": SessionVerb(
+        "crowd",
+        lambda s: s.decide("crowd", me(s), "verb"),
+        answered("crowd", f"1.{INLINE_MAX + 2}"),
+        comes_to("crowd", lambda who: {"total": (INLINE_MAX + 1) * FINE, "verdict": who}),
     ),
     "ask": SessionVerb(
         "idle",

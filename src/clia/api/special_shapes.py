@@ -160,8 +160,8 @@ class SessionShape:
         fields = OBJECT.decode(data, where)
         try:
             row = dict(fields) | {"name": fields["flow"], "flow": fields["flow_cid"], "done": fields[_DONE]}
-            row["pending"] = [_call(REQUEST.decode(request, f"{where}.pending")) for request in fields["pending"]]
-            return Session(fields["agent"], fields["id"], row, load)
+            calls = [_call(REQUEST.decode(request, f"{where}.pending")) for request in fields["pending"]]
+            return Session(fields["agent"], fields["id"], row, lambda: calls, load)
         except (KeyError, TypeError, ValueError):
             raise refusal(where, "a session", data) from None
 

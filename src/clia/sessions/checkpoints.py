@@ -1,7 +1,8 @@
 """Checkpoints: the state of an agent's session, bound to each of its commits.
 
-Invariant: a checkpoint holds everything that a run depends on, so it can be rebuilt without the store. Most are deltas: the resumes
-since another commit's checkpoint. Delta chains are short. An unchanged state is the same blob.
+Invariant: a checkpoint holds everything that a run depends on, so it can be rebuilt without the store. All but the first are
+deltas: the resumes since another commit's checkpoint. The base of checkpoint ``n`` is the one whose number is ``n`` without its
+lowest bit, so chains are short (at most one link for each bit) and long deltas are rare. An unchanged state is the same blob.
 """
 
 from __future__ import annotations
@@ -29,16 +30,31 @@ if TYPE_CHECKING:
     CheckpointWrites = tuple[tuple[Binding, ...], tuple[tuple[str, Any], ...]]
 
 CHAIN = 50
-"""Maximum length of a delta chain."""
+"""Maximum length of a delta chain. Earlier versions wrote chains of this length."""
+
+
+class Base(NamedTuple):
+    """A checkpoint on which others build."""
+
+    number: int  # among the checkpoints of a session with different states, from 0
+    commit: str
+    done: int  # number of resumes
 
 
 class LastCheckpoint(NamedTuple):
-    """An agent's newest checkpoint: session, commit, number of resumes, and distance from a full checkpoint."""
+    """An agent's newest checkpoint: its session, and the chain of checkpoints that it builds on, with itself as the last."""
 
     session: str
-    commit: str
-    done: int
-    depth: int
+    chain: tuple[Base, ...]
+
+    @property
+    def newest(self) -> Base:
+        return self.chain[-1]
+
+    def bases(self) -> tuple[Base, ...]:
+        """The chain that the next checkpoint builds on."""
+        number = self.newest.number + 1
+        return tuple(base for base in self.chain if base.number <= number & (number - 1))
 
 
 class CheckpointedSession(NamedTuple):
@@ -74,17 +90,19 @@ class Checkpoints:
             session, row = live
             stored = view.values.get(CHECKPOINT + name)
             last = None if stored is None else _last(stored.value, session)
-            blob = None if last is None else core.notes.get(names.sessions(name), last.commit)
-            if last is not None and blob is not None and last.done == row["done"]:
-                text = core.objects.blob(blob).decode("utf-8")
-                return (Binding(names.sessions(name), commit, text),), ()
-            if last is None or blob is None or last.depth >= CHAIN:
+            notes = names.sessions(name)
+            if last is not None and last.newest.done == row["done"]:
+                blob = core.notes.get(notes, last.newest.commit)
+                if blob is not None:
+                    return (Binding(notes, commit, core.objects.blob(blob).decode("utf-8")),), ()
+            chain = () if last is None else last.bases()
+            if not chain or core.notes.get(notes, chain[-1].commit) is None:
                 journal = records.read_journal(view, name, session)
                 full = full_checkpoint(journal.origin, journal.resumes, None if row.get("forked") else row.get("on"))
                 return checkpoint_writes(name, session, commit, full)
-            tail = _tail(view, name, session, row, row["done"] - last.done)
-        delta = {"base": last.commit, "resumes": list(map(resumed_json, tail)), "depth": last.depth + 1, "done": row["done"]}
-        return checkpoint_writes(name, session, commit, delta)
+            tail = _tail(view, name, session, row, row["done"] - chain[-1].done)
+        delta = {"base": chain[-1].commit, "resumes": list(map(resumed_json, tail)), "depth": len(chain), "done": row["done"]}
+        return checkpoint_writes(name, session, commit, delta, last)
 
     def find(self, name: str, commit: str) -> CheckpointedSession:
         """The session as of a commit of the agent: from its checkpoint, or because it started there."""
@@ -163,11 +181,12 @@ class Checkpoints:
 def _last(saved: Any, session: str) -> LastCheckpoint | None:
     """The saved newest checkpoint of a session."""
     try:
-        last = LastCheckpoint(*saved)
-    except TypeError:
+        of_session, bases = saved
+        last = LastCheckpoint(of_session, tuple(Base(*base) for base in bases))
+    except (TypeError, ValueError):
         return None
-    sound = names.is_id(last.commit) and type(last.done) is type(last.depth) is int
-    return last if sound and last.session == session else None
+    sound = all(names.is_id(base.commit) and type(base.done) is type(base.number) is int for base in last.chain)
+    return last if sound and last.chain and last.session == session else None
 
 
 def live_row(values: Store | Values, name: str) -> tuple[str, dict[str, Any]] | None:
@@ -198,11 +217,14 @@ def full_checkpoint(origin: Origin, resumes: Sequence[Resumed], on: str | None) 
     return checkpoint | ({"on": on} if on is not None else {})
 
 
-def checkpoint_writes(name: str, session: str, commit: str, checkpoint: Mapping[str, Any]) -> CheckpointWrites:
-    """The writes that bind a checkpoint to a commit and remember it."""
+def checkpoint_writes(
+    name: str, session: str, commit: str, checkpoint: Mapping[str, Any], last: LastCheckpoint | None = None
+) -> CheckpointWrites:
+    """The writes that bind a checkpoint to a commit and remember it. ``last``: the one before, unless it is a full one."""
     text = as_bytes({"type": "session", "agent": name, "session": session, **checkpoint}).decode("utf-8")
-    last = LastCheckpoint(session, commit, checkpoint["done"], checkpoint["depth"])
-    return (Binding(names.sessions(name), commit, text),), ((CHECKPOINT + name, list(last)),)
+    newest = Base(0 if last is None else last.newest.number + 1, commit, checkpoint["done"])
+    chain = [*(() if last is None else last.bases()), newest]
+    return (Binding(names.sessions(name), commit, text),), ((CHECKPOINT + name, [session, list(map(list, chain))]),)
 
 
 def _tail(view: Transaction, name: str, session: str, row: Mapping[str, Any], wanted: int) -> list[Resumed]:

@@ -14,8 +14,9 @@ from clia.sessions import records
 from clia.sessions.checkpoints import checkpoint_writes, full_checkpoint, live_row
 from clia.sessions.lifecycle import no_session
 from clia.sessions.model import SUSPENDED
-from clia.sessions.records import COUNTS, LIVE, SNAPSHOT, Journal, resumed_event, session_row, snapshot_from
+from clia.sessions.records import COUNTS, SNAPSHOT, Journal, resumed_event, session_row, snapshot_from
 from clia.sessions.replay import SNAPSHOT_INTERVAL, nondeterminism
+from clia.sessions.request_rows import changes, complete, waiting
 from clia.sessions.transitions import NOWHERE, feed_append, first_row
 from clia.space.envelope import Append, Intent
 from clia.space.model import FORKED
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.lifecycle import Lifecycle
     from clia.sessions.model import Session
+    from clia.sessions.records import SessionRow
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.envelope import Envelope
@@ -82,7 +84,7 @@ class Forks(NamedTuple):
             trailers=[(FORKED, f"{agent} session {copy.session} after {len(copy.journal.resumes)} resumes")],
             along=lambda genesis: self._along(as_agent, copy, row, genesis),
         )
-        return self.lifecycle.as_session(as_agent, FIRST, row | {"on": self.core.require_head(as_agent)})
+        return self.lifecycle.as_session(as_agent, FIRST, row._replace(on=self.core.require_head(as_agent)))
 
     def _now(self, agent: str) -> CopiedRun:
         """The run as it is; the snapshot is copied, and nothing runs."""
@@ -96,6 +98,7 @@ class Forks(NamedTuple):
                 session, row = live
                 journal = records.read_journal(view, agent, session)
                 stored = view.values.get(records.key(SNAPSHOT, agent, session))
+                row = complete(view.values, agent, session, row)
         self.lifecycle.check_beginning(journal.origin)
         snapshot = stored.value if stored is not None and snapshot_from(stored.value) is not None else None
         return CopiedRun(agent, session, head, journal, session_row(row).pending, snapshot)
@@ -117,22 +120,24 @@ class Forks(NamedTuple):
             snapshot = self.lifecycle.replay.snapshot(run, journal.origin.flow, count) if count >= SNAPSHOT_INTERVAL else None
             return CopiedRun(agent, session, commit, journal, run.turn.pending, snapshot)
 
-    def _row(self, copy: CopiedRun) -> dict[str, Any]:
+    def _row(self, copy: CopiedRun) -> SessionRow:
         forked = {"agent": copy.agent, "session": copy.session, "commit": copy.commit, "at": self.lifecycle.now()}
         row = first_row(copy.journal.origin, len(copy.journal.resumes), len(copy.events({})), {"forked": forked})
         row = row._replace(kept=0 if copy.snapshot is None else copy.snapshot[0])
-        return self.lifecycle.transitions.row(row, Turn(copy.pending))
+        return waiting(row, Turn(copy.pending), self.lifecycle.transitions.step_time())
 
-    def _along(self, name: str, copy: CopiedRun, row: Mapping[str, Any], genesis: str) -> Intent:
+    def _along(self, name: str, copy: CopiedRun, row: SessionRow, genesis: str) -> Intent:
         """The intent that binds the session to the new agent's first commit."""
         notes, last = checkpoint_writes(name, FIRST, genesis, full_checkpoint(*copy.journal, genesis))
-        where = f"session {FIRST} forked from {copy.agent}, session {copy.session}, after {row['done']} resumes"
-        data = {"session": FIRST, "status": SUSPENDED, "forked": row["forked"]}
-        puts = [(COUNTS + name, {"last": 1}), (records.key(LIVE, name, FIRST), {**row, "on": genesis}), *last]
+        where = f"session {FIRST} forked from {copy.agent}, session {copy.session}, after {row.done} resumes"
+        forked = row.forked or {}
+        data = {"session": FIRST, "status": SUSPENDED, "forked": forked}
+        rows = changes(name, FIRST, None, row._replace(on=genesis))
+        puts = [(COUNTS + name, {"last": 1}), *rows.puts, *last]
         puts += [(records.key(SNAPSHOT, name, FIRST), copy.snapshot)] if copy.snapshot is not None else []
         appends = (
-            Append(records.stream(name, FIRST), tuple(copy.events({"on": genesis, "forked": row["forked"]}))),
+            Append(records.stream(name, FIRST), tuple(copy.events({"on": genesis, "forked": forked}))),
             Append(trace_stream(name), (self.traces.entry("session", where, data),)),
-            feed_append(name, FIRST, row, row["forked"]["at"]),
+            feed_append(name, FIRST, row, forked["at"], row.pending),
         )
-        return Intent(name, "fork", NOWHERE, notes=notes, appends=appends, puts=tuple(puts))
+        return Intent(name, "fork", NOWHERE, notes=notes, appends=appends, puts=tuple(puts), discards=rows.discards)

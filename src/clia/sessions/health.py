@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from clia.errors import CliaError, Nondeterminism, NoSuchAgent
+from clia.errors import CliaError, CorruptJournal, Nondeterminism, NoSuchAgent
 from clia.sessions import records
 from clia.sessions.checkpoints import session_counts, session_number
 from clia.sessions.model import DIVERGED
 from clia.sessions.records import ASK, CHECKPOINT, COUNTS, ENDED, LIVE, OVER, SNAPSHOT, Resumed, is_sound, request_hash, session_row
 from clia.sessions.replay import LiveSession, read_replay_path
-from clia.sessions.transitions import StepSummary, feed_append, first_row
+from clia.sessions.request_rows import changes, complete, prefix_of, waiting
+from clia.sessions.transitions import feed_append, first_row
 from clia.space.events import read_events
 from clia.space.lost_moves import LostMove
 from clia.space.remotes import lock_of, owner_of, title_of
@@ -26,13 +27,14 @@ from clia.values.types import DECISION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-    from clia.engine.records import Turn
+    from clia.engine.records import FlowCall, Turn
     from clia.errors import StoreError
     from clia.sessions.checkpoints import CheckpointedSession, Checkpoints
     from clia.sessions.lifecycle import Lifecycle
+    from clia.sessions.records import SessionRow
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.envelope import Envelope
@@ -115,9 +117,17 @@ class Health(NamedTuple):
                     yield Ailment("no-branch", message, agent, session)
                     return
             ended_row = ended.value if ended is not None and is_sound(ended.value) else None
-            yield from self._compared(agent, session, None if live is None else live.value, ended_row, repair=repair)
+            live_row = None if live is None else self._whole(agent, session, live.value)
+            yield from self._compared(agent, session, live_row, ended_row, repair=repair)
         except CliaError as err:
             yield Ailment(err.code, err.message, agent, session)
+
+    def _whole(self, agent: str, session: str, row: Any) -> Any:
+        """A row with all of its pending requests, as far as it is well-formed."""
+        try:
+            return complete(self.core.store, agent, session, row) if is_sound(row) else row
+        except CorruptJournal:
+            return row
 
     def _is_elsewhere(self, agent: str) -> bool:
         """Whether an agent is only on another machine. One that the hub has is fetched."""
@@ -146,12 +156,12 @@ class Health(NamedTuple):
             yield Ailment("row-differs", "the session has ended, but its row is still live", agent, session, repaired)
             return
         row = self._derived(agent, session, events)
-        if live is None or _essence(live) != _essence(row):
+        if live is None or _essence(live) != _essence(row.to_json() | {"pending": row.calls()}):
             repaired = repair and self._put_live(agent, session, row)
             yield Ailment("row-differs", "its row differs from its events", agent, session, repaired)
         yield from self._snapshot(agent, session, row, repair=repair)
 
-    def _derived(self, agent: str, session: str, events: list[StreamEntry]) -> dict[str, Any]:
+    def _derived(self, agent: str, session: str, events: list[StreamEntry]) -> SessionRow:
         """A live session's row, derived from its events."""
         with self.core.store.reading() as view:
             journal = records.read_journal(view, agent, session)
@@ -165,19 +175,19 @@ class Health(NamedTuple):
             )
         row = first_row(journal.origin, len(journal.resumes), events[-1].position, events[0].body)
         if before is not None and is_sound(before.value):
-            before_row = session_row(before.value)
-            row = row._replace(since=before_row.since, kept=before_row.kept)
+            before_row = session_row(self._whole(agent, session, before.value))
+            row = row._replace(since=before_row.since, kept=before_row.kept, due=before_row.due)
         row = row._replace(redacted=records.redacted_in(events))
-        return self.lifecycle.transitions.row(row, turn)
+        return waiting(row, turn, self.lifecycle.transitions.step_time())
 
-    def _put_live(self, agent: str, session: str, row: Mapping[str, Any]) -> bool:
+    def _put_live(self, agent: str, session: str, row: SessionRow) -> bool:
         with self.envelope.at_work(agent), self.core.store.writing() as transaction:
-            if transaction.streams.end(records.stream(agent, session)) != row["end"]:
+            if transaction.streams.end(records.stream(agent, session)) != row.end:
                 return False  # the session continued in between
-            transaction.values.put(records.key(LIVE, agent, session), dict(row))
+            changes(agent, session, None, row).write(transaction)
             transaction.values.delete(records.key(ENDED, agent, session))
             _count(transaction, agent, session)
-            self._announce(transaction, agent, session, row, StepSummary("", {}, waited={call[0] for call in row["pending"]}))
+            self._announce(transaction, agent, session, row, ())
         return True
 
     def _put_ended(self, agent: str, session: str, events: list[StreamEntry]) -> bool:
@@ -192,17 +202,19 @@ class Health(NamedTuple):
             transaction.values.put(records.key(ENDED, agent, session), row)
             for prefix in (LIVE, SNAPSHOT):
                 transaction.values.delete(records.key(prefix, agent, session))
+            transaction.values.discard(prefix_of(agent, session))
             _count(transaction, agent, session)
-            self._announce(transaction, agent, session, row)
+            shown = first_row(journal.origin, 0, 0, {})._replace(status=row["status"])
+            self._announce(transaction, agent, session, shown, ())
         return True
 
-    def _snapshot(self, agent: str, session: str, row: Mapping[str, Any], *, repair: bool) -> Iterator[Ailment]:
+    def _snapshot(self, agent: str, session: str, row: SessionRow, *, repair: bool) -> Iterator[Ailment]:
         """An unusable snapshot does no harm: it is a cache, and is deleted."""
         key = records.key(SNAPSHOT, agent, session)
         with self.core.store.reading() as view:
             if view.values.get(key) is None:
                 return
-            live = LiveSession(agent, session, session_row(row))
+            live = LiveSession(agent, session, row)
             path = read_replay_path(view, live)
         if self.lifecycle.replay.can_use(live, path):
             return
@@ -221,22 +233,20 @@ class Health(NamedTuple):
         repaired = repair and self._reopen(agent, session, derived)
         yield Ailment("replays-again", "it diverged, but the current engine replays it", agent, session, repaired)
 
-    def _reopen(self, agent: str, session: str, row: dict[str, Any]) -> bool:
+    def _reopen(self, agent: str, session: str, row: SessionRow) -> bool:
         with self.envelope.at_work(agent), self.core.store.writing() as transaction:
             if session.startswith(ASK) or str(session_counts(transaction.values, agent).get("last")) != session:
                 return False  # a later session took its place
             event = {"event": REOPENED, "at": self.lifecycle.now()}
-            end = transaction.streams.append(records.stream(agent, session), [event], row["end"])
-            transaction.values.put(records.key(LIVE, agent, session), row | {"end": end})
+            end = transaction.streams.append(records.stream(agent, session), [event], row.end)
+            changes(agent, session, None, row._replace(end=end)).write(transaction)
             transaction.values.delete(records.key(ENDED, agent, session))
             transaction.values.delete(CHECKPOINT + agent)  # the next checkpoint is a full one
-            self._announce(transaction, agent, session, row)
+            self._announce(transaction, agent, session, row, row.pending)
         return True
 
-    def _announce(
-        self, transaction: Transaction, agent: str, session: str, row: Mapping[str, Any], summary: StepSummary | None = None
-    ) -> None:
-        append = feed_append(agent, session, row, self.lifecycle.now(), summary)
+    def _announce(self, transaction: Transaction, agent: str, session: str, row: SessionRow, added: Sequence[FlowCall]) -> None:
+        append = feed_append(agent, session, row, self.lifecycle.now(), added)
         transaction.streams.append(append.stream, append.bodies)
 
     # Sessions that only git knows of
@@ -287,12 +297,12 @@ class Health(NamedTuple):
         if turn.ended:
             return False
         events = records.opening(origin, resumes, {"restored": head})
-        row = self.lifecycle.transitions.row(first_row(origin, len(resumes), len(events), {}), turn)
+        row = waiting(first_row(origin, len(resumes), len(events), {}), turn, self.lifecycle.transitions.step_time())
         with self.envelope.at_work(agent), self.core.store.writing() as transaction:
             transaction.streams.append(records.stream(agent, session), events, 0)
-            transaction.values.put(records.key(LIVE, agent, session), row)
+            changes(agent, session, None, row).write(transaction)
             _count(transaction, agent, session)
-            self._announce(transaction, agent, session, row)
+            self._announce(transaction, agent, session, row, row.pending)
         return True
 
 
@@ -314,7 +324,7 @@ def _numbered(session: str) -> tuple[str, int]:
 
 def _essence(row: Mapping[str, Any]) -> Any:
     """The fields that must agree: all but times."""
-    if not is_sound(row):
+    if not is_sound(row) or "pending" not in row:
         return None
     pending = list(map(request_hash, session_row(row).pending))
     return [row.get(key) for key in ("flow", "name", "status", "started_at", "done", "end")], pending

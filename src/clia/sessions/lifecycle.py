@@ -30,8 +30,20 @@ from clia.sessions.model import (
     question_in,
     requests_of,
 )
-from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, is_sound, request_hash, session_row, sound_rows
+from clia.sessions.records import (
+    ASK,
+    COUNTS,
+    ENDED,
+    LIVE,
+    Origin,
+    Resumed,
+    SessionRow,
+    is_sound,
+    request_hash,
+    session_row,
+)
 from clia.sessions.replay import LiveSession
+from clia.sessions.request_rows import complete, complete_rows, pending_call, request_rows
 from clia.space.core import Person
 from clia.space.model import BY, META, REQUEST, TAG, VALUE
 from clia.values import refs as names
@@ -89,16 +101,20 @@ class Lifecycle(NamedTuple):
         with self.core.store.reading() as view:
             chosen = self._last(view, agent) if session is None else check_text(session, "session")
             row = None if chosen is None else _any_row(view, agent, chosen)
+            row = row and complete(view.values, agent, cast("str", chosen), row)
         if chosen is None or row is None:
             raise no_session(agent, session)
         return self.as_session(agent, chosen, row)
 
-    def as_session(self, agent: str, session: str, row: dict[str, Any]) -> Session:
+    def as_session(self, agent: str, session: str, row: SessionRow | Mapping[str, Any]) -> Session:
+        """A session by its row, which is complete."""
+        fields, calls = (row._asdict(), row.calls) if isinstance(row, SessionRow) else (row, lambda: row["pending"])
+
         def load() -> tuple[Any, list[Resumed]]:
             journal = self.recorded(agent, session)
-            return journal.origin.input, journal.resumes[: row["done"]]
+            return journal.origin.input, journal.resumes[: fields["done"]]
 
-        return Session(agent, session, row, load)
+        return Session(agent, session, fields, calls, load)
 
     def _last(self, view: Transaction, agent: str) -> str | None:
         """The live session, else the last one."""
@@ -115,7 +131,7 @@ class Lifecycle(NamedTuple):
         below = "" if agent is None else f"{agent}/"
         with self.core.store.reading() as view:
             rows = [row for prefix in ((LIVE,) if live else (LIVE, ENDED)) for row in view.values.scan(prefix + below)]
-        sessions = [self.as_session(*records.split(key), row) for key, row in sound_rows(rows)]
+            sessions = [self.as_session(*records.split(key), row) for key, row in complete_rows(view.values, rows)]
         live_first = sorted(sessions, key=lambda session: (not session.live, session.agent, len(session.id), session.id))
         return [session for session in live_first if not session.id.startswith(ASK)]
 
@@ -124,8 +140,10 @@ class Lifecycle(NamedTuple):
         if agent is not None:
             self.core.require_known(agent)
         self.core.store.require_sound(look=True)  # an older store has questions that were answered
-        below = LIVE if agent is None else f"{LIVE}{agent}/"
-        requests = all_requests(self.core.store.scan(below), len(LIVE))
+        below = "" if agent is None else f"{agent}/"
+        with self.core.store.reading() as view:
+            values = view.values
+            requests = all_requests(values.scan(LIVE + below), len(LIVE), lambda *place: request_rows(values, *place))
         requests.sort(key=attrgetter("since"))  # stable: requests of equal age stay ordered by agent, session and number
         return requests
 
@@ -158,8 +176,8 @@ class Lifecycle(NamedTuple):
             with self.replay.beginning(agent, session, origin) as result:
                 step = self.transitions.opened(agent, session, origin, result.turn, extra, [(COUNTS + agent, counts)])
                 self.transitions.write(step, 0)
-                result.row = step.row
-        return self.as_session(agent, session, dict(step.row))
+                result.row = step.live
+        return self.as_session(agent, session, step.row)
 
     def _next(self, agent: str, *, only_asks: bool) -> tuple[str, dict[str, int]]:
         with self.core.store.reading() as view:
@@ -194,7 +212,7 @@ class Lifecycle(NamedTuple):
             resumed = Resumed(pending.call.number, request_hash(pending.call), value, answer.error, None, author, self.now())
             with self.answered(pending, resumed, text, {"request": pending.id}, redacted) as step:
                 self.transitions.write(step, pending.live.row.end)
-        return self.as_session(agent, pending.live.session, dict(step.row))
+        return self.as_session(agent, pending.live.session, step.row)
 
     @contextmanager
     def answered(
@@ -210,26 +228,28 @@ class Lifecycle(NamedTuple):
                 ended = self.transitions.stopped(live, DIVERGED, reason, f"session {live.session} diverged")
                 self.transitions.write(ended, live.row.end)
                 raise
-            step = self.transitions.moved(live, resumed, result.turn, result.snapshot, (text, data), redacted)
+            complete_row = live._replace(row=result.before or live.row)
+            step = self.transitions.moved(complete_row, resumed, result.turn, result.snapshot, (text, data), redacted)
             yield step
-            result.row = step.row
+            result.row = step.live
 
     def find(self, agent: str, request_id: str | None, *, for_people: bool) -> PendingCall:
         """The pending call that an answer is for."""
         wanted_id = None if request_id is None else check_text(request_id, "request")
-        stored = ((records.split(key)[1], row) for key, row in self.core.store.scan(f"{LIVE}{agent}/"))
-        rows = {session: _sound(agent, session, row) for session, row in stored}
+        values = self.core.store
         if wanted_id is None:
+            stored = [(records.split(key)[1], row) for key, row in values.scan(f"{LIVE}{agent}/")]
+            rows = {session: complete(values, agent, session, _sound(agent, session, row)) for session, row in stored}
             wanted_id = _only(agent, rows, for_people=for_people)
         session, _, number = wanted_id.rpartition(".")
-        if session in rows:
-            live = LiveSession(agent, session, session_row(rows[session]))
-            for call in live.row.pending:
-                if str(call.number) == number:
-                    self.check_running(rows[session]["name"])
-                    _check_route(agent, wanted_id, call, for_people=for_people)
-                    return PendingCall(live, call)
-        raise self._gone(agent, session, number, wanted_id)
+        live = values.get(records.key(LIVE, agent, session)) if session else None
+        row = None if live is None else _sound(agent, session, live.value)
+        call = None if row is None else pending_call(values, agent, session, row, number)
+        if row is None or call is None:
+            raise self._gone(agent, session, number, wanted_id)
+        self.check_running(row["name"])
+        _check_route(agent, wanted_id, call, for_people=for_people)
+        return PendingCall(LiveSession(agent, session, session_row(row)), call)
 
     def _gone(self, agent: str, session: str, number: str, request_id: str) -> StaleRequest | NotFound:
         """The error for a request that is not pending: answered, of an ended session, or unknown."""
@@ -265,7 +285,7 @@ class Lifecycle(NamedTuple):
             failure = {"reason": CANCELLED, "message": reason_text, "by": self.by(None)}
             step = self.transitions.stopped(live, CANCELLED, failure, f"session {live.session} cancelled by {failure['by']}")
             self.transitions.write(step, live.row.end)
-        return self.as_session(agent, live.session, dict(step.row))
+        return self.as_session(agent, live.session, step.row)
 
     def _not_live(self, agent: str, session: str | None) -> NotFound | Conflict:
         if session is None:
@@ -301,7 +321,7 @@ class Lifecycle(NamedTuple):
 
 def _only(agent: str, rows: Mapping[str, Any], *, for_people: bool) -> str:
     """The id of the one pending request that an answer without a request id can mean."""
-    requests = [request for session, row in rows.items() for request in requests_of(agent, session, row)]
+    requests = [request for session, row in rows.items() for request in requests_of(agent, session, row["name"], row["pending"])]
     if for_people:
         human = [request for request in requests if is_human(request.kind)]
         candidates = human or [request for request in requests if is_for_people(request)]
@@ -391,7 +411,7 @@ class Decisions(NamedTuple):
             text = f"session {pending.live.session} resumed: {author} decided {shown} on {pending.call.kind} ({pending.id})"
             with self.lifecycle.answered(pending, resumed, text, {"request": pending.id, "decision": commit}, redacted) as step:
                 self._carry_out(agent, head, commit, step)
-        session = self.lifecycle.as_session(agent, pending.live.session, dict(step.row))
+        session = self.lifecycle.as_session(agent, pending.live.session, step.row)
         return Decision(commit, agent, pending.id, answer, author, session, redacted)
 
     def _write(self, agent: str, head: str, pending: PendingCall, value: Any, wording: tuple[str, str]) -> str:
@@ -418,8 +438,9 @@ class Decisions(NamedTuple):
     def _carry_out(self, agent: str, head: str, commit: str, step: Transition) -> None:
         intent = self.commits.intent(agent, DECISION, head, commit, with_trace=True)
         after = (self.lifecycle.transitions.end_move(agent, step.ending),) if step.ending is not None else ()
-        puts = (*intent.puts, *step.intent.puts)
-        self.envelope.carry_out(intent._replace(after=after, appends=step.intent.appends, puts=puts, deletes=step.intent.deletes))
+        changes = step.intent
+        intent = intent._replace(after=after, appends=changes.appends, puts=(*intent.puts, *changes.puts))
+        self.envelope.carry_out(intent._replace(deletes=changes.deletes, discards=changes.discards))
 
 
 def person_named(author: str) -> Person:

@@ -63,6 +63,7 @@ class Intent(NamedTuple):
     appends: tuple[Append, ...] = ()
     puts: tuple[tuple[str, Any], ...] = ()
     deletes: tuple[str, ...] = ()
+    discards: tuple[str, ...] = ()  # prefixes of rows whose keys are not used again
 
 
 class Envelope:
@@ -250,7 +251,7 @@ class Envelope:
             if self._is_ours_to_settle(transaction, intent):
                 # The session continued before this landed: it is history only.
                 fits = _fits(transaction, intent)
-                settle(transaction, intent if fits else intent._replace(appends=(), puts=(), deletes=()))
+                settle(transaction, intent if fits else intent._replace(appends=(), puts=(), deletes=(), discards=()))
         core.reached("finished")
         return complaints
 
@@ -332,6 +333,8 @@ def settle(transaction: Transaction, intent: Intent) -> None:
         transaction.streams.forget(*intent.drain)
     for append in intent.appends:
         transaction.streams.append(append.stream, append.bodies)
+    for prefix in intent.discards:
+        transaction.values.discard(prefix)
     for key, value in intent.puts:
         transaction.values.put(key, value)
     for key in intent.deletes:
@@ -352,6 +355,7 @@ def _from_json(row: dict[str, Any]) -> Intent:
             appends=tuple(Append(stream, tuple(bodies), *until) for stream, bodies, *until in row["appends"]),
             puts=tuple((key, value) for key, value in row["puts"]),
             deletes=tuple(row.get("deletes", ())),
+            discards=tuple(row.get("discards", ())),
         )
     except (TypeError, KeyError, IndexError, AttributeError, ValueError):
         message = "the store holds an unreadable intent, so an unfinished operation cannot be completed or undone"

@@ -60,6 +60,7 @@ _SCAN_WITH_EPOCH = (
     "SELECT key, value, 0 FROM clia_values WHERE space = ? AND key BETWEEN ? AND ? AND value IS NOT NULL"
     " UNION ALL SELECT key, value, version FROM clia_values WHERE space = ? AND key = ? AND value IS NOT NULL"
 )
+_DISCARD = "DELETE FROM clia_values WHERE space = ? AND key BETWEEN ? AND ?"
 
 
 class Connection(Protocol):
@@ -405,6 +406,11 @@ class Values(NamedTuple):
         version, text = self._expect(key, expected)
         self.db.write_many(_PUT, [] if text is None else [(self.keys.of(key), key, version, None)])
         return text is not None
+
+    def discard(self, prefix: str) -> None:
+        """Delete all values under a prefix, and their versions: only for keys that are never expected to have a version."""
+        self.db.check_change(prefix)
+        self.db.write(_DISCARD, self.keys.of(prefix), *validation.prefix_range(prefix))
 
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
         """Return keys and values under a prefix, sorted by key."""

@@ -322,11 +322,11 @@ def test_a_session_and_a_decision_survive_a_round_trip() -> None:
         "name": "flow",
         "flow": "0" * 40,
         "started_at": "2026-05-01T00:00:00Z",
-        "pending": [[3, "human", "tag", {"a": [1]}, 7, "2026-05-01T00:00:01Z"]],
         "done": 2,
         "forked": {"agent": "b"},
     }
-    session = Session("scout", "ask-1", row, lambda: (None, []))
+    calls = [[3, "human", "tag", {"a": [1]}, 7, "2026-05-01T00:00:01Z"]]
+    session = Session("scout", "ask-1", row, lambda: calls, lambda: (None, []))
     encoded = json.loads(json.dumps(SESSION.encode(session)))
     decoded = SESSION.decode(encoded, "it")
     assert decoded.to_json() == session.to_json()

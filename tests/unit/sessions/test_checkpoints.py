@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 import clia
 from clia import errors
 from clia.sessions.checkpoints import CHAIN
+from clia.sessions.records import resumed_json
+from clia.testing import components
 from support import git
 from support.session_flows import CAREFUL, COUNTING, SUSPENDS_OFTEN
 from support.session_spaces import (
@@ -18,6 +22,7 @@ from support.session_spaces import (
     forget_runs,
     pending_requests,
     put_checkpoint,
+    put_value,
     use_engine,
 )
 from support.spaces import refused
@@ -83,13 +88,35 @@ def test_many_checkpoints_take_little_space_and_each_can_be_forked(place: Sessio
     blobs = checkpoint_blobs(place)
     assert len(blobs) == count
     assert total_size(place, set(blobs.values())) < 2000 * count
-    assert max(checkpoint(place, commit).get("depth", 0) for commit in commits[::37]) <= CHAIN
+    assert max(checkpoint(place, commit)["depth"] for commit in commits[::37]) <= count.bit_length()
+    assert sum(len(checkpoint(place, commit)["resumes"]) for commit in commits[::7]) < count // 7 * count.bit_length()
     place.lose_store()
     with place.open() as again:
         for index in (0, 1, CHAIN - 1, CHAIN, CHAIN + 1, CHAIN + 2, count // 2, count - 1):
             forked = again.fork("scout", f"fork-{index}", commits[index])
             assert forked.resumes == [*range(index + 1)]
             assert pending_requests(forked) == [(str(index + 2), "number", {"turn": index + 1, "total": sum(range(index + 1))}, 4)]
+
+
+def test_chains_of_earlier_versions_are_read(place: SessionSpace, space: clia.Space) -> None:
+    """They were longer, and each checkpoint was based on the one before."""
+    space.start("scout", "counting", CHAIN + 2)
+    commits = []
+    for value in range(CHAIN + 1):
+        space.resume("scout", value)
+        commits.append(commit_change(space))
+    every = checkpoint(place, commits[-1])["done"]
+    assert every == len(commits)
+    journal = components(space).lifecycle.recorded("scout", "1")
+    resumes = list(map(resumed_json, journal.resumes))
+    for index, (before, commit) in enumerate(pairwise(commits), 1):
+        delta = {"type": "session", "agent": "scout", "session": "1", "base": before, "resumes": [resumes[index]]}
+        put_checkpoint(place, commit, delta | {"depth": index, "done": index + 1})
+    put_value(space, "checkpoint/scout", ["1", commits[-1], len(commits), CHAIN])
+    assert space.fork("scout", "other", commits[-1]).resumes == [*range(CHAIN + 1)]
+    last = commit_change(space)
+    assert "base" not in checkpoint(place, last)
+    assert space.fork("scout", "another", last).resumes == [*range(CHAIN + 1)]
 
 
 def test_a_session_that_follows_another_has_its_own_checkpoints(place: SessionSpace, space: clia.Space) -> None:

@@ -200,7 +200,7 @@ def test_a_session_that_a_decision_ended_is_not_restored(place: SessionSpace, sp
 def test_a_decision_is_the_base_of_the_next_checkpoint(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "talk")
     decision = space.decide("scout", "yes").cid
-    assert stored(space, "checkpoint/scout") == ["1", decision, 0, 0]
+    assert stored(space, "checkpoint/scout") == ["1", [[0, decision, 0]]]
     commit = commit_change(space)
     delta = checkpoint(place, commit)
     assert (delta["base"], [resume[2] for resume in delta["resumes"]]) == (decision, ["yes"])
@@ -210,7 +210,7 @@ def test_a_fork_records_its_first_checkpoint_and_its_dump(place: SessionSpace, s
     count_up(space, SNAPSHOT_INTERVAL + 2)
     space.fork("scout", "other")
     genesis = space.genesis("other")
-    assert stored(space, "checkpoint/other") == ["1", genesis, SNAPSHOT_INTERVAL + 2, 0]
+    assert stored(space, "checkpoint/other") == ["1", [[0, genesis, SNAPSHOT_INTERVAL + 2]]]
     space.resume("other", 6)
     assert stored(space, "snapshot/other/1")[0] == SNAPSHOT_INTERVAL, "the copied dump is recent enough"
     commit = commit_change(space, "other")
