@@ -10,6 +10,7 @@ import itertools
 import json
 import sqlite3
 import statistics
+import subprocess
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -243,6 +244,10 @@ def _pending(top: Path, peers: Peers, rounds: int) -> Row:
         for number in range(WAITING - 1):
             pending = [[*call, _moment(number)] for *call, _ in row.value["pending"]]
             transaction.values.put(key(LIVE, f"copy{number}", "1"), row.value | {"pending": pending})
+    branches = "".join(f"create refs/heads/agents/copy{number} {ours.space.head(agent)}\n" for number in range(WAITING - 1))
+    git = ["git", "-C", str(top / "pending")]
+    subprocess.run([*git, "update-ref", "--stdin"], input=branches, text=True, check=True)
+    subprocess.run([*git, "pack-refs", "--all"], check=True)
 
     def listed() -> None:
         assert len(ours.space.pending()) == WAITING

@@ -195,6 +195,9 @@ class _Values:
         for key in [key for key in values if key.startswith(prefix)]:
             del values[key]
 
+    def each(self, prefix: str) -> Iterator[tuple[str, Any]]:
+        return iter(self.scan(prefix))
+
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
         values = self._guard.state.values
         validation.check_name(prefix)

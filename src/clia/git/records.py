@@ -97,6 +97,9 @@ class Refs(Protocol):
         With ``after`` (a full name) and ``limit`` the cost depends on the result, not on the number of refs.
         """
 
+    def missing(self, prefix: str, names: set[str]) -> set[str]:
+        """Return for which of these names, which have no slash, there is no ref here. ``prefix`` ends with a slash."""
+
     def look(self, prefixes: Sequence[str], since: Any = None) -> RefScan:
         """Report which refs below some prefixes have moved since an earlier scan. Cheap, even with many refs."""
 

@@ -1,7 +1,7 @@
 """Refs: read from git's files, moved by compare and swap.
 
 Invariant: of several writers that expect the same old value, one wins and the others get ``StaleRef``. A lock file of git is waited
-for; it is removed only if a process of clia made it and is dead (``lock_files``). Reads cache nothing; a part of a large packed
+for; it is removed only if a process of clia made it and is dead (``lock_files``). Values are not cached; a part of a large packed
 file is found by binary search, because git sorts the file. A loose ref overrides a packed one.
 """
 
@@ -34,6 +34,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE, PATIENCE = 0.0005, 0.05, 30.0
 _OURS = ("refs/heads/agents/", "refs/clia/", "refs/notes/clia/", "refs/clia-tracking/")
 """Refs that clia moves itself. Users' branches are moved by the git command."""
 _NOTHING = "0" * 40
+_FEW = 20
+"""So many refs are looked up one by one; listing directories is faster for more."""
 
 
 class GitRefs:
@@ -46,6 +48,7 @@ class GitRefs:
         self._command = command
         self._reached = reached
         self._files = RefFiles(handle)
+        self._listed: dict[str, tuple[str, frozenset[str]]] = {}
         self._packed_lock = os.path.join(handle.common_dir, "packed-refs.lock")
 
     def get(self, name: str) -> str | None:
@@ -62,6 +65,21 @@ class GitRefs:
         loose = dict(islice(read_loose(self._handle.common_dir, prefix, after), limit))
         packed = read_packed(self._handle.common_dir, prefix, after, limit)
         return sorted((dict(packed) | loose).items())[:limit] if loose else packed
+
+    def missing(self, prefix: str, names: set[str]) -> set[str]:
+        if len(names) <= _FEW:
+            return {name for name in names if self.get(prefix + name) is None}
+        return names - self._present(prefix)
+
+    def _present(self, prefix: str) -> frozenset[str]:
+        """Return the names of the refs in a directory; remembered while its files are the same, because there may be many."""
+        common, cut = self._handle.common_dir, len(prefix)
+        state = _listing_state(common, prefix)
+        if state is None or self._listed.get(prefix, ("", ()))[0] != state:
+            loose = list(_names(common, prefix.rstrip("/")))  # first, as above
+            refs = [*loose, *[ref for ref, _ in read_packed(common, prefix)]]
+            self._listed[prefix] = state or "", frozenset([ref[cut:] for ref in refs])
+        return self._listed[prefix][1]
 
     def look(self, prefixes: Sequence[str], since: Any = None) -> RefScan:
         loose = {name: cid for prefix in prefixes for name, cid in read_loose(self._handle.common_dir, prefix)}
@@ -302,6 +320,18 @@ def packed_state(common_dir: str) -> str | None:
     if abs(time.time_ns() - info.st_ctime_ns) < _SETTLED:
         return None
     return f"{info.st_dev} {info.st_ino} {info.st_size} {info.st_mtime_ns} {info.st_ctime_ns}"
+
+
+def _listing_state(common_dir: str, prefix: str) -> str | None:
+    """Return a fingerprint of which refs are directly in a directory; None if that changed a moment ago."""
+    packed = packed_state(common_dir)
+    try:
+        info = os.stat(os.path.join(common_dir, *prefix.split("/")))
+    except OSError:
+        return packed
+    if packed is None or abs(time.time_ns() - info.st_mtime_ns) < _SETTLED:
+        return None
+    return f"{packed} {info.st_dev} {info.st_ino} {info.st_mtime_ns}"
 
 
 def _at_or_after(data: mmap.mmap, name: bytes) -> int:

@@ -48,7 +48,7 @@ class HubRefs:
         self._graph = graph
         self._unpublished = unpublished
         self._reached = reached
-        self.get, self.under, self.look = self._local.get, self._local.under, self._local.look
+        self.get, self.under, self.missing, self.look = self._local.get, self._local.under, self._local.missing, self._local.look
         self.followed_by, self.busy = self._local.followed_by, self._local.busy
         self.past, self.with_past, self.forget_past = self._local.past, self._local.with_past, self._local.forget_past
 

@@ -136,14 +136,17 @@ class Lifecycle(NamedTuple):
         return [session for session in live_first if not session.id.startswith(ASK)]
 
     def pending(self, agent: str | None = None) -> list[Request]:
-        """Every pending request, oldest first."""
+        """Every pending request, oldest first; without those of agents whose branch was deleted."""
         if agent is not None:
             self.core.require_known(agent)
         self.core.store.require_sound(look=True)  # an older store has questions that were answered
         below = "" if agent is None else f"{agent}/"
         with self.core.store.reading() as view:
             values = view.values
-            requests = all_requests(values.scan(LIVE + below), len(LIVE), lambda *place: request_rows(values, *place))
+            requests = all_requests(values.each(LIVE + below), lambda *place: request_rows(values, *place))
+        if agent is None and not self.core.refs.shared:  # otherwise an agent may be on another machine only
+            gone = self.core.refs.missing(names.HEADS, {request.agent for request in requests})
+            requests = [request for request in requests if request.agent not in gone] if gone else requests
         requests.sort(key=attrgetter("since"))  # stable: requests of equal age stay ordered by agent, session and number
         return requests
 

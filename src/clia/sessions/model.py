@@ -170,16 +170,16 @@ def requests_of(agent: str, session_id: str, flow: str, calls: Iterable[Any]) ->
     )
 
 
-def all_requests(rows: Iterable[tuple[str, Any]], cut: int, own_rows: Callable[[str, str], list[Any]]) -> list[Request]:
-    """The pending requests of all rows; ``cut`` is the length of the key's prefix before agent and session.
+def all_requests(rows: Iterable[tuple[str, Any]], own_rows: Callable[[str, str], list[Any]]) -> list[Request]:
+    """The pending requests of all rows.
 
     ``own_rows`` reads the requests of a session whose requests have rows of their own. A damaged row hides no other; ``doctor``
     reports it. There may be ten thousand rows, so each is read once.
     """
     requests: list[Request] = []
     for key, row in rows:
-        agent, _, session_id = key[cut:].partition("/")
         try:
+            _, agent, session_id = key.split("/")
             name = row["name"]
             sound = type(row["done"]) is type(row["end"]) is type(row.get("kept", 0)) is int
             calls = row["pending"] if "pending" in row else own_rows(agent, session_id)

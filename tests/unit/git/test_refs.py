@@ -96,3 +96,44 @@ def test_a_packed_refs_file_written_a_moment_ago_is_not_trusted(scout: clia.Spac
     assert components(scout).core.refs.look([HEADS]).state is not None
     monkeypatch.setattr(git_refs, "time", time)
     assert components(scout).core.refs.look([HEADS]) == (None, None)
+
+
+def settle(scout: clia.Space) -> None:
+    """Let the files of refs look as if they were written a while ago."""
+    for name in ("packed-refs", HEADS):
+        if (root_of(scout) / name).exists():
+            os.utime(root_of(scout) / name, (1_000_000_000, 1_000_000_000))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("count", [3, 60])
+def test_missing_refs_are_found_among_few_and_many(scout: clia.Space, count: int, *, packed: bool) -> None:
+    head, names = scout.head("scout"), {f"a{number}" for number in range(count)}
+    for name in names:
+        git_in(scout, "update-ref", HEADS + name, head)
+    refs = components(scout).core.refs
+    assert refs.missing(HEADS, names | {"other"}) == {"other"}
+    git_in(scout, "pack-refs", "--all", *([] if packed else ["--no-prune"]))
+    for number, name in enumerate(("a1", "a2")):
+        settle(scout)
+        before = names | {"scout", "other", "a2"}
+        assert refs.missing(HEADS, before) == {"other", *(["a1"] if number else [])}
+        git_in(scout, "update-ref", "-d", HEADS + name)
+    assert refs.missing(HEADS, names) == {"a1", "a2"}
+    git_in(scout, "update-ref", f"{HEADS}a1", head)
+    assert refs.missing(HEADS, names) == {"a2"}
+    assert refs.missing("refs/nothing/", names) == names
+
+
+def test_a_listing_that_changed_a_moment_ago_is_not_trusted(scout: clia.Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change within the same tick of the file system's clock leaves the times as they are."""
+    monkeypatch.setattr(git_refs, "_SETTLED", 3_600_000_000_000)
+    names = {f"a{number}" for number in range(60)}
+    for name in names:
+        git_in(scout, "update-ref", HEADS + name, scout.head("scout"))
+    refs, directory = components(scout).core.refs, root_of(scout) / HEADS
+    assert refs.missing(HEADS, names) == set()
+    times = os.stat(directory)
+    os.unlink(directory / "a1")
+    os.utime(directory, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert refs.missing(HEADS, names) == {"a1"}
